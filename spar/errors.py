@@ -1,0 +1,92 @@
+"""What a module may say of a failure, and how any exception becomes a `Fault`.
+
+Exceptions live at borders; inside, a failure is data. `Fault.of` (in `types`) asks this module what an
+exception means. A group never hides what it holds: `unwrap` looks through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+class SparError(Exception):
+    """Everything that spar itself raises on purpose."""
+
+
+class TransientError(SparError):
+    """It failed now and may well work later.
+
+    Args: retry_after: seconds that the other side asked to be left alone, or None.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class PermanentError(SparError):
+    """It will fail again in the same way: do not retry."""
+
+
+class LifecycleError(SparError):
+    """What was asked makes no sense in the state that the agent is in.
+
+    Args: action: what was asked; state: the agent's state; legal: what it may be asked instead.
+    """
+
+    def __init__(self, action: str, state: str, legal: tuple[str, ...] = ()) -> None:
+        self.action, self.state, self.legal = action, state, legal
+        hint = f"; legal now: {', '.join(legal)}" if legal else ""
+        super().__init__(f"cannot {action} an agent that is {state}{hint}")
+
+
+class ConfigError(SparError):
+    """The configuration cannot be used; the message names key, value and what is allowed.
+
+    Args: path: where the value stands, e.g. `("rules", 2, "match", "content")`; file and line are found from it.
+    """
+
+    def __init__(self, message: str, *, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class ContractError(SparError, TypeError):
+    """A part returned what its port does not allow; the message names the part."""
+
+
+class PhaseTimeoutError(SparError, TimeoutError):
+    """A phase or part ran past its deadline.
+
+    `product` is what it returned between its cancellation and the end of the grace time, if anything;
+    `was_left_behind` says that it ignored the cancellation and still runs.
+    """
+
+    product: object = None
+    was_left_behind: bool = False
+
+
+class InboxFullError(SparError):
+    """The bounded inbox takes no more: the sender must try again later."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that a (nested) group holds, in order; a plain exception is its own only leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """The one exception that decides what a group means.
+
+    A `PermanentError` anywhere makes the whole permanent; otherwise a group of one is its only leaf,
+    and a group of several stays what it is.
+    """
+    found = list(leaves(error))
+    for leaf in found:
+        if isinstance(leaf, PermanentError):
+            return leaf
+    return found[0] if len(found) == 1 else error

@@ -1,0 +1,49 @@
+"""Pure decisions about failure: how long to back off, when too many restarts are too many."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct
+
+
+class Backoff(Struct, frozen=True):
+    """Exponential back-off: `base`, doubling, never above `cap` (seconds).
+
+    Without jitter, because one agent has no herd; the exponent is capped, because `2 ** n` overflows a
+    float after a night of failures. Source: controller-runtime's per-item limiter (base 5 ms, cap 1000 s).
+    """
+
+    base: float = 0.5
+    cap: float = 60.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after `failures` failures in a row; 0 when there were none."""
+        if failures <= 0 or self.base <= 0:
+            return 0.0
+        return min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
+
+
+class Intensity:
+    """How often something may be restarted: at most `limit` times `within` seconds (5 in 60 s).
+
+    Source: Erlang/OTP supervisors (`intensity` restarts in `period` seconds, then give up).
+    """
+
+    __slots__ = ("_times", "limit", "within")
+
+    def __init__(self, limit: int = 5, within: float = 60.0) -> None:
+        self.limit, self.within = limit, within
+        self._times: deque[float] = deque()
+
+    def allow(self, now: float) -> bool:
+        """Count one restart at `now` (monotonic seconds); False when it is one too many."""
+        while self._times and now - self._times[0] > self.within:
+            self._times.popleft()
+        if len(self._times) >= self.limit:
+            return False
+        self._times.append(now)
+        return True
+
+    def reset(self) -> None:
+        self._times.clear()

@@ -1,0 +1,212 @@
+"""The ports: what a part must do, what it may raise, how it is cancelled.
+
+Every part may also be an async context manager (`__aenter__`/`__aexit__`): the agent opens it before
+its first use and closes it, in reverse order, when it stops. A part that is cancelled must let
+`CancelledError` through within the grace time; one that does not is left behind. A method may be a plain
+blocking function: it then runs in a worker thread. Any method that accepts one more parameter is given a
+`Context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct, field
+
+from spar.clock import Clock
+from spar.types import Ability, Action, ActionResult, Call, CycleRecord, Experience, Perception, Reflection
+
+Effect = Literal["read", "idempotent", "once"]
+
+
+class RunContext(Struct, frozen=True):
+    """The run that a cycle belongs to: `number` counts its requests from 1; `messages` is what is known so far."""
+
+    id: str
+    goal: str
+    number: int = 1
+    messages: tuple[dict[str, Any], ...] = ()
+    results: tuple[ActionResult, ...] = ()
+
+
+class Context(Struct, frozen=True):
+    """What a module is told that asks for a second parameter. `deadline` is monotonic seconds or None.
+
+    `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`.
+    """
+
+    agent: str
+    cycle_id: str
+    session: str = "main"
+    run: RunContext | None = None
+    memory: Any = None
+    abilities: Mapping[str, Ability] = field(default_factory=dict)
+    deadline: float | None = None
+    clock: Clock | None = None
+
+
+def ability_key(tool: str, task: str) -> str:
+    """The key of `Context.abilities`."""
+    return f"{tool}|{task}"
+
+
+class Senser(Protocol):
+    """SENSE as a whole. Raises what it likes: the cycle is skipped and the next one senses again."""
+
+    async def sense(self) -> Sequence[Perception]: ...
+
+
+class Planner(Protocol):
+    """PLAN: perceptions to one action, or None for nothing to do. May be an async generator of calls (a stream)."""
+
+    async def plan(self, perceptions: Sequence[Perception]) -> Action | None: ...
+
+
+class Actor(Protocol):
+    """ACT: an action to its result. Owes exactly one `CallResult` for each call."""
+
+    async def act(self, action: Action) -> ActionResult: ...
+
+
+@runtime_checkable
+class StreamingActor(Protocol):
+    """An actor that can begin while the plan is still being written."""
+
+    async def act_stream(self, action: Action, calls: AsyncIterator[Call]) -> ActionResult: ...
+
+
+class Reflector(Protocol):
+    """REFLECT: a result to what was learnt. Storing its experiences is the agent's work, not its own."""
+
+    async def reflect(self, result: ActionResult) -> Reflection: ...
+
+
+class Push(Protocol):
+    """How a sensor hands over what it noticed the moment it notices it; callable from any thread.
+
+    Returns False when the perception was refused because the bounded buffer is full.
+    """
+
+    def __call__(self, perception: Perception) -> bool: ...
+
+
+class SensorContext(Struct, frozen=True):
+    """What a sensor is given when it is opened.
+
+    `cursor` is what its last `checkpoint` saved (None the first time); `checkpoint(cursor)` hands over a JSON-able
+    value that is saved once the perceptions handed over before it have been through a cycle.
+    `report(event_name, **fields)` publishes a fact (e.g. a missed tick) about the sensor itself.
+    """
+
+    name: str
+    clock: Clock
+    push: Push
+    state_dir: str | None = None
+    cursor: Any = None
+    checkpoint: Callable[[Any], None] = lambda cursor: None
+    report: Callable[..., None] = lambda *args, **fields: None
+
+
+class Sensor(Protocol):
+    """Notices things. Either it is polled, or it pushes, or both.
+
+    `open(ctx)` starts it and may raise; `poll()` returns what is new since the last poll, `close()` ends it and
+    releases everything, also after a failed open. `every` is the least time between two polls in seconds (0: each
+    cycle). All three may be plain functions, and a sensor may leave out what it does not need.
+    """
+
+    every: float
+
+    async def open(self, ctx: SensorContext) -> None: ...
+    async def poll(self) -> Sequence[Perception]: ...
+    async def close(self) -> None: ...
+
+
+class Tool(Protocol):
+    """Something a call can invoke. `schema` is a JSON schema object whose `properties._tool.const` is the name."""
+
+    name: str
+    schema: Mapping[str, Any]
+    effect: Effect
+    timeout: float
+
+    async def __call__(self, **params: Any) -> Any: ...
+
+
+class Store(Protocol):
+    """Keeps experiences, the tape of cycles, and small state. Nothing here blocks the loop.
+
+    `store` and `record` accept and return at once or wait while a bounded queue is full; `flush` returns when
+    everything accepted so far is written. `load`/`save` keep JSON-able values by key.
+    """
+
+    async def store(self, experience: Experience) -> None: ...
+    async def record(self, cycle: CycleRecord) -> None: ...
+    async def recall(self, query: str, k: int = 5, **filters: Any) -> Sequence[Experience]: ...
+    async def load(self, key: str) -> Any: ...
+    async def save(self, key: str, value: Any) -> None: ...
+    async def flush(self) -> None: ...
+
+
+class Notifier(Protocol):
+    """Tells a person. Raises when the message cannot have arrived."""
+
+    async def notify(self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal") -> None: ...
+
+
+class Missed(Struct, frozen=True):
+    """A trigger's tick that did not run when it was due."""
+
+    trigger: str
+    due_at: datetime
+    reason: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+class Publisher(Protocol):
+    """Anything that takes events; an agent's `events` is one. Never raises."""
+
+    def publish(self, event: Any) -> None: ...
+
+
+class Home(Struct, frozen=True):
+    """Where the service lives. A part whose constructor has a parameter annotated `Home` is given it.
+
+    `config` is the folder of the configuration file (relative paths in options start there),
+    `workspace` the only folder that tools may touch, `state` where the service keeps its own files.
+    """
+
+    config: str
+    workspace: str
+    state: str
+
+
+class Host(Struct, frozen=True):
+    """What an agent lends to a module that has `attach(host)`; called once, before the module is opened.
+
+    `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
+    """
+
+    agent: str
+    clock: Clock
+    events: Publisher
+    hooks: Any
+    wake: Callable[[], None]
+    store: Store | None = None
+    home: Home | None = None
+
+
+class SensorSpec(Struct, frozen=True):
+    """One configured sensor and how it is kept: `timeout` for open, poll and close (seconds), `every` between
+    polls (None: the sensor's own), quarantine after `max_failures` `within` seconds, tried again `probe_after` seconds."""
+
+    name: str
+    sensor: Sensor
+    every: float | None = None
+    timeout: float = 30.0
+    max_failures: int = 5
+    within: float = 60.0
+    probe_after: float = 600.0
+    session: str = "main"

@@ -1,0 +1,63 @@
+"""`@tool`: says of a function how it may be called. The schema is read off its signature by the executor.
+
+    @tool(effect="read", timeout=10)
+    async def weather(city: str) -> str:
+        "The weather in a city."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+from msgspec import Struct
+
+from spar.protocols import Effect
+
+F = TypeVar("F", bound=Callable[..., Any])
+Approval = Literal["auto", "ask", "deny"]
+
+
+class ToolTerms(Struct, frozen=True):
+    """Under which terms a tool is called: `effect`, `timeout` and `retries` per attempt (seconds, count),
+    `approval`, whether the run waits for it (`detach`), how many at once (`concurrency`, 0 = any number)."""
+
+    name: str = ""
+    effect: Effect = "once"
+    timeout: float = 60.0
+    retries: int = 0
+    approval: Approval = "auto"
+    detach: bool = False
+    concurrency: int = 0
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str = "",
+    effect: Effect = "once",
+    timeout: float = 60.0,
+    retries: int = 0,
+    approval: Approval = "auto",
+    detach: bool = False,
+    concurrency: int = 0,
+) -> Callable[[F], F]: ...
+def tool(function: F | None = None, /, **terms: Any) -> Any:
+    """Mark a typed function as a tool; it stays callable as before.
+
+    `effect`: `read` changes nothing, `idempotent` may be repeated, `once` (the default) never is.
+    """
+
+    def mark(target: F) -> F:
+        target.__spar_tool__ = ToolTerms(**terms)  # type: ignore[attr-defined]
+        return target
+
+    return mark if function is None else mark(function)
+
+
+def terms_of(function: Any) -> ToolTerms:
+    """The terms that a function or tool object states, or the defaults."""
+    found = getattr(function, "__spar_tool__", None)
+    return found if isinstance(found, ToolTerms) else ToolTerms()

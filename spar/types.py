@@ -1,0 +1,409 @@
+"""The values that flow through a cycle, immutable, each carrying its own past.
+
+    Perception → Action(calls) → ActionResult(results) → Reflection(experiences)
+
+`Action.perceptions`, `ActionResult.action` and `Reflection.result` lead back to where a value came from,
+so each phase needs only what the phase before it returned. They are `msgspec.Struct`s because one of each
+is made in every cycle and all of them go to the store as they are. Wall times are aware UTC datetimes;
+durations are float seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from spar.errors import PermanentError, TransientError, leaves, unwrap
+from spar.ids import new_id
+
+__all__ = [
+    "Ability",
+    "Action",
+    "ActionResult",
+    "Call",
+    "CallFailure",
+    "CallResult",
+    "CycleRecord",
+    "Experience",
+    "Fault",
+    "Message",
+    "Perception",
+    "Reflection",
+    "Verdict",
+    "replace",
+    "utcnow",
+]
+
+Phase = Literal["sense", "plan", "act", "reflect"]
+PHASES: tuple[Phase, ...] = ("sense", "plan", "act", "reflect")
+Trust = Literal["trusted", "untrusted"]
+Outcome = Literal["acted", "idle", "skipped", "degraded", "failed", "interrupted"]
+OUTCOMES: tuple[Outcome, ...] = ("acted", "idle", "skipped", "degraded", "failed", "interrupted")
+CallStatus = Literal["ok", "failed", "timeout", "denied", "skipped", "in_doubt", "cancelled"]
+ActionStatus = Literal["ok", "partial", "failed", "interrupted"]
+OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
+
+
+def utcnow() -> datetime:
+    """The wall clock as an aware UTC datetime."""
+    return datetime.now(UTC)
+
+
+class Perception(Struct, frozen=True):
+    """One thing that was noticed. `Perception("disk is full")` is enough to make one.
+
+    `key` identifies repetition of the same thing (two perceptions with one key are duplicates);
+    `subject` says what it is about (perceptions of one subject are fused, the parts kept in `evidence`).
+    `priority` and `confidence` are 0..1. Text of an `untrusted` perception never steers the agent.
+    Stages of the pipeline leave their findings in `attributes`: `slots` (what an intent captured) and
+    `why` (the reasons for the priority, a list of sentences).
+    """
+
+    content: Any = ""
+    source: str = "manual"
+    kind: str = ""
+    id: str = field(default_factory=new_id)
+    at: datetime = field(default_factory=utcnow)
+    key: str | None = None
+    subject: str | None = None
+    session: str = "main"
+    intent: str = ""
+    priority: float = 0.5
+    confidence: float = 1.0
+    trust: Trust = "untrusted"
+    evidence: tuple[Perception, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The content as text: itself if it is a string, else its JSON."""
+        if isinstance(self.content, str):
+            return self.content
+        return json.dumps(self.content, ensure_ascii=False, default=str)
+
+
+_WIRE_FIELDS = {
+    "_tool": "tool",
+    "_id": "id",
+    "_outputPath": "output_path",
+    "_outputMethod": "output_method",
+    "_instance": "instance",
+    "_after": "after",
+    "_reasoningForCall": "reason",
+}
+_call_count = itertools.count(1).__next__
+
+
+def _call_id() -> str:
+    return f"c{_call_count():x}-{new_id()[-14:]}"
+
+
+class Call(Struct, frozen=True):
+    """One tool invocation. `Call("note", {"text": "hello"})` is enough to make one.
+
+    `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is
+    written, `output_method` how. A parameter that is a string `†kind.path` is a reference.
+    `meta` carries every other key of the wire form that begins with an underscore.
+    """
+
+    tool: str
+    params: dict[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=_call_id)
+    output_path: str | None = None
+    output_method: OutputMethod = "set"
+    instance: str | None = None
+    after: tuple[str, ...] = ()
+    reason: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Call:
+        """Read `{"_tool": name, …parameters, "_outputPath": …, "_id": …}`.
+
+        Raises: ValueError if there is no tool or a known key has the wrong type.
+        """
+        if not isinstance(wire, Mapping):
+            raise ValueError(f"a call must be an object, found {type(wire).__name__}")
+        known: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        meta: dict[str, Any] = {}
+        for key, value in wire.items():
+            if not isinstance(key, str):
+                raise ValueError(f"a call's keys must be text, found {key!r}")
+            if name := _WIRE_FIELDS.get(key):
+                known[name] = value
+            elif key.startswith("_"):
+                meta[key] = value
+            else:
+                params[key] = value
+        after = known.get("after", ())
+        if isinstance(after, str) or not isinstance(after, Sequence):
+            raise ValueError(f"'_after' must be a list of call ids, found {after!r}")
+        known["after"] = tuple(after)
+        for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
+            value = known.get(name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"'{name}' of a call must be text, found {value!r}")
+        if any(not isinstance(item, str) for item in known["after"]):
+            raise ValueError(f"'_after' must be a list of call ids, found {after!r}")
+        if not known.get("tool"):
+            raise ValueError("a call must name its tool: '_tool' is missing")
+        if known.get("output_method", "set") not in ("set", "merge", "assign", "push", "concat"):
+            raise ValueError(f"'_outputMethod' must be set, merge, assign, push or concat, found {known['output_method']!r}")
+        given = {name: value for name, value in known.items() if value is not None}
+        return cls(**given, params=params, meta=meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The same call as an object; `Call.from_wire(call.to_wire()) == call`."""
+        wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
+        if self.output_path is not None:
+            wire["_outputPath"] = self.output_path
+        if self.output_method != "set":
+            wire["_outputMethod"] = self.output_method
+        if self.instance is not None:
+            wire["_instance"] = self.instance
+        if self.after:
+            wire["_after"] = list(self.after)
+        if self.reason:
+            wire["_reasoningForCall"] = self.reason
+        return {**wire, **self.meta}
+
+
+class Fault(Struct, frozen=True):
+    """An error as data.
+
+    `kind` is a short closed word: `transient permanent timeout contract bad_input error …`;
+    `part` names who failed, `phase` where; `retryable` says whether the same may work later.
+    `detail` holds what else is known: `type`, `retry_after` (seconds), `leaves` (of a group), `traceback`.
+    """
+
+    kind: str
+    message: str
+    part: str = ""
+    phase: str = ""
+    retryable: bool = True
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: BaseException, *, part: str = "", phase: str = "") -> Fault:
+        """What an exception says, looking through groups; never raises."""
+        cause = unwrap(error)
+        detail: dict[str, Any] = {"type": type(cause).__name__}
+        if isinstance(error, BaseExceptionGroup):
+            detail["leaves"] = [_sentence(leaf) for leaf in leaves(error)]
+            message = "; ".join(detail["leaves"])
+        else:
+            message = _sentence(error)
+        if isinstance(cause, TransientError) and cause.retry_after is not None:
+            detail["retry_after"] = cause.retry_after
+        return cls(_kind_of(cause), message, part, phase, not isinstance(cause, PermanentError), detail)
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a broken __str__ must not hide the failure that it belongs to
+        text = ""
+    return text or type(error).__name__
+
+
+def _kind_of(error: BaseException) -> str:
+    for known, kind in _KINDS:
+        if isinstance(error, known):
+            return kind
+    return "error"
+
+
+_KINDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (TransientError, "transient"),
+    (PermanentError, "permanent"),
+    (TimeoutError, "timeout"),
+    (ConnectionError, "transient"),
+    (PermissionError, "permission"),
+    (FileNotFoundError, "not_found"),
+    (OSError, "io"),
+    (TypeError, "contract"),
+    (ValueError, "bad_input"),
+    (MemoryError, "resources"),
+)
+
+
+class Action(Struct, frozen=True):
+    """What a plan decided: a graph of calls, or an answer (`output`), or both.
+
+    `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
+    bounds. `degraded` says that a fallback planner decided.
+    """
+
+    calls: tuple[Call, ...] = ()
+    goal: str = ""
+    id: str = field(default_factory=new_id)
+    perceptions: tuple[Perception, ...] = ()
+    run_id: str | None = None
+    reason: str = ""
+    output: Any = None
+    next_look: float | None = None
+    degraded: bool = False
+
+    def __post_init__(self) -> None:
+        # Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
+        if type(self.calls) is not tuple:
+            force_setattr(self, "calls", _as_tuple("calls", self.calls))
+        if type(self.perceptions) is not tuple:
+            force_setattr(self, "perceptions", _as_tuple("perceptions", self.perceptions))
+
+
+class CallResult(Struct, frozen=True):
+    """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds."""
+
+    call: Call
+    status: CallStatus
+    reason: str = ""
+    output: Any = None
+    fault: Fault | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    duration: float = 0.0
+
+
+class ActionResult(Struct, frozen=True):
+    """What became of an action: exactly one `CallResult` for each call, in the order of arrival.
+
+    `state` is the final global state, `messages` what the tick appended, `errors` the failures as
+    `{"call": wire, "error": {"kind", "message"}}`. `fault` is set when the phase itself broke.
+    """
+
+    action: Action | None = None
+    status: ActionStatus = "ok"
+    results: tuple[CallResult, ...] = ()
+    state: dict[str, Any] = field(default_factory=dict)
+    messages: tuple[dict[str, Any], ...] = ()
+    errors: tuple[dict[str, Any], ...] = ()
+    fault: Fault | None = None
+    duration: float = 0.0
+
+    def result(self, call_id: str) -> CallResult:
+        """The result of the call with this id. Raises: KeyError naming the ids that are known."""
+        for item in self.results:
+            if item.call.id == call_id:
+                return item
+        known = ", ".join(item.call.id for item in self.results) or "none"
+        raise KeyError(f"no call {call_id!r} in this action; known: {known}")
+
+
+class CallFailure(Struct, frozen=True):
+    """Why one call failed and what could help."""
+
+    call: Call
+    cause: str
+    remedy: str = ""
+
+
+class Ability(Struct, frozen=True):
+    """How well a tool does at one kind of task.
+
+    `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over
+    `trials`; `cost` is the mean of what was spent and `latency` the mean duration in seconds.
+    """
+
+    tool: str
+    task: str
+    estimate: float
+    uncertainty: float
+    trials: int
+    cost: float = 0.0
+    latency: float = 0.0
+
+
+class Experience(Struct, frozen=True):
+    """What is remembered of a cycle. `success` is None while nobody knows whether it worked."""
+
+    situation: str
+    action: str = ""
+    outcome: str = ""
+    success: bool | None = None
+    task: str = ""
+    cause: str = ""
+    lesson: str = ""
+    id: str = field(default_factory=new_id)
+    at: datetime = field(default_factory=utcnow)
+    session: str = "main"
+    cost: float = 0.0
+    trust: Trust = "untrusted"
+    origin: str = ""
+
+
+class Reflection(Struct, frozen=True):
+    """What was learnt from a result: `score` 0..1, what worked, why the rest failed, what to remember."""
+
+    result: ActionResult | None = None
+    score: float = 0.0
+    successes: tuple[Call, ...] = ()
+    failures: tuple[CallFailure, ...] = ()
+    abilities: tuple[Ability, ...] = ()
+    experiences: tuple[Experience, ...] = ()
+    next_look: float | None = None
+
+
+class CycleRecord(Struct, frozen=True):
+    """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds."""
+
+    cycle_id: str
+    agent: str
+    session: str
+    started_at: datetime
+    duration: float
+    outcome: Outcome
+    perceptions: tuple[Perception, ...] = ()
+    action: Action | None = None
+    result: ActionResult | None = None
+    reflection: Reflection | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+
+class Message(Struct, frozen=True):
+    """A message that a tool asks to have appended to the context as it is."""
+
+    kind: str
+    data: Any
+    instance: str | None = None
+
+
+class Verdict(Struct, frozen=True):
+    """A person's answer to a call that asks for approval; made by the class methods."""
+
+    decision: Literal["approve", "deny", "edit", "replace"]
+    reason: str = ""
+    params: dict[str, Any] | None = None
+    call: Call | None = None
+
+    @classmethod
+    def approve(cls) -> Verdict:
+        return cls("approve")
+
+    @classmethod
+    def deny(cls, reason: str = "") -> Verdict:
+        return cls("deny", reason)
+
+    @classmethod
+    def edit(cls, params: Mapping[str, Any]) -> Verdict:
+        """Run the call with these parameters instead of all of its own."""
+        return cls("edit", params=dict(params))
+
+    @classmethod
+    def replace(cls, call: Call) -> Verdict:
+        """Run another call in its place; it keeps the replaced call's id."""
+        return cls("replace", call=call)
+
+
+def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise TypeError(f"Action.{name} must be a list, found {type(value).__name__}")
+    return tuple(value)
