@@ -1,0 +1,151 @@
+"""One cycle in the making, and the tables of what a failing phase leads to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from spar.clock import Clock
+from spar.errors import PhaseTimeoutError
+from spar.plan_stream import OpenPlan
+from spar.policies import Backoff
+from spar.protocols import RunContext
+from spar.types import (
+    Action,
+    ActionResult,
+    CallResult,
+    CycleRecord,
+    Fault,
+    Outcome,
+    Perception,
+    Phase,
+    Reflection,
+    replace,
+)
+
+#: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
+RETRIES = 3
+#: A failure that asks for more patience than this (seconds) gets it between cycles, not inside one.
+LONGEST_WAIT = 5.0
+
+
+class Skip(Exception):  # noqa: N818 - not an error: the rest of the cycle is left out
+    """The cycle ends here; why is already said."""
+
+
+class Terms(Struct, frozen=True):
+    """Under which terms a phase runs. `timeout` and `grace` in seconds; `attempts` at least 1."""
+
+    timeout: float = float("inf")
+    attempts: int = 1
+    backoff: Backoff = Backoff()
+    grace: float = 0.5
+    on_error: str = "skip"
+
+    def wait_before_retry(self, attempt: int, fault: Fault) -> float | None:
+        """Seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
+        if attempt >= self.attempts or not fault.retryable:
+            return None
+        wait = float(fault.detail.get("retry_after") or self.backoff.delay(attempt))
+        return wait if wait <= LONGEST_WAIT else None
+
+
+class Cycle:
+    """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
+
+    One is made every few microseconds: what most cycles do not need is a default of the class or made when asked for.
+    """
+
+    phase: Phase = "sense"
+    perceptions: Sequence[Perception] = ()
+    action: Action | OpenPlan | None = None
+    result: ActionResult | None = None
+    reflection: Reflection | None = None
+    faults: tuple[Fault, ...] = ()
+    error: BaseException | None = None
+    is_stepped = False
+    is_cut = False
+    is_skipped = False
+    outcome: Outcome = "idle"
+
+    def __init__(self, session: str, run: RunContext | None, clock: Clock) -> None:
+        self.session, self.run, self._clock = session, run, clock
+        self.started = clock.monotonic()
+        self.durations: list[tuple[Phase, float]] = []
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Unique and sortable by the time the cycle was first spoken of."""
+        return self._clock.new_id()
+
+    @functools.cached_property
+    def started_at(self) -> datetime:
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self.started)
+
+    def conclude(self) -> Outcome:
+        """What the cycle came to. Interrupted weighs more than failed, failed more than anything that was done."""
+        if self.is_cut:
+            self.outcome = "interrupted"
+        elif self.faults:
+            self.outcome = "failed"
+        elif self.result is not None and self.action is not None:
+            self.outcome = "degraded" if self.action.degraded else "acted"
+        elif self.is_skipped:
+            self.outcome = "skipped"
+        return self.outcome
+
+    def duration(self, now: float) -> float:
+        """Seconds that it took; of a chain of steps only what the phases took, not the looking in between."""
+        return sum(seconds for _, seconds in self.durations) if self.is_stepped else now - self.started
+
+    @property
+    def next_look(self) -> float | None:
+        """When to look again (seconds), as the reflection or else the plan proposed."""
+        if self.reflection is not None and self.reflection.next_look is not None:
+            return self.reflection.next_look
+        return self.action.next_look if isinstance(self.action, Action) else None
+
+    @property
+    def written_action(self) -> Action | None:
+        return self.action.action if isinstance(self.action, OpenPlan) else self.action
+
+    def record(self, agent: str, duration: float) -> CycleRecord:
+        """The cycle as it goes on the tape; what each product carries of its past is said once."""
+        action, result, reflection = self.written_action, self.result, self.reflection
+        return CycleRecord(
+            cycle_id=self.id,
+            agent=agent,
+            session=self.session,
+            started_at=self.started_at,
+            duration=duration,
+            outcome=self.outcome,
+            perceptions=tuple(self.perceptions),
+            action=None if action is None else replace(action, perceptions=()),
+            result=None if result is None else replace(result, action=None),
+            reflection=None if reflection is None else replace(reflection, result=None),
+            phases=dict(self.durations),
+            faults=self.faults,
+        )
+
+
+def instead(phase: Phase, policy: str, value: Any, fault: Fault, error: BaseException) -> ActionResult | None:
+    """What stands in the place of a failed phase's product. Raises: Skip when nothing can."""
+    if phase == "act" and policy != "skip":
+        return failed_result(value.action if isinstance(value, OpenPlan) else value, fault, error)
+    if phase == "reflect":
+        return None
+    raise Skip
+
+
+def failed_result(action: Action, fault: Fault, error: BaseException) -> ActionResult:
+    """The result of an act phase that broke: what it returned when it was already late, else every call failed."""
+    late = error.product if isinstance(error, PhaseTimeoutError) else None
+    if isinstance(late, ActionResult):
+        return replace(late, action=late.action or action, fault=late.fault or fault)
+    status: Any = "timeout" if fault.kind == "timeout" else "failed"
+    results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
+    return ActionResult(action, "failed", results, fault=fault)

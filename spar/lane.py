@@ -1,0 +1,257 @@
+"""One session of an agent: a loop of its own, what was pushed to it, the run it pursues, and when it turns again.
+
+`main` is the standing lane, whose sense polls the sensors. Every other lane is made when its first message comes
+and ends when nothing is left to do. Lanes of one agent share its modules; their cycles never wait for one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from spar.cycle import Cycle, Skip
+from spar.events import LoopCompleted, LoopStarted
+from spar.hooks import HookContext
+from spar.loop import Loop
+from spar.health import NEVER_SLOW
+from spar.modules import Module, perceptions_of
+from spar.pacing import pause_after
+from spar.plan_stream import OpenPlan
+from spar.protocols import Context
+from spar.runs import End, Run, verdict
+from spar.strand import Strand
+from spar.types import ActionResult, Fault, Perception, Phase
+from spar.wake import Wake
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+STANDING = "main"
+
+
+class Lane:
+    """The desk that a loop reports to."""
+
+    __slots__ = ("_inbox", "_runs", "agent", "cycle", "last_completed", "loop", "names", "rests_until", "run",
+                 "session", "stop_reason", "strand", "wake")  # fmt: skip
+
+    def __init__(self, agent: Agent, session: str) -> None:
+        self.agent, self.session = agent, session
+        self.strand = Strand(f"{agent.name}/{session}", agent.clock)
+        self.wake = Wake(agent.clock)
+        self._inbox: deque[Perception] | None = None
+        self._runs: deque[Run] | None = None
+        self.run: Run | None = None
+        self.cycle: Cycle | None = None
+        self.last_completed = agent.clock.monotonic()
+        self.rests_until: float | None = None
+        self.stop_reason = ""
+        self.names = agent.module_names
+        self.loop = Loop(self, self.strand, agent.terms, agent.events, agent.hooks, agent.account, agent.clock,
+                         plan_when_idle=agent.plan_when_idle)  # fmt: skip
+
+    # -- its life
+
+    async def live(self) -> None:
+        """Turn after turn, while the agent runs; a session's lane also ends when it has nothing left to do."""
+        agent = self.agent
+        while True:
+            cycle = await self.loop.cycle()
+            if cycle.faults or (cycle.perceptions and agent.settled is not None):
+                await agent.settle(cycle)
+            if not agent.is_running or not (self.is_standing or self.has_work):
+                return
+            wait = self._wait_after(cycle)
+            if wait == 0.0:
+                self.wake.clear()
+                await asyncio.sleep(0)  # everybody else's turn
+            else:
+                self.rests_until = None if wait is None else agent.clock.monotonic() + wait
+                await self.wake.sleep(wait)
+            if not agent.is_running:
+                return
+
+    def _wait_after(self, cycle: Cycle) -> float | None:
+        """Seconds until the next cycle, None for: until something is pushed."""
+        if self._inbox or (self._runs and self.run is None):
+            return 0.0
+        is_busy = self.run is not None
+        wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
+        return self.agent.health.back_off(wait) if cycle.faults else wait
+
+    @property
+    def is_standing(self) -> bool:
+        return self.session == STANDING
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._inbox or self._runs or self.run is not None)
+
+    # -- what comes in
+
+    def push(self, perception: Perception) -> None:
+        if self._inbox is None:
+            self._inbox = deque()
+        self._inbox.append(perception)
+        self.wake.set()
+
+    def queue(self, run: Run) -> None:
+        if self._runs is None:
+            self._runs = deque()
+        self._runs.append(run)
+        self.wake.set()
+
+    def drop(self, run: Run) -> bool:
+        """Take a run that has not started out of the queue; False if it is not in it."""
+        if self._runs and run in self._runs:
+            self._runs.remove(run)
+            return True
+        return False
+
+    @property
+    def waiting(self) -> int:
+        """How many perceptions and runs wait for their cycle."""
+        return len(self._inbox or ()) + len(self._runs or ())
+
+    # -- how the modules are called
+
+    def call(self, phase: Phase, cycle: Cycle, value: Any) -> Coroutine[Any, Any, Any]:
+        """The module's own coroutine, or one around it where more than the module takes part."""
+        module = self.agent.modules[phase]
+        if phase == "sense":
+            if not self.is_standing or self.has_work:
+                return self._sense(module, cycle)
+            return module.call(self._context(cycle)) if module.wants_context else module.call()
+        if phase == "plan":
+            return self._plan(module, cycle, value)
+        if type(value) is OpenPlan:
+            return self._act_on_stream(module, value)
+        return module.call(value, self._context(cycle)) if module.wants_context else module.call(value)
+
+    async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
+        """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
+        agent = self.agent
+        polled: list[Perception] = []
+        if self.is_standing:
+            given = (self._context(cycle),) if module.wants_context else ()
+            polled = perceptions_of(await module.call(*given), module.name)
+        pushed = self._take(cycle)
+        if pushed and agent.perceive is not None:
+            try:
+                pushed = perceptions_of(await agent.perceive(pushed, self._context(cycle)), module.name)
+            except Exception as error:
+                # What people said arrives unclassified rather than not at all.
+                self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
+
+    async def _plan(self, module: Module, cycle: Cycle, perceptions: Any) -> Any:
+        if module.wants_context:
+            product = await module.call(perceptions, self._context(cycle))
+        else:
+            product = await module.call(perceptions)
+        if not hasattr(product, "__aiter__"):
+            return product
+        terms = self.agent.terms["plan"]
+        plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock)
+        return await plan.begin(terms.timeout, terms.grace, at_once=self.agent.can_stream)
+
+    async def _act_on_stream(self, module: Module, plan: OpenPlan) -> ActionResult:
+        try:
+            result: ActionResult = await module.part.act_stream(plan.action, plan.calls())
+            return result
+        finally:
+            plan.close()
+
+    def _context(self, cycle: Cycle) -> Context:
+        agent, terms = self.agent, self.agent.terms[cycle.phase]
+        return Context(
+            agent=agent.name,
+            cycle_id=cycle.id,
+            session=self.session,
+            run=cycle.run,
+            memory=agent.memory,
+            abilities=agent.abilities,
+            deadline=agent.clock.monotonic() + terms.timeout,
+            clock=agent.clock,
+        )
+
+    def _take(self, cycle: Cycle) -> list[Perception]:
+        """What was pushed since, and the message of the run that begins or has not been planned for yet."""
+        pushed = list(self._inbox) if self._inbox else []
+        if self._inbox:
+            self._inbox.clear()
+        if self.run is None and self._runs:
+            self.run = self._runs.popleft()
+            self.agent.runs.start(self.run)
+        if self.run is not None:
+            cycle.run = self.run.context()
+            if not self.run.is_planned:
+                pushed.insert(0, self.run.message)
+        return pushed
+
+    # -- what the loop reports
+
+    def opened(self) -> Cycle:
+        agent = self.agent
+        run = None if self.run is None else self.run.context()
+        cycle = self.cycle = Cycle(self.session, run, agent.clock)
+        if agent.events.wanted[LoopStarted]:
+            agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
+        return cycle
+
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
+        """What the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+        hooks = self.agent.hooks
+        if not hooks.at(point):
+            return value
+        run_id = cycle.run.id if cycle.run else None
+        outcome = await hooks.run(HookContext(point, self.agent.name, value, self.session, run_id, cycle.id))
+        self.agent.report_hook_faults(cycle.id, outcome)
+        if outcome.stop_run and self.run is not None:
+            self.agent.runs.end(self.run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+            self.run = None
+        if outcome.denied:
+            cycle.is_skipped = True
+            raise Skip
+        if point == "before_plan":
+            cycle.perceptions = outcome.value
+        return outcome.value
+
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+        self.agent.report(cycle, fault, error, policy)
+
+    def closed(self, cycle: Cycle) -> None:
+        agent = self.agent
+        if self.stop_reason:
+            cycle.is_cut = True
+        outcome = cycle.conclude()
+        self.last_completed = now = agent.clock.monotonic()
+        self.rests_until = self.cycle = None
+        duration = cycle.duration(now)
+        agent.account.cycle(outcome, duration)
+        if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
+            agent.health.observe(cycle, duration)
+        if outcome != "idle":
+            agent.remember(cycle, duration)
+        if self.run is not None:
+            self._judge(self.run, cycle, now)
+        if agent.events.wanted[LoopCompleted]:
+            agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
+                                               outcome=outcome, session=self.session))  # fmt: skip
+
+    def _judge(self, run: Run, cycle: Cycle, now: float) -> None:
+        end = verdict(run, cycle, elapsed=now - run.started_mono, timeout=self.agent.run_timeout)
+        if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
+            end = End("error", self.stop_reason)
+        if end is not None:
+            self.run = None
+            self.agent.runs.end(run, end)
+
+    def cut(self, reason: str) -> None:
+        """Cancel the phase in hand; its cycle is recorded as interrupted."""
+        self.stop_reason = reason
+        self.strand.cancel()
+
+

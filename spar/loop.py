@@ -1,0 +1,123 @@
+"""Sense – plan – act – reflect, and nothing else.
+
+`Loop.cycle` is the specification read aloud; `Loop.phase` is what the four phases have in common: a deadline, two
+events, a duration, and what a failure leads to, which is looked up in a table. When to begin the next cycle, what
+becomes of a finished one and how modules are called is the lane's business (`spar.lane`).
+
+A cycle costs a few microseconds: phases are awaited inline, what nobody listens to is not made, durations are only
+appended, and a deadline that is kept is a single attribute (`spar.strand`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from spar.clock import Clock
+from spar.cycle import Cycle, Skip, Terms, instead
+from spar.events import Events, PhaseCompleted, PhaseStarted
+from spar.hooks import Hooks
+from spar.modules import PRODUCT_OF
+from spar.plan_stream import OpenPlan
+from spar.stats import Stats
+from spar.strand import WAITING, Strand
+from spar.types import Action, Fault, Phase
+
+
+class Desk(Protocol):
+    """What the loop asks of the lane that it belongs to."""
+
+    names: Mapping[Phase, str]
+
+    def opened(self) -> Cycle: ...
+    def call(self, phase: Phase, cycle: Cycle, value: Any) -> Coroutine[Any, Any, Any]: ...
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any: ...
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
+    def closed(self, cycle: Cycle) -> None: ...
+
+
+class Loop:
+    """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
+
+    __slots__ = ("clock", "desk", "events", "hooks", "plan_when_idle", "stats", "strand", "terms")
+
+    def __init__(self, desk: Desk, strand: Strand, terms: Mapping[Phase, Terms], events: Events, hooks: Hooks,
+                 stats: Stats, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
+        self.desk, self.strand, self.terms, self.events, self.hooks = desk, strand, terms, events, hooks
+        self.stats, self.clock, self.plan_when_idle = stats, clock, plan_when_idle
+
+    async def cycle(self) -> Cycle:
+        """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
+        cycle = self.desk.opened()
+        try:
+            if self.hooks.are_used:
+                await self.desk.ask("before_cycle", cycle, cycle.id)
+            perceptions = cycle.perceptions = await self.phase("sense", cycle, None)
+            if perceptions or cycle.run is not None or self.plan_when_idle:
+                action = cycle.action = await self.phase("plan", cycle, perceptions)
+                if action is not None:
+                    result = cycle.result = await self.phase("act", cycle, action)
+                    cycle.reflection = await self.phase("reflect", cycle, result)
+        except Skip:
+            pass  # what failed is said already, and the next cycle senses again
+        except asyncio.CancelledError:
+            cycle.is_cut = True
+            if self.strand.is_cancelled:
+                raise  # from outside; a module that raises it by itself only ends its own cycle
+        finally:
+            self.desk.closed(cycle)
+        return cycle
+
+    async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
+        """One phase with its deadline, events, timing and attempts; its product, or what stands in its place.
+
+        Raises: Skip when the rest of the cycle is left out.
+        """
+        terms, events, monotonic = self.terms[phase], self.events, self.clock.monotonic
+        cycle.phase = phase
+        if self.hooks.are_used:
+            value = await self.desk.ask(f"before_{phase}", cycle, value)
+        if events.wanted[PhaseStarted]:
+            events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value))
+        started, attempt = monotonic(), 0
+        while True:
+            try:
+                product = self.strand.begin(self.desk.call(phase, cycle, value), monotonic() + terms.timeout)
+                if product is WAITING:
+                    product = await self.strand.rest(terms.timeout, terms.grace)
+                product = PRODUCT_OF[phase](product, self.desk.names[phase], value)
+                break
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+                raise
+            except BaseException as error:
+                attempt += 1
+                fault = Fault.of(error, part=self.desk.names[phase], phase=phase)
+                wait = terms.wait_before_retry(attempt, fault)
+                self.desk.failed(cycle, fault, error, terms.on_error if wait is None else "retry")
+                if wait is None:
+                    cycle.faults = (*cycle.faults, fault)
+                    return instead(phase, terms.on_error, value, fault, error)
+                await self.clock.sleep(wait)
+        if type(product) is OpenPlan:
+            product.when_written(lambda action, error: self.written(cycle, action, error, started))
+            return product
+        self.completed(phase, cycle, product, started)
+        return await self.desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
+
+    def completed(self, phase: Phase, cycle: Cycle, product: Any, started: float) -> None:
+        duration = self.clock.monotonic() - started
+        cycle.durations.append((phase, duration))
+        self.stats.phases[phase].add(duration)
+        if self.events.wanted[PhaseCompleted]:
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration))
+
+    def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
+        """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
+        cycle.action = action
+        if error is None:
+            self.completed("plan", cycle, action, started)
+            return
+        fault = Fault.of(error, part=self.desk.names["plan"], phase="plan")
+        cycle.faults = (*cycle.faults, fault)
+        self.desk.failed(cycle, fault, error, self.terms["plan"].on_error)

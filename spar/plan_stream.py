@@ -1,0 +1,147 @@
+"""A plan that is still being written while its first calls already run.
+
+A planner streams by being an async generator (or returning an async iterator) of calls, as `Call`s or wire
+objects; an `Action` among them sets goal, reason, output and the like. A task of its own writes the plan down;
+the actor reads behind it. An act phase that cannot stream simply gets the finished action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from spar.clock import Clock, Timer
+from spar.errors import ContractError, PhaseTimeoutError
+from spar.types import Action, Call, Perception, replace
+
+#: A plan longer than this is a fault of its planner.
+MOST_CALLS = 100_000
+
+
+class OpenPlan:
+    """An action that grows. `written` says whether it is finished; `error` what broke it off."""
+
+    def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock) -> None:
+        self._source, self._name, self._clock = source, name, clock
+        self._head = Action(perceptions=tuple(perceptions))
+        self._calls: list[Call] = []
+        self._has_head = False
+        self._task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._readers: list[asyncio.Future[None]] = []
+        self._tell: Callable[[Action, BaseException | None], object] | None = None
+        self.written = False
+        self.error: BaseException | None = None
+
+    @property
+    def action(self) -> Action:
+        """The plan as far as it is written."""
+        return replace(self._head, calls=tuple(self._calls))
+
+    @property
+    def degraded(self) -> bool:
+        return self._head.degraded
+
+    async def begin(self, timeout: float, grace: float, *, at_once: bool) -> Action | OpenPlan | None:
+        """Write until there is a first call (`at_once`) or to the end.
+
+        Returns: this open plan when there is more to come, else the action, or None for nothing to do.
+        Raises: what the planner raised, unless a call was already handed out.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._write(), name=f"plan of {self._name}")
+        if timeout < float("inf"):
+            self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._late(timeout, grace))
+        try:
+            while not self.written and not (at_once and self._calls):
+                await self._more()
+        except BaseException:
+            self.close()
+            raise
+        if not self.written:
+            return self
+        if self.error is not None:
+            raise self.error
+        return self.action if self._calls or self._has_head else None
+
+    async def calls(self) -> AsyncIterator[Call]:
+        """The calls in the order written, each as soon as it is; ends with the plan and raises what broke it off."""
+        index = 0
+        while True:
+            while index < len(self._calls):
+                yield self._calls[index]
+                index += 1
+            if self.written:
+                if self.error is not None:
+                    raise self.error
+                return
+            await self._more()
+
+    def when_written(self, tell: Callable[[Action, BaseException | None], object]) -> None:
+        """Have `tell(action, error)` called once the plan is finished or broken off (at once if it is already)."""
+        self._tell = tell
+        if self.written:
+            tell(self.action, self.error)
+
+    def close(self) -> None:
+        """No more is wanted: what is not written by now never will be. Idempotent."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        self._end(None)
+
+    async def _write(self) -> None:
+        try:
+            async for item in self._source:
+                self._take(item)
+                self._changed()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._end(error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            self._end(None)
+
+    def _take(self, item: Any) -> None:
+        if isinstance(item, Action):
+            kept = item.perceptions or self._head.perceptions
+            self._head, self._has_head = replace(item, calls=(), perceptions=kept), True
+            self._calls.extend(item.calls)
+        elif isinstance(item, Call):
+            self._calls.append(item)
+        elif isinstance(item, Mapping):
+            self._calls.append(Call.from_wire(item))
+        else:
+            raise ContractError(f"{self._name} must yield Call, a wire object or Action, found {type(item).__name__}")
+        if len(self._calls) > MOST_CALLS:
+            raise ContractError(f"{self._name} planned more than {MOST_CALLS} calls")
+
+    def _late(self, timeout: float, grace: float) -> None:
+        assert self._task is not None
+        if not self._task.done():
+            self._task.cancel()
+            late = PhaseTimeoutError(f"took longer than {timeout:g} s to write its plan and was cancelled")
+            self._timer = self._clock.call_at(self._clock.monotonic() + grace, lambda: self._end(late))
+            self._task.add_done_callback(lambda task: self._end(late))
+
+    def _end(self, error: BaseException | None) -> None:
+        if self.written:
+            return
+        self.written, self.error = True, error
+        if self._timer is not None:
+            self._timer.cancel()
+        self._changed()
+        if self._tell is not None:
+            self._tell(self.action, error)
+
+    async def _more(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.append(future)
+        await future
+
+    def _changed(self) -> None:
+        readers, self._readers = self._readers, []
+        for future in readers:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,188 @@
+"""Runs: what a message sets going, and who waits for it.
+
+A run is the pursuit of one goal over as many cycles as it takes. Here it is only accounted for: accepted at once,
+started when its session's lane takes it, ended exactly once, asked after at any time. The lane decides when it
+is over (`verdict`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from spar.clock import Clock
+from spar.cycle import Cycle
+from spar.events import Events, MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.ids import new_id
+from spar.protocols import RunContext
+from spar.types import Action, ActionResult, Perception
+
+#: Ended runs that can still be asked after.
+KEPT = 10_000
+#: A plan that fails this often in a row ends its run.
+MOST_FAILURES = 3
+
+
+class Receipt(Struct, frozen=True):
+    """The answer to `submit`: the run's id and when it was accepted (UTC)."""
+
+    run_id: str
+    accepted_at: datetime
+
+
+class RunStatus(Struct, frozen=True):
+    """The answer to `wait`. `status` is `timeout` while the run goes on; `outcome` is what became of the message."""
+
+    run_id: str
+    status: Literal["ok", "error", "timeout"]
+    outcome: str = "queued"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str = ""
+    output: Any = None
+    errors: tuple[dict[str, Any], ...] = ()
+
+
+class Run:
+    """One run on its way."""
+
+    __slots__ = ("accepted_at", "ended_at", "error", "errors", "failures", "id", "is_planned", "message", "number", "outcome",
+                 "output", "results", "session", "started_at", "started_mono", "status", "waiters")  # fmt: skip
+
+    def __init__(self, message: Perception, accepted_at: datetime) -> None:
+        self.id = new_id()
+        self.message, self.session, self.accepted_at = message, message.session, accepted_at
+        self.outcome: str = "queued"
+        self.status: Literal["ok", "error"] | None = None
+        self.started_at: datetime | None = None
+        self.started_mono = 0.0
+        self.ended_at: datetime | None = None
+        self.error, self.output = "", None
+        self.errors: tuple[dict[str, Any], ...] = ()
+        self.results: list[ActionResult] = []
+        self.number, self.failures, self.is_planned = 1, 0, False
+        self.waiters: set[asyncio.Future[None]] = set()
+
+    def context(self) -> RunContext:
+        messages = tuple(message for result in self.results for message in result.messages)
+        return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results))
+
+
+class End(Struct, frozen=True):
+    """How a run is over."""
+
+    status: Literal["ok", "error"]
+    error: str = ""
+    output: Any = None
+
+
+def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | None:
+    """Whether a run is over after this cycle (pure but for counting); None: it goes on with the next one.
+
+    Args: elapsed, timeout: seconds since it started and at most (0: no limit).
+    """
+    if cycle.is_cut:
+        return None
+    if any(fault.phase == "plan" for fault in cycle.faults):
+        fault = next(fault for fault in cycle.faults if fault.phase == "plan")
+        run.failures += 1
+        if not fault.retryable or run.failures >= MOST_FAILURES:
+            return End("error", fault.message)
+    elif cycle.is_skipped:
+        return End("error", "a hook refused it")
+    elif any(fault.phase == "sense" for fault in cycle.faults):
+        return None
+    else:
+        run.failures, run.is_planned = 0, True
+        action = cycle.action
+        if cycle.result is not None:
+            run.results.append(cycle.result)
+            run.errors = cycle.result.errors
+        if not isinstance(action, Action) or action.output is not None or not action.calls:
+            return End("ok", output=action.output if isinstance(action, Action) else None)
+        run.number += 1
+    if timeout and elapsed >= timeout:
+        return End("error", f"took longer than {timeout:g} s")
+    return None
+
+
+class Runs:
+    """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`."""
+
+    def __init__(self, events: Events, clock: Clock) -> None:
+        self._events, self._clock = events, clock
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._keys: OrderedDict[str, str] = OrderedDict()
+
+    def known(self, key: str | None) -> Receipt | None:
+        """The receipt that was given for this idempotency key before."""
+        run = self._runs.get(self._keys.get(key, "")) if key else None
+        return Receipt(run.id, run.accepted_at) if run else None
+
+    def accept(self, message: Perception, key: str | None) -> Run:
+        run = Run(message, self._clock.now())
+        self._runs[run.id] = run
+        if key:
+            self._keys[key] = run.id
+        if len(self._runs) > KEPT:
+            self._forget_oldest()
+        if self._events.wanted[RunAccepted]:
+            self._events.publish(RunAccepted(run_id=run.id, session=run.session))
+        return run
+
+    def get(self, run_id: str) -> Run:
+        """Raises: LookupError for a run that is not known."""
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
+
+    def start(self, run: Run) -> None:
+        run.started_at, run.started_mono, run.outcome = self._clock.now(), self._clock.monotonic(), "started"
+        self._events.publish(MessageOutcome(run_id=run.id, outcome="started"))
+        self._events.publish(RunStarted(run_id=run.id, session=run.session))
+
+    def end(self, run: Run, end: End) -> None:
+        """End a run, once: what comes later changes nothing."""
+        if run.status is not None:
+            return
+        run.status, run.error, run.output, run.ended_at = end.status, end.error, end.output, self._clock.now()
+        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=end.output))
+        for waiter in run.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+        """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
+        run = self.get(run_id)
+        if run.status is None and (timeout is None or timeout > 0):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            run.waiters.add(waiter)
+            timer = None
+            if timeout is not None:
+                timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: waiter.done() or waiter.set_result(None))
+            try:
+                await waiter
+            finally:
+                run.waiters.discard(waiter)
+                if timer is not None:
+                    timer.cancel()
+        return RunStatus(run.id, run.status or "timeout", run.outcome, run.started_at, run.ended_at, run.error, run.output, run.errors)
+
+    @property
+    def open(self) -> int:
+        """How many runs have not ended."""
+        return sum(run.status is None for run in self._runs.values())
+
+    def _forget_oldest(self) -> None:
+        for run_id, run in list(self._runs.items()):
+            if len(self._runs) <= KEPT:
+                break
+            if run.status is not None:
+                del self._runs[run_id]
+        while len(self._keys) > KEPT:
+            self._keys.popitem(last=False)

@@ -1,0 +1,48 @@
+"""Something to sleep on: wakes at a time, or at once when somebody calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+from spar.clock import Clock
+
+
+class Wake:
+    """A flag with one sleeper. A call that comes while nobody sleeps is remembered: the next sleep is none."""
+
+    __slots__ = ("_clock", "_future", "_is_set")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._is_set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the sleeper. From the event loop's thread only."""
+        self._is_set = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    async def sleep(self, seconds: float | None) -> bool:
+        """Sleep for `seconds` (None: until woken); True if woken. Clears the flag."""
+        if not self._is_set:
+            self._future = future = asyncio.get_running_loop().create_future()
+            timer = None
+            if seconds is not None:
+                timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: _finish(future))
+            try:
+                await future
+            finally:
+                self._future = None
+                if timer is not None:
+                    timer.cancel()
+        was_set, self._is_set = self._is_set, False
+        return was_set
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
