@@ -1,0 +1,29 @@
+"""SENSE: what was noticed, and what it amounts to.
+
+`Pipeline` turns what sensors hand over into perceptions that a planner can use; `Sense` keeps the sensors
+and runs the pipeline. Both are imported when first asked for, so importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perception.pipeline import Pipeline as Pipeline
+    from perception.sense import Sense as Sense
+
+__all__ = ["Pipeline", "Sense"]
+
+_HOMES = {"Pipeline": "perception.pipeline", "Sense": "perception.sense"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

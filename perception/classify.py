@@ -1,0 +1,146 @@
+"""Stage 2: what kind of thing it is. A kind that the sensor has set stays.
+
+Here is also how a rule of any stage says what it is about, in the same words everywhere: `source`, `kind` and
+`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression that is searched
+for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits everything.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from perception.dedup import Sifted
+from spar.types import Perception, replace
+
+TEXT_LIMIT = 10_000  # characters: a regular expression must not cost more because a text is longer
+
+#: Used after the rules of the configuration; written as they are. The first that fits decides.
+BUILT_IN: tuple[dict[str, Any], ...] = (
+    {"kind": "alert", "pattern": r'"status":\s*"(?:firing|resolved)"'},
+    {"kind": "alert", "pattern": r"\A\W{0,3}(?:FIRING|RESOLVED|ALERT|ALARM|PROBLEM|RECOVERY)\b"},
+    {"kind": "log.error", "pattern": r"\A(?:\S{1,80}+\s{1,9}+){0,5}[\[<(]?(?:ERROR|FATAL|CRITICAL|CRIT|PANIC|EMERG)\b"},
+    {"kind": "log.error", "pattern": r"\ATraceback \(most recent call last\)"},
+    {"kind": "log.warning", "pattern": r"\A(?:\S{1,80}+\s{1,9}+){0,5}[\[<(]?(?:WARNING|WARN)\b"},
+    {"kind": "log.line", "pattern": r"\A(?:\S{1,80}+\s{1,9}+){0,5}[\[<(]?(?:INFO|NOTICE|DEBUG|TRACE)\b[\]>):\s]"},
+    {"kind": "link", "pattern": r"\A\s{0,9}https?://\S+\s{0,9}\Z"},
+)
+
+
+class Glob:
+    """One or several shell patterns, any of which may fit a word; case matters."""
+
+    __slots__ = ("_match", "_words", "patterns")
+
+    def __init__(self, *patterns: str) -> None:
+        self.patterns = patterns
+        # Most are plain words, and looking one up is much cheaper than matching it.
+        self._words = frozenset(pattern for pattern in patterns if not is_open(pattern))
+        wild = [fnmatch.translate(pattern) for pattern in patterns if is_open(pattern)]
+        self._match = re.compile("|".join(wild)).match if wild else None
+
+    def fits(self, word: str) -> bool:
+        return word in self._words or (self._match is not None and self._match(word) is not None)
+
+
+def is_open(pattern: str) -> bool:
+    """Whether a shell pattern fits more than the one word that it is."""
+    return any(sign in pattern for sign in "*?[")
+
+
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a perception must look like for a rule to apply; the stages add what then follows from it."""
+
+    filters: ClassVar[tuple[str, ...]] = ("source",)
+    source: Glob | None = None
+    pattern: re.Pattern[str] | None = None
+
+    def find(self, perception: Perception, text: str) -> dict[str, str] | None:
+        """What the pattern's named groups captured if the rule fits the perception, else None."""
+        for name in self.filters:
+            glob: Glob | None = getattr(self, name)
+            if glob is not None and not glob.fits(getattr(perception, name)):
+                return None
+        if self.pattern is None:
+            return {}
+        found = self.pattern.search(text)
+        if found is None:
+            return None
+        return {name: value for name, value in found.groupdict().items() if value is not None}
+
+
+R = TypeVar("R", bound=Rule)
+
+
+class ClassifyRule(Rule, frozen=True, kw_only=True):
+    """Gives this `kind` to what has none and fits."""
+
+    kind: str
+
+
+class ClassifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception.classify]`: rules that go before the built-in ones."""
+
+    enabled: bool = True
+    rules: tuple[ClassifyRule, ...] = ()
+
+
+@cache
+def _built_in() -> tuple[ClassifyRule, ...]:
+    return read_rules(BUILT_IN, ClassifyRule)
+
+
+def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> Sifted:
+    """Give a kind to each perception that has none; one that no rule fits stays without."""
+    rules = (*settings.rules, *_built_in())
+    kept: list[Perception] = []
+    touched = 0
+    for perception in perceptions:
+        if not perception.kind:
+            text = text_of(perception)
+            kind = next((rule.kind for rule in rules if rule.find(perception, text) is not None), "")
+            if kind:
+                perception = replace(perception, kind=kind)
+                touched += 1
+        kept.append(perception)
+    return Sifted(kept, touched=touched)
+
+
+def text_of(perception: Perception) -> str:
+    """The content as text, its first `TEXT_LIMIT` characters; "" if it cannot be read. Never raises."""
+    content = perception.content
+    if isinstance(content, str):
+        return content[:TEXT_LIMIT]
+    try:
+        return perception.text[:TEXT_LIMIT]
+    except Exception:  # circular, bottomless, or with keys that are no text
+        try:
+            return repr(content)[:TEXT_LIMIT]
+        except Exception:
+            return ""
+
+
+def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
+    """A stage's built-in table as rules. Raises: msgspec.ValidationError."""
+    return msgspec.convert(table, tuple[kind, ...], dec_hook=decode)  # type: ignore[valid-type]
+
+
+def decode(kind: type, value: Any) -> Any:
+    """How msgspec reads the types of a rule. Raises: ValueError saying what is wrong with the value."""
+    if kind is Glob:
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ValueError("Expected a shell pattern or a list of them")
+        return Glob(*patterns)
+    if not isinstance(value, str):
+        raise ValueError("Expected a regular expression as text")
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"Cannot be read as a regular expression ({error})") from None

@@ -1,0 +1,248 @@
+"""Perceptions in, what matters out: dedup → classify → intent → priority → fuse, ordered and bounded.
+
+Each stage is a function of its own file, with its own settings and switch; the `Pipeline` carries what must be
+remembered between two batches (the windows, the counts, what was taken out). Nothing here looks at a clock: time
+is what the perceptions say, so a recorded batch gives the same result again. It waits for nothing, starts
+nothing, and is meant for one thread at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from reprlib import repr as short
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perception.classify import ClassifyRule, ClassifySettings, classify, decode
+from perception.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, Sifted, dedup
+from perception.fuse import FuseSettings, FuseWindow, fuse
+from perception.intent import IntentRule, IntentSettings, recognise
+from perception.priority import DEFAULT, PriorityRule, PrioritySettings, Scale, prioritise
+from spar.errors import ConfigError
+from spar.types import Perception, replace
+
+REMEMBERED = 1_000  # what was taken out last
+UNKNOWN_CONFIDENCE = 0.5
+
+#: What a perception must be made of to go on; a sensor that hands over something else is told by a decision.
+SHAPE: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
+    ("id", str, "text"),
+    ("source", str, "text"),
+    ("kind", str, "text"),
+    ("at", datetime, "a datetime"),
+    ("key", (str, type(None)), "text or None"),
+    ("subject", (str, type(None)), "text or None"),
+    ("session", str, "text"),
+    ("intent", str, "text"),
+    ("priority", (float, int), "a number"),
+    ("confidence", (float, int), "a number"),
+    ("trust", str, "text"),
+    ("evidence", (tuple, list), "a tuple"),
+    ("attributes", dict, "a dict"),
+)
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[perception]`: at most `limit` perceptions come out of one batch."""
+
+    limit: Annotated[int, Meta(ge=1)] = 1_000
+    dedup: DedupSettings = DedupSettings()
+    classify: ClassifySettings = ClassifySettings()
+    intent: IntentSettings = IntentSettings()
+    priority: PrioritySettings = PrioritySettings()
+    fuse: FuseSettings = FuseSettings()
+
+
+#: The tables of the configuration, for naming what is known in them.
+TABLES: dict[str, type[Struct]] = {
+    "": Settings,
+    "dedup": DedupSettings,
+    "classify": ClassifySettings,
+    "classify.rules": ClassifyRule,
+    "intent": IntentSettings,
+    "intent.rules": IntentRule,
+    "priority": PrioritySettings,
+    "priority.rules": PriorityRule,
+    "fuse": FuseSettings,
+}
+
+#: What msgspec calls things → what they are called in a configuration.
+WORDS = {
+    "object": "a table",
+    "array": "a list",
+    "str": "text",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+}
+
+
+class Pipeline:
+    """The stages in order, with their windows.
+
+    Args: settings: a mapping shaped like the table `[perception]`; None means all defaults.
+    Raises: ConfigError naming the key, what was found and what is allowed.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings = read_settings({} if settings is None else settings)
+        of = self.settings
+        self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], Sifted]], ...] = (
+            ("intake", True, "dropped", intake),
+            ("dedup", of.dedup.enabled, "dropped", partial(dedup, DedupWindow(), of.dedup)),
+            ("classify", of.classify.enabled, "", partial(classify, of.classify)),
+            ("intent", of.intent.enabled, "", partial(recognise, of.intent)),
+            ("priority", of.priority.enabled, "", partial(prioritise, Scale(of.priority))),
+            ("fuse", of.fuse.enabled, "merged", partial(fuse, FuseWindow(), of.fuse)),
+            ("limit", True, "cut", partial(cut, of.limit)),
+        )
+        self._counts = {
+            name: {"in": 0, "touched": 0} | ({fate: 0} if fate else {}) for name, _, fate, _ in self._stages
+        }
+        self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
+
+    def process(self, perceptions: Iterable[Perception]) -> list[Perception]:
+        """What is left of a batch, the highest priority first, equal ones as they came.
+
+        Raises nothing, whatever the perceptions hold; what is no perception is dropped and counted.
+        """
+        batch: Sequence[Perception] = list(perceptions)
+        if not batch:
+            return []
+        for name, is_on, fate, stage in self._stages:
+            if not is_on:
+                continue
+            counts = self._counts[name]
+            counts["in"] += len(batch)
+            sifted = stage(batch)
+            batch = sifted.kept
+            counts["touched"] += sifted.touched
+            if sifted.decisions:
+                counts[fate] += len(sifted.decisions)
+                self._dropped.extend(sifted.decisions)
+        return list(batch)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """By stage, since the beginning: how many went `in`, were `touched` (given something), and were `dropped`,
+        `merged` or `cut`. What went in and is in none of these came out."""
+        return {name: dict(counts) for name, counts in self._counts.items()}
+
+    @property
+    def dropped(self) -> deque[Decision]:
+        """The last `REMEMBERED` perceptions that did not come out by themselves, each with the reason."""
+        return self._dropped
+
+
+def intake(perceptions: Sequence[Perception]) -> Sifted:
+    """Let through what is shaped like a perception; a time without a zone is taken as UTC, numbers go to 0..1."""
+    kept: list[Perception] = []
+    decisions: list[Decision] = []
+    touched = 0
+    for perception in perceptions:
+        if fault := _misshapen(perception):
+            decisions.append(_refused(perception, fault))
+            continue
+        sound = _repaired(perception)
+        touched += sound is not perception
+        kept.append(sound)
+    return Sifted(kept, decisions, touched)
+
+
+def cut(limit: int, perceptions: Sequence[Perception]) -> Sifted:
+    """The `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
+    ranked = sorted(perceptions, key=lambda perception: -perception.priority)
+    if len(ranked) <= limit:
+        return Sifted(ranked)
+    chosen = set(sorted(range(len(ranked)), key=lambda i: (ranked[i].kind != MESSAGE, i))[:limit])
+    kept = [perception for i, perception in enumerate(ranked) if i in chosen]
+    decisions = [
+        Decision(p.id, p.source, "limit", f"priority {p.priority:g} is not among the first {limit}", p.at)
+        for i, p in enumerate(ranked)
+        if i not in chosen
+    ]
+    return Sifted(kept, decisions)
+
+
+def _misshapen(perception: object) -> str:
+    if not isinstance(perception, Perception):
+        return f"a perception is needed, found {type(perception).__name__}"
+    for name, kind, words in SHAPE:
+        value = getattr(perception, name)
+        if not isinstance(value, kind):
+            return f"{name!r} must be {words}, found {type(value).__name__}"
+    return ""
+
+
+def _refused(perception: Any, fault: str) -> Decision:
+    def text(name: str) -> str:
+        value = getattr(perception, name, "")
+        return value if isinstance(value, str) else ""
+
+    at = getattr(perception, "at", None)
+    return Decision(text("id"), text("source"), "intake", fault, at if isinstance(at, datetime) else None)
+
+
+def _repaired(perception: Perception) -> Perception:
+    changes: dict[str, Any] = {}
+    if perception.at.tzinfo is None:
+        changes["at"] = perception.at.replace(tzinfo=UTC)
+    for name, unknown in (("priority", DEFAULT), ("confidence", UNKNOWN_CONFIDENCE)):
+        value = getattr(perception, name)
+        if not 0 <= value <= 1:
+            changes[name] = unknown if value != value else min(1.0, max(0.0, value))
+    return replace(perception, **changes) if changes else perception
+
+
+# -- settings ----------------------------------------------------------------------------------------------
+
+
+def read_settings(settings: Mapping[str, Any]) -> Settings:
+    """The settings as values. Raises: ConfigError with the path of what cannot be used."""
+    try:
+        return msgspec.convert(settings, Settings, dec_hook=decode)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), settings) from None
+
+
+def _explained(message: str, settings: Any) -> ConfigError:
+    """What msgspec says (``Expected `int` >= 1 - at `$.dedup.window` ``), with what was found and what is known."""
+    fault, _, place = message.partition(" - at ")
+    path: list[str | int] = []
+    table, found = "", settings
+    for name, index, each in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", place):
+        step = name or (int(index) if index else _culprit(found) if each else "")
+        table += f".{name}" if name else ""
+        path.append(step)
+        found = found[step]
+    where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", fault)
+    known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table[1:], Settings)))
+    if unknown:
+        path.append(unknown[1])
+        sentence = f"{where} has no setting named {unknown[1]!r}, found {short(found[unknown[1]])}; known: {known}"
+    elif missing:
+        path.append(missing[1])
+        sentence = f"{where} needs {missing[1]!r}, found {short(found)}; known: {known}"
+    else:
+        for name, word in WORDS.items():
+            fault = fault.replace(f"`{name}`", word)
+        sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(found)}"
+    return ConfigError(sentence, path=("perception", *path))
+
+
+def _culprit(weights: Mapping[str, Any]) -> str:
+    """The key of a table of numbers whose value is not one in the range of them all (-1..1 or 0..1)."""
+
+    def is_fine(value: object) -> bool:
+        return type(value) in (int, float) and -1 <= value <= 1  # type: ignore[operator]
+
+    strange = [key for key, value in weights.items() if not is_fine(value)]
+    return strange[0] if strange else next(key for key, value in weights.items() if value < 0)

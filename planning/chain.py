@@ -1,0 +1,177 @@
+"""Several planners in a row: the first that decides, decides.
+
+A planner that raises, or that the agent has turned away from (`degrade`), hands over to the next, and the action then
+says `degraded`. When one raised and none of the others decided, its error goes on: a plan that could not be made is
+not the same as nothing to do. A planner that streams is handed through as the stream it is, once its first call is
+there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any
+
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, ContractError
+from spar.protocols import Context, Host
+from spar.threads import Threads
+from spar.types import Action, Call, Fault, Perception, replace
+
+Plan = Action | AsyncIterator[Call] | None
+
+
+class Chain:
+    """PLAN by the first of several planners that decides. Opens and closes them as they are modules of its own.
+
+    Args: planners: objects with `plan` or bare functions, async or plain, with or without a second parameter.
+    Raises: ConfigError when there is none.
+    """
+
+    def __init__(self, planners: Sequence[Any]) -> None:
+        if not planners:
+            raise ConfigError("a chain of planners needs at least one", path=("planners",))
+        self.planners = tuple(planners)
+        self.degraded_reason: str | None = None
+        self._opened = AsyncExitStack()
+        self._threads: Threads | None = None
+
+    def degrade(self, reason: str) -> None:
+        """Leave the first planner out from the next plan on, and mark the actions; idempotent.
+
+        With a single planner there is nothing to fall back to: it goes on, and its actions are marked.
+        """
+        self.degraded_reason = reason
+
+    def restore(self) -> None:
+        """Ask the first planner again; idempotent."""
+        self.degraded_reason = None
+
+    async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Plan:
+        """The first decision: an action that has calls or an answer, or a stream of calls that has begun.
+
+        When nobody decides: the first action that only says something (its reason, when to look again), else None.
+        Raises: the error of the first planner that raised, when no other one decided.
+        """
+        context = context or Context(agent="", cycle_id="")
+        reason = self.degraded_reason
+        asked = self.planners[1:] or self.planners if reason is not None else self.planners
+        failed: Exception | None = None
+        remark: Action | None = None
+        for planner in asked:
+            try:
+                plan = await _ask(planner, perceptions, context, self._in_thread)
+            except Exception as error:
+                reason = reason or f"{_name(planner)} failed: {Fault.of(error).message}"
+                failed = _first(failed, error)
+                continue
+            if not isinstance(plan, Action):
+                if plan is None:
+                    continue
+                return plan
+            if plan.calls or plan.output is not None:
+                return _marked(plan, reason)
+            remark = remark or _marked(plan, reason)
+        if failed is not None:
+            raise failed
+        return remark
+
+    def snapshot(self) -> dict[str, Any]:
+        """Why it is degraded (None when it is not) and what the planners say of themselves."""
+        told = {_name(planner): planner.snapshot() for planner in self.planners if hasattr(planner, "snapshot")}
+        return {"degraded": self.degraded_reason, "planners": told}
+
+    def attach(self, host: Host) -> None:
+        """Hand the agent's host on to every planner that wants it."""
+        for planner in self.planners:
+            if callable(attach := getattr(planner, "attach", None)):
+                attach(host)
+
+    async def __aenter__(self) -> Chain:
+        async with AsyncExitStack() as opening:
+            for planner in self.planners:
+                if hasattr(planner, "__aenter__"):
+                    await opening.enter_async_context(planner)
+            self._opened = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, traceback)
+
+    async def _in_thread(self, clock: Clock | None, function: Callable[..., Any], *args: Any) -> Any:
+        if self._threads is None:
+            self._threads = Threads("planner", clock or SystemClock())
+        return await self._threads.run(function, *args)
+
+
+async def _ask(
+    planner: Any, perceptions: Sequence[Perception], context: Context, in_thread: Callable[..., Any]
+) -> Plan:
+    """Ask one planner, however it is written, and check what it answers."""
+    function = getattr(planner, "plan", planner)
+    arguments = (perceptions, context) if _takes_two(function) else (perceptions,)
+    target = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
+        plan = function(*arguments)
+    else:
+        plan = await in_thread(context.clock, function, *arguments)
+    if inspect.isawaitable(plan):
+        plan = await plan
+    if hasattr(plan, "__aiter__"):
+        return await _begun(plan)
+    if plan is not None and not isinstance(plan, Action):
+        raise ContractError(
+            f"{_name(planner)} must return an Action, a stream of calls or None, found {type(plan).__name__}"
+        )
+    return plan
+
+
+async def _begun(stream: Any) -> AsyncIterator[Call] | None:
+    """The stream once its first call is there, None when it has none; until then another planner can take over."""
+    calls = aiter(stream)
+    try:
+        first = await anext(calls)
+    except StopAsyncIteration:
+        return None
+
+    async def whole() -> AsyncIterator[Call]:
+        try:
+            yield first
+            async for call in calls:
+                yield call
+        finally:
+            if callable(close := getattr(calls, "aclose", None)):
+                await close()
+
+    return whole()
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a planner has room for the context."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def _marked(plan: Action, reason: str | None) -> Action:
+    if reason is None:
+        return plan
+    return replace(plan, degraded=True, reason="; ".join(part for part in (f"degraded: {reason}", plan.reason) if part))
+
+
+def _first(failed: Exception | None, error: Exception) -> Exception:
+    if failed is None:
+        return error
+    failed.add_note(f"and the next planner: {Fault.of(error).message}")
+    return failed
+
+
+def _name(planner: Any) -> str:
+    return getattr(planner, "__name__", None) or type(planner).__name__

@@ -1,0 +1,262 @@
+"""Declarative rules make the plan: no model, no network, the same decision for the same perceptions.
+
+Every rule that matches adds its calls to one action, most urgent perception first. A rule that cannot be used for one
+perception (a template names what that perception lacks) is left out for it alone, the next rules are asked, and
+`Action.reason` and `snapshot()` say so: one odd perception never keeps the others waiting. When that is all there is to
+say, the action has no calls. Only the cooldowns are kept from one plan to the next. Rules are read by
+`planning.reading`, asked by `planning.match`, their templates filled by `planning.templates`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from planning.match import Sight
+from planning.reading import CallRule, Rule, read_rules
+from planning.references import can_be_read, colliding, escape
+from planning.select import choose
+from planning.templates import Facts, fill, render
+from spar.clock import Clock, SystemClock
+from spar.protocols import Context
+from spar.types import Action, Call, Perception, replace
+
+#: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
+COOLDOWN_LIMIT = 10_000
+REASON_LIMIT = 2_000
+_TROUBLE_LIMIT = 200
+
+
+class Firing(Struct, frozen=True):
+    """What one rule makes of one perception."""
+
+    rule: Rule
+    calls: tuple[Call, ...] = ()
+    writes: tuple[str, ...] = ()
+    answer: str | None = None
+    goal: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+class RulesPlanner:
+    """PLAN by `[[rules]]`.
+
+    Args: rules: the tables as they stand in the configuration; tools: the names that exist, None when not known.
+    Raises: ConfigError, with the `path` of the value, when a rule cannot be read.
+    """
+
+    def __init__(self, rules: Sequence[dict[str, Any]] = (), *, tools: Collection[str] | None = None) -> None:
+        self.rules = read_rules(rules, tools)
+        self._index = _Index(self.rules)
+        self._counts: dict[str, Counter[str]] = {rule.name: Counter() for rule in self.rules}
+        self._fired: dict[tuple[int, str], float] = {}
+        self._forgotten = 0
+        self._clock: Clock = SystemClock()
+
+    async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
+        """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
+        context = context or Context(agent="", cycle_id="")
+        clock = context.clock or self._clock
+        draft = _Draft()
+        for perception in sorted(perceptions, key=_urgency):
+            self._consider(perception, context, clock, draft)
+        return draft.action(perceptions)
+
+    def snapshot(self) -> dict[str, Any]:
+        """How often each rule matched, was cooling down, could not be used, or left a call out, since construction."""
+        names = ("matched", "cooled_down", "failed", "left_out")
+        return {
+            "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
+            "cooldowns": len(self._fired),
+            "cooldowns_forgotten": self._forgotten,
+        }
+
+    def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
+        sight = Sight(perception)
+        for rule in self._index.candidates(perception):
+            try:
+                slots = rule.when.match(sight)
+                if slots is None or (rule.unless is not None and rule.unless.match(sight) is not None):
+                    continue
+                counts = self._counts[rule.name]
+                counts["matched"] += 1
+                if not self._is_ready(rule, perception, clock):
+                    counts["cooled_down"] += 1
+                else:
+                    firing = _fire(rule, _facts(sight, slots, context, clock), context)
+                    counts["left_out"] += len(firing.left_out)
+                    draft.firings.append(firing)
+                    self._cool(rule, perception, clock)
+            except Exception as error:  # whatever is odd about this perception must not block the others
+                self._counts[rule.name]["failed"] += 1
+                draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {_sentence(error)}")
+                continue
+            if rule.stop:
+                return
+
+    def _is_ready(self, rule: Rule, perception: Perception, clock: Clock) -> bool:
+        if not rule.cooldown:
+            return True
+        last = self._fired.get((rule.number, _subject(perception)))
+        return last is None or clock.monotonic() - last >= rule.cooldown
+
+    def _cool(self, rule: Rule, perception: Perception, clock: Clock) -> None:
+        if not rule.cooldown:
+            return
+        key = (rule.number, _subject(perception))
+        self._fired.pop(key, None)  # so that the order of the dictionary is the order of firing
+        self._fired[key] = clock.monotonic()
+        if len(self._fired) > COOLDOWN_LIMIT:
+            del self._fired[next(iter(self._fired))]
+            self._forgotten += 1
+
+
+class _Index:
+    """Which rules can concern a perception at all: by literal kind, else by literal source, else every time."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._by_kind: defaultdict[str, list[Rule]] = defaultdict(list)
+        self._by_source: defaultdict[str, list[Rule]] = defaultdict(list)
+        self._others: list[Rule] = []
+        for rule in rules:
+            if rule.when.kinds is not None:
+                for kind in rule.when.kinds:
+                    self._by_kind[kind].append(rule)
+            elif rule.when.sources is not None:
+                for source in rule.when.sources:
+                    self._by_source[source].append(rule)
+            else:
+                self._others.append(rule)
+
+    def candidates(self, perception: Perception) -> Sequence[Rule]:
+        """Rules in the order of the configuration."""
+        lists = (self._by_kind.get(perception.kind), self._by_source.get(perception.source), self._others)
+        found = [rules for rules in lists if rules]
+        if len(found) < 2:
+            return found[0] if found else ()
+        return sorted((rule for rules in found for rule in rules), key=lambda rule: rule.number)
+
+
+class _Draft(Struct):
+    """The plan as it grows."""
+
+    firings: list[Firing] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def action(self, perceptions: Sequence[Perception]) -> Action | None:
+        """One action, or None when no rule asks for anything and nothing went wrong."""
+        answers = [firing.answer for firing in self.firings if firing.answer is not None]
+        looks = [firing.rule.next_look for firing in self.firings if firing.rule.next_look is not None]
+        calls = tuple(self._calls())
+        reason = self._reason()
+        goal = next((firing.goal for firing in self.firings if firing.goal), "")
+        left_out = any(firing.left_out for firing in self.firings)
+        if not (calls or answers or looks or goal or left_out or self.troubles):
+            return None
+        return Action(
+            calls=calls,
+            goal=goal,
+            perceptions=tuple(perceptions),
+            reason=reason,
+            output=escape("\n".join(answers)) if answers else None,
+            next_look=min(looks, default=None),
+        )
+
+    def _calls(self) -> Iterator[Call]:
+        """The calls in order. Firings that write the same places get an instance each: none reads another's results."""
+        apart = colliding([firing.writes for firing in self.firings])
+        for number, firing in enumerate(self.firings):
+            if number in apart:
+                instance = f"{firing.rule.name}#{number}"
+                yield from (replace(call, instance=instance) for call in firing.calls)
+            else:
+                yield from firing.calls
+
+    def _reason(self) -> str:
+        used = Counter(firing.rule.name for firing in self.firings)
+        sentences = [f"rule {name!r} matched" + (f" {n} times" if n > 1 else "") for name, n in used.items()]
+        told = [*(text for firing in self.firings for text in firing.left_out), *self.troubles]
+        # What went wrong is told first: it must not be what is cut off.
+        reason = "; ".join([*told, *sentences])
+        return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 1]}…"
+
+
+def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
+    """What a rule makes of one perception. Raises: AbsentError when a template cannot be filled."""
+    task = facts.perception.intent or facts.perception.kind
+    tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
+    left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
+    if left_out:
+        _leave_out_dependants(rule.calls, left_out)
+    reason = f"rule {rule.name!r}"
+    made: dict[int, Call] = {}
+    for number, (call, tool) in enumerate(zip(rule.calls, tools, strict=True)):
+        if number not in left_out and tool is not None:
+            params = fill(call.params, facts)
+            made[number] = Call(
+                tool, params, output_path=call.output, reason=reason, meta={"_task": task} if task else {}
+            )
+    for number, made_call in made.items():
+        if after := rule.calls[number].after:
+            made[number] = replace(made_call, after=tuple(made[other].id for other in after))
+    says = rule.answer is not None and (made or not rule.calls)
+    return Firing(
+        rule,
+        tuple(made.values()),
+        tuple(place for number in made for place in rule.calls[number].writes),
+        render(rule.answer, facts) if rule.answer is not None and says else None,
+        render(rule.goal, facts) if rule.goal is not None else "",
+        tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
+    )
+
+
+def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:
+    """Add every call that cannot end well without one that is left out."""
+    grew = True
+    while grew:
+        grew = False
+        written = {place for number, call in enumerate(calls) if number not in left_out for place in call.writes}
+        for number, call in enumerate(calls):
+            if number in left_out:
+                continue
+            if any(other in left_out for other in call.after) or not all(
+                can_be_read(ref, written) for ref in call.reads
+            ):
+                left_out[number] = "it needs a call that is left out"
+                grew = True
+
+
+def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
+    call = rule.calls[number]
+    name = call.name or " or ".join(call.tools)
+    return f"call {name!r} of rule {rule.name!r} is left out for task {task!r}: {why}"
+
+
+def _facts(sight: Sight, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
+    perception = sight.perception
+    given = perception.attributes.get("slots")
+    known = {**given, **slots} if isinstance(given, Mapping) else slots
+    return Facts(perception, known, context.run.goal if context.run else None, clock.now())
+
+
+def _urgency(perception: Perception) -> float:
+    priority = perception.priority
+    is_number = isinstance(priority, (int, float)) and priority == priority
+    return -priority if is_number else 0.0
+
+
+def _subject(perception: Perception) -> str:
+    """What a cooldown is kept for; a long subject by its digest, so that memory stays bounded."""
+    subject = perception.subject or ""
+    if len(subject) <= 200:
+        return subject
+    return hashlib.blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error.args[0] if error.args else type(error).__name__)
+    return text if len(text) <= _TROUBLE_LIMIT else f"{text[:_TROUBLE_LIMIT]}…"

@@ -1,0 +1,235 @@
+"""Templates of rules: `{content:.80}`, `{attributes.host.load|unknown}`; pure.
+
+A placeholder is `{name}`, `{name|default}`, `{name:.80}` or `{name|default:.80}`; `{{` and `}}` are braces. The names
+are a closed table and their parts are looked up in mappings and lists only. `str.format` is not used, because on
+foreign values it reaches Python attributes. What a placeholder brings in never becomes a reference of the call
+protocol: a leading dagger is doubled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+from msgspec import Struct, field
+
+from planning.references import DAGGER, escape, is_reference
+from spar.types import Perception
+
+_PLACEHOLDER = re.compile(
+    r"(?P<name>[^\s{}|:.]+)(?P<path>(?:\.[^\s{}|:.]+)*)(?:\|(?P<default>.*?))?(?::\.(?P<cut>\d{1,7}))?", re.DOTALL
+)
+_TOKEN = re.compile(r"\{\{|\}\}|\{(?P<inside>[^{}]*)\}|[{}]")
+
+
+class Facts(Struct, frozen=True):
+    """What a template may name. `slots` is the intent's and the pattern's together, `now` is aware UTC."""
+
+    perception: Perception
+    slots: Mapping[str, Any] = field(default_factory=dict)
+    goal: str | None = None
+    now: datetime | None = None
+
+
+class AbsentError(LookupError):
+    """A placeholder without a default names what this perception does not have."""
+
+
+class Placeholder(Struct, frozen=True):
+    """One `{name.path|default:.cut}`; `source` is how it was written."""
+
+    name: str
+    path: str
+    default: str | None
+    cut: int | None
+    source: str
+
+
+class Template(Struct, frozen=True):
+    """Text and placeholders in turn."""
+
+    parts: tuple[str | Placeholder, ...]
+    is_escaped: bool = False
+
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Placeholder))
+
+
+def count_of(perception: Perception) -> int:
+    """How many things a perception stands for: `attributes["count"]` if that is a number, else its evidence or 1."""
+    given = perception.attributes.get("count")
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    return max(1, len(perception.evidence))
+
+
+#: Every name that a template knows, and how it is found.
+NAMES: dict[str, Callable[[Facts], Any]] = {
+    "content": lambda facts: facts.perception.content,
+    "text": lambda facts: facts.perception.text,
+    "source": lambda facts: facts.perception.source,
+    "kind": lambda facts: facts.perception.kind,
+    "id": lambda facts: facts.perception.id,
+    "at": lambda facts: facts.perception.at,
+    "key": lambda facts: facts.perception.key,
+    "subject": lambda facts: facts.perception.subject,
+    "session": lambda facts: facts.perception.session,
+    "intent": lambda facts: facts.perception.intent,
+    "priority": lambda facts: facts.perception.priority,
+    "confidence": lambda facts: facts.perception.confidence,
+    "trust": lambda facts: facts.perception.trust,
+    "count": lambda facts: count_of(facts.perception),
+    "attributes": lambda facts: facts.perception.attributes,
+    "slots": lambda facts: facts.slots,
+    "run": lambda facts: {"goal": facts.goal},
+    "now": lambda facts: facts.now,
+}
+_WITH_PARTS = ("attributes", "content", "run", "slots")
+
+
+def parse(text: str) -> Template:
+    """Read a template. Raises: ValueError with a sentence that says what cannot be read."""
+    parts: list[str | Placeholder] = []
+    literal, position = "", 0
+    for token in _TOKEN.finditer(text):
+        literal += text[position : token.start()]
+        position = token.end()
+        found = token.group()
+        if found in ("{{", "}}"):
+            literal += found[0]
+        elif (inside := token.group("inside")) is None:
+            raise ValueError(
+                f"{found!r} at character {token.start() + 1} stands alone; write {found * 2!r} for a brace"
+            )
+        else:
+            if literal:
+                parts.append(literal)
+                literal = ""
+            parts.append(_placeholder(inside))
+    literal += text[position:]
+    if literal:
+        parts.append(literal)
+    return Template(tuple(parts), text.startswith(DAGGER * 2))
+
+
+def _placeholder(inside: str) -> Placeholder:
+    match = _PLACEHOLDER.fullmatch(inside)
+    source = f"{{{inside}}}"
+    if match is None:
+        raise ValueError(
+            f"{source!r} is not a placeholder such as '{{content:.80}}' or '{{slots.unit|none}}'; "
+            "write '{{' and '}}' for braces"
+        )
+    name, path, cut = match["name"], match["path"][1:], match["cut"]
+    if name not in NAMES:
+        raise ValueError(f"{source!r} names nothing that is known; known: {', '.join(NAMES)}")
+    if path and name not in _WITH_PARTS:
+        raise ValueError(f"{source!r} names a part of {name!r}, which has none; parts have: {', '.join(_WITH_PARTS)}")
+    if name == "run" and path != "goal":
+        raise ValueError(f"{source!r} names nothing of a run; known: run.goal")
+    return Placeholder(name, path, match["default"], int(cut) if cut else None, source)
+
+
+def compile_value(value: Any) -> Any:
+    """A nested value with its templates read: strings that need filling become `Template`s, references stay.
+
+    Raises: ValueError for a template that cannot be read, or placeholders in a reference.
+    """
+    if isinstance(value, str):
+        if is_reference(value):
+            if "{" in value:
+                raise ValueError(f"the reference {value!r} passes as it is and takes no placeholders")
+            return value
+        template = parse(value)
+        return template if template.placeholders else "".join(map(str, template.parts))
+    if isinstance(value, Mapping):
+        return {key: compile_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [compile_value(item) for item in value]
+    return _plain(value)
+
+
+def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
+    """Every placeholder of a compiled value."""
+    if isinstance(compiled, Template):
+        yield from compiled.placeholders
+    elif isinstance(compiled, dict):
+        for item in compiled.values():
+            yield from placeholders_in(item)
+    elif isinstance(compiled, list):
+        for item in compiled:
+            yield from placeholders_in(item)
+
+
+def fill(compiled: Any, facts: Facts) -> Any:
+    """A fresh copy of a compiled value with every placeholder filled.
+
+    A string that is exactly one placeholder keeps the value's type (times become ISO text).
+    Raises: AbsentError when something without a default is absent.
+    """
+    if isinstance(compiled, Template):
+        if len(compiled.parts) == 1:
+            only = compiled.parts[0]
+            if isinstance(only, Placeholder) and only.cut is None:
+                return escape(_plain(_value(only, facts)))
+        text = render(compiled, facts)
+        return text if compiled.is_escaped else escape(text)
+    if isinstance(compiled, dict):
+        return {key: fill(item, facts) for key, item in compiled.items()}
+    if isinstance(compiled, list):
+        return [fill(item, facts) for item in compiled]
+    return compiled
+
+
+def render(template: Template, facts: Facts) -> str:
+    """The template as text. Raises: AbsentError when something without a default is absent."""
+    return "".join(
+        part if isinstance(part, str) else as_text(_value(part, facts))[: part.cut] for part in template.parts
+    )
+
+
+def _value(placeholder: Placeholder, facts: Facts) -> Any:
+    value = NAMES[placeholder.name](facts)
+    if placeholder.path:
+        value = lookup(value, placeholder.path)
+    if placeholder.default is not None and (value is None or value == ""):
+        return placeholder.default
+    if value is None:
+        raise AbsentError(f"{placeholder.source!r} has no value here and no default")
+    return value
+
+
+def lookup(value: Any, path: str) -> Any:
+    """What stands at a dotted path of nested mappings and lists, or None; a key that has dots itself goes first."""
+    while path:
+        if isinstance(value, Mapping):
+            if path in value:
+                return value[path]
+            head, _, path = path.partition(".")
+            value = value.get(head)
+        elif isinstance(value, (list, tuple)):
+            head, _, path = path.partition(".")
+            # Seven digits are more than any list here holds, and int() of a long text is refused.
+            is_index = head.isascii() and head.isdigit() and len(head) < 8 and int(head) < len(value)
+            value = value[int(head)] if is_index else None
+        else:
+            return None
+    return value
+
+
+def as_text(value: Any) -> str:
+    """A value as it reads in a sentence: text as it is, `true`, `3`, ISO times, JSON for what is nested."""
+    value = _plain(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, (datetime, date, time)) else value

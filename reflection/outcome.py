@@ -1,0 +1,79 @@
+"""How well an action went; pure.
+
+Finished is not the same as verified: a call that ended well and stated a postcondition (`_expect`) is verified, for any
+other one its tool's word is all there is. What was not meant to run (another branch, a newer message) or was not
+allowed to says nothing about success.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spar.types import ActionResult, CallResult
+
+#: `CallResult.reason`s that mean: this call still goes on elsewhere or waits its turn.
+_OPEN = frozenset({"parked", "detached", "steered"})
+
+
+class Outcome(Struct, frozen=True):
+    """`score` is 0..1; `success` None while nobody knows; the counts are of calls."""
+
+    score: float
+    success: bool | None
+    text: str
+    worked: tuple[CallResult, ...] = ()
+    failed: tuple[CallResult, ...] = ()
+
+
+def judge(result: ActionResult) -> Outcome:
+    """What became of an action. Never raises.
+
+    The score is the share of calls that ended well among those that should have; one that is in doubt counts half.
+    Success needs that nothing failed, nothing is open or in doubt, and that something was done or said.
+    """
+    worked = tuple(item for item in result.results if item.status == "ok" and item.reason != "detached")
+    failed = tuple(item for item in result.results if has_failed(item))
+    unknown = [item for item in result.results if item.status in ("in_doubt", "cancelled") or item.reason in _OPEN]
+    doubted = sum(item.status == "in_doubt" for item in unknown)
+    verified = sum(bool(item.call.meta.get("_expect")) for item in worked)
+    said = result.action is not None and result.action.output is not None
+    broken = result.fault is not None or (result.status == "failed" and not worked)
+    meant = len(worked) + len(failed) + doubted
+    score = 0.0 if broken else (len(worked) + 0.5 * doubted) / meant if meant else 1.0
+    return Outcome(score, _success(result, bool(failed) or broken, bool(unknown), bool(worked) or said),
+                   _text(result, worked, failed, len(unknown), verified), worked, failed)  # fmt: skip
+
+
+def has_failed(item: CallResult) -> bool:
+    """Whether a call should have ended well and did not.
+
+    A throw that a branch of the plan handles was foreseen; a refusal is a decision, not a failure of the tool.
+    """
+    if item.status in ("failed", "timeout"):
+        return item.reason != "handled"
+    return item.status == "skipped" and item.reason == "dep_failed"
+
+
+def _success(result: ActionResult, has_failures: bool, is_open: bool, has_done: bool) -> bool | None:
+    if has_failures:
+        return False
+    if is_open or result.status == "interrupted" or not has_done:
+        return None
+    return True
+
+
+def _text(result: ActionResult, worked: tuple[CallResult, ...], failed: tuple[CallResult, ...], open_: int,
+          verified: int) -> str:  # fmt: skip
+    parts = []
+    if result.results:
+        parts.append(f"{len(worked)} of {len(result.results)} calls finished")
+    elif result.action is not None and result.action.output is not None:
+        parts.append("answered")
+    else:
+        parts.append("nothing was called")
+    counted = (("verified", verified), ("failed", len(failed)), ("open or in doubt", open_))
+    parts += [f"{number} {word}" for word, number in counted if number]
+    denied = sum(item.status == "denied" for item in result.results)
+    if denied:
+        parts.append(f"{denied} denied")
+    return f"{result.status}: {', '.join(parts)}"

@@ -1,0 +1,71 @@
+"""The configuration: is it right, what is in force, what could be written; and the parts it can name."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from spar import exits
+from spar.cli.context import Options, fail, show, write
+
+
+@click.group()
+def config() -> None:
+    """Check, show or describe the configuration."""
+
+
+@config.command()
+@click.pass_obj
+def check(options: Options) -> None:
+    """Read the configuration and build every part it names, without starting anything; exit 78 if something is wrong."""
+    from spar.app import build_agent
+    from spar.errors import ConfigError
+
+    loaded = options.load()
+    try:
+        agent = build_agent(loaded)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+    settings = loaded.settings
+    counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
+    text = ", ".join(f"{number} {name}" for name, number in counts.items())
+    where = str(loaded.path) if loaded.path else "no file, the defaults"
+    show(options, {"ok": True, "file": where, "agent": agent.name, **counts}, f"{where}: all right ({text})")
+
+
+@config.command("show")
+@click.option("--origins", is_flag=True, help="Say where each value comes from.")
+@click.pass_obj
+def show_config(options: Options, origins: bool) -> None:
+    """Show the settings in force; what looks like a secret is masked."""
+    from spar.settings import show as rendered
+
+    loaded = options.load()
+    if options.as_json:
+        show(options, json.loads(loaded.settings.model_dump_json()))
+    else:
+        write(rendered(loaded, origins=origins))
+
+
+@config.command()
+@click.pass_obj
+def schema(options: Options) -> None:
+    """Print the JSON schema of config.toml, for editors."""
+    from spar.settings import schema as make
+
+    show(options, make())
+
+
+@click.command()
+@click.option("--broken", is_flag=True, help="Only those that cannot be loaded.")
+@click.pass_obj
+def parts(options: Options, broken: bool) -> None:
+    """List the parts that the configuration can name with `use`, and who ships them."""
+    from spar.registry import Registry
+
+    listed = [item for item in Registry().parts() if item.error or not broken]
+    rows = [{"group": i.group, "name": i.name, "value": i.value, "distribution": i.distribution, "error": i.error} for i in listed]
+    width = max((len(i.name) for i in listed), default=0)
+    lines = [f"{i.group:16} {i.name:{width}}  {i.value}" + (f"  BROKEN: {i.error}" if i.error else "") for i in listed]
+    show(options, rows, "\n".join(lines) or "none")

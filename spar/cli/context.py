@@ -1,0 +1,149 @@
+"""What every command needs: the configuration, the running service, and how to print."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from msgspec import Struct
+
+from spar import exits
+
+if TYPE_CHECKING:
+    import httpx
+
+    from spar.settings import Loaded
+
+#: Seconds that the service may take to accept a connection.
+CONNECT_WITHIN = 3.0
+
+
+class Options(Struct, frozen=True):
+    """The options that stand before a command."""
+
+    config_path: Path | None
+    overrides: tuple[str, ...]
+    as_json: bool
+
+    def load(self) -> Loaded:
+        """The configuration. Ends the command with code 78 and what is wrong."""
+        from spar.errors import ConfigError
+
+        try:
+            return self.load_again()
+        except ConfigError as error:
+            fail(str(error), exits.CONFIG)
+
+    def load_again(self) -> Loaded:
+        """The same, for a service that reads it once more. Raises: ConfigError."""
+        from spar.settings import load
+
+        given = {}
+        for item in self.overrides:
+            key, equals, value = item.partition("=")
+            if not equals:
+                fail(f"--set {item!r}: must be KEY=VALUE, e.g. --set log.level=debug", exits.USAGE)
+            given[key] = value
+        return load(self.config_path, overrides=given)
+
+    def state_dir(self) -> Path:
+        loaded = self.load()
+        return loaded.folder / loaded.settings.service.state_dir
+
+
+def fail(message: str, code: int = exits.FAILED) -> NoReturn:
+    """End the command with a message on standard error."""
+    error = click.ClickException(message)
+    error.exit_code = code
+    raise error
+
+
+def show(options: Options, value: Any, text: str | None = None) -> None:
+    """Print an answer: as JSON if that was asked for, else the text (or the JSON, indented)."""
+    if options.as_json:
+        write(json.dumps(value))
+    else:
+        write(json.dumps(value, indent=2, ensure_ascii=False) if text is None else text)
+
+
+def write(text: str) -> None:
+    """Print a line of any text, also where the terminal cannot show all of it."""
+    line = text + "\n"
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+class NotRunningError(Exception):
+    """No service answers in the state directory."""
+
+
+@contextmanager
+def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
+    """A connection to the running service. Ends the command with code 69 when there is none."""
+    folder = options.state_dir()
+    try:
+        with connect(folder, timeout) as client:
+            yield client
+    except NotRunningError:
+        fail(f"no service runs on {folder}; start it with: spar run", exits.UNAVAILABLE)
+
+
+@contextmanager
+def connect(folder: Path, timeout: float) -> Iterator[Client]:
+    """The same. Raises: NotRunningError."""
+    import httpx
+
+    from spar.server.sockets import SOCKET_NAME, short_path
+
+    path = folder / SOCKET_NAME
+    if not path.exists():
+        raise NotRunningError
+    if not os.access(path, os.W_OK):
+        fail(f"{path}: permission denied; the service runs as another user", exits.NO_PERMISSION)
+    with short_path(path) as reachable:
+        limits = httpx.Timeout(timeout, connect=CONNECT_WITHIN)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=reachable), base_url="http://spar", timeout=limits, trust_env=False) as client:
+            yield Client(client)
+
+
+class Client:
+    """Asks the service. What it refuses ends the command with its reason."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self._ask("GET", path, params={key: value for key, value in params.items() if value is not None})
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._ask("POST", path, content=b"" if body is None else json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, **given: Any) -> Any:
+        import httpx
+
+        try:
+            response = self._client.request(method, path, **given)
+        except httpx.ConnectError:
+            raise NotRunningError from None
+        except httpx.TimeoutException:
+            fail("the service did not answer in time", exits.TIMED_OUT)
+        except httpx.TransportError as error:
+            fail(f"the service broke the connection off: {error}", exits.UNAVAILABLE)
+        if response.is_success:
+            return response.json()
+        try:
+            detail = response.json()["detail"]
+        except (ValueError, KeyError, TypeError):
+            detail = response.text[:500]
+        fail(str(detail), CODE_OF.get(response.status_code, exits.FAILED))
+
+
+#: What the service's refusals mean to the shell.
+CODE_OF = {422: exits.USAGE, 403: exits.NO_PERMISSION, 429: exits.UNFINISHED, 504: exits.TIMED_OUT}

@@ -1,0 +1,109 @@
+"""What was done and what is remembered; read from the store, whether the service runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+import msgspec
+
+from spar import exits
+from spar.cli.context import Options, fail, show
+
+
+def _from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Ask the store, opened for reading only, which a running service does not mind; the answer as plain JSON."""
+    from spar.app import Parts
+    from spar.errors import ConfigError, SparError
+    from spar.server.control import encode
+
+    loaded = options.load()
+
+    async def ask() -> Any:
+        async with Parts(loaded).memory(read_only=True) as store:
+            return await question(store)
+
+    try:
+        return msgspec.json.decode(encode(asyncio.run(ask())))
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+    except (SparError, OSError) as error:
+        fail(str(error), exits.UNAVAILABLE)
+
+
+@click.group()
+def cycles() -> None:
+    """What was done: the tape of cycles."""
+
+
+@cycles.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
+@click.option("--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these.")
+@click.option("--session", help="Only of this session.")
+@click.pass_obj
+def list_cycles(options: Options, limit: int, outcome: str | None, session: str | None) -> None:
+    """List cycles, newest first (idle ones leave no trace).
+
+    \b
+    Examples:
+      spar cycles list
+      spar cycles list --outcome failed --limit 5
+    """
+    found = _from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session))
+    show(options, found, "\n".join(map(_cycle_line, found)) or "no cycles yet")
+
+
+@cycles.command("show")
+@click.argument("cycle_id")
+@click.pass_obj
+def show_cycle(options: Options, cycle_id: str) -> None:
+    """Show one cycle whole: what was noticed, decided, done and learnt (a unique beginning of its id is enough)."""
+    found = _from_store(options, lambda store: store.cycle(cycle_id))
+    if found is None:
+        fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
+    show(options, found)
+
+
+@click.group()
+def memory() -> None:
+    """What is remembered."""
+
+
+@memory.command("search")
+@click.argument("query", default="")
+@click.option("-k", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many at most.")
+@click.option("--session", help="Only of this session.")
+@click.pass_obj
+def search(options: Options, query: str, count: int, session: str | None) -> None:
+    """Recall experiences by words; without any the most recent.
+
+    \b
+    Examples:
+      spar memory search "disk full"
+      spar memory search -k 20
+    """
+    found = _from_store(options, lambda store: store.recall(query, count, session=session))
+    show(options, found, "\n".join(map(_experience_line, found)) or "nothing is remembered of that")
+
+
+@memory.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, writable=True))
+@click.pass_obj
+def export(options: Options, file: str) -> None:
+    """Write all experiences to a file, one JSON object a line."""
+    number = _from_store(options, lambda store: store.export(file))
+    show(options, {"exported": number}, f"{number} experiences written to {file}")
+
+
+def _cycle_line(cycle: dict[str, Any]) -> str:
+    started = str(cycle.get("started_at", ""))[:19].replace("T", " ")
+    text = cycle.get("summary") or cycle.get("goal") or ""
+    return f"{cycle['cycle_id']}  {started}  {cycle['outcome']:11} {float(cycle.get('duration', 0)) * 1000:8.1f} ms  {text}"
+
+
+def _experience_line(experience: dict[str, Any]) -> str:
+    mark = {True: "✓", False: "✗", None: "·"}[experience["success"]]
+    parts = [experience["situation"], experience["action"], experience["lesson"] or experience["outcome"]]
+    return f"{mark} {str(experience['at'])[:19].replace('T', ' ')}  " + " → ".join(part for part in parts if part)

@@ -1,0 +1,59 @@
+"""A group of commands that are imported when they are called, so that help is quick."""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+#: One line of help for each command, so that `spar --help` imports none of them.
+SUMMARIES = {
+    "run": "Run the service in the foreground.",
+    "status": "Show what the running service is doing.",
+    "pause": "Let the cycle in hand finish and begin no other.",
+    "resume": "Go on after a pause.",
+    "stop": "Drain and stop the running service.",
+    "reload": "Read the configuration again, between two cycles.",
+    "send": "Send a message and print the answer.",
+    "wait": "Wait for a run that was sent before.",
+    "step": "Run one phase and print what it brought.",
+    "cycles": "What was done: the tape of cycles.",
+    "memory": "What is remembered.",
+    "config": "Check, show or describe the configuration.",
+    "parts": "List the parts that the configuration can name.",
+    "shell": "A Python prompt with the agent loaded; await works.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named as "module:attribute"."""
+
+    def __init__(self, *args: Any, commands_at: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._at = commands_at
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self._at)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        target = self._at.get(name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self._at])
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in self._at:
+            near = get_close_matches(name, self._at, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no command {name!r}; known: {', '.join(self._at)}{hint}", context)
+        return super().resolve_command(context, args)

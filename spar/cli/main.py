@@ -1,0 +1,82 @@
+"""`spar`: its commands and how they end.
+
+Whatever goes wrong is one sentence on standard error and the exit code of `spar.exits`; `--json` puts the answer on
+standard output as one JSON value, for scripts.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from spar import __version__, exits
+from spar.cli.context import Options
+from spar.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "run": "spar.cli.service:run",
+    "status": "spar.cli.service:status",
+    "pause": "spar.cli.service:pause",
+    "resume": "spar.cli.service:resume",
+    "stop": "spar.cli.service:stop",
+    "reload": "spar.cli.service:reload",
+    "send": "spar.cli.work:send",
+    "wait": "spar.cli.work:wait",
+    "step": "spar.cli.work:step",
+    "cycles": "spar.cli.history:cycles",
+    "memory": "spar.cli.history:memory",
+    "config": "spar.cli.configuration:config",
+    "parts": "spar.cli.configuration:parts",
+    "shell": "spar.cli.shell:shell",
+}
+
+
+@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="The configuration file (default: ./config.toml).")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, e.g. --set log.level=debug.")
+@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON value.")
+@click.version_option(__version__, message="spar %(version)s")
+@click.pass_context
+def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """A continuous agent: it senses, plans, acts and reflects, forever.
+
+    \b
+    Examples:
+      spar run                         the service, in the foreground
+      spar status                      what it is doing
+      spar send "how are you?"         a message, and its answer
+      spar cycles list                 what it did
+      spar memory search "disk"        what it remembers
+      spar step sense                  one phase, for debugging
+      spar config check                is the configuration right?
+    """
+    context.obj = Options(config_path, overrides, as_json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    sys.exit(_code(arguments))
+
+
+def _code(arguments: list[str] | None) -> int:
+    try:
+        code = cli.main(arguments, prog_name="spar", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return exits.USAGE
+    except click.UsageError as error:
+        error.show()
+        return exits.USAGE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone: nothing is wrong
+        return exits.OK
+    except KeyboardInterrupt:
+        return 130
+    return code if isinstance(code, int) else exits.OK

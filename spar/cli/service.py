@@ -1,0 +1,118 @@
+"""The service as a process: run it, look at it, pause, resume, stop, reload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spar import exits
+from spar.cli.context import Options, fail, service, show
+
+
+@click.command()
+@click.pass_obj
+def run(options: Options) -> int:
+    """Run the service in the foreground until it is stopped (Ctrl+C drains, twice cancels).
+
+    \b
+    Examples:
+      spar run
+      spar -c /etc/spar/config.toml run
+      spar --set agent.loop_interval=adaptive --set service.port=0 run
+    """
+    loaded = options.load()
+    from spar.errors import ConfigError
+    from spar.runner import CannotStartError
+    from spar.runner import run as run_service
+
+    try:
+        return run_service(loaded, reload=options.load_again)
+    except CannotStartError as error:
+        fail(str(error), error.code)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+
+
+@click.command()
+@click.pass_obj
+def status(options: Options) -> None:
+    """Show what the running service is doing: state, pace, cycles, sensors, alerts.
+
+    \b
+    Examples:
+      spar status
+      spar --json status | jq '.agents[0].stats'
+    """
+    with service(options) as client:
+        answer = client.get("/v1/status")
+    show(options, answer, "\n".join(_lines(answer)))
+
+
+def _verb(verb: str, text: str, timeout: float = 900.0) -> click.Command:
+    @click.pass_obj
+    def command(options: Options) -> None:
+        with service(options, timeout=timeout) as client:
+            name = client.get("/v1/status")["agents"][0]["name"]
+            answer = client.post(f"/v1/agents/{name}:{verb}")
+        show(options, answer, f"{answer['agent']}: {answer['before']} → {answer['after']}")
+
+    return click.Command(verb, callback=command, help=text)
+
+
+pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.")
+resume = _verb("resume", "Go on after a pause.")
+reload = _verb("reload", "Read the configuration again and apply what can be applied between two cycles.")
+
+
+@click.command()
+@click.option("--wait", "seconds", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end.")
+@click.pass_obj
+def stop(options: Options, seconds: float) -> None:
+    """Let the running service finish the cycle in hand and end; returns when it has gone."""
+    import time
+
+    from spar.lockfile import AlreadyRunningError, LockFile
+
+    with service(options) as client:
+        name = client.get("/v1/status")["agents"][0]["name"]
+        answer = client.post(f"/v1/agents/{name}:stop")
+    until, folder = time.monotonic() + seconds, options.state_dir()
+    while True:  # the lock is let go of by the kernel, however the process ends
+        lock = LockFile(folder)
+        try:
+            lock.acquire()
+        except AlreadyRunningError:
+            if time.monotonic() >= until:
+                fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
+            time.sleep(0.05)
+        else:
+            lock.release()
+            break
+    show(options, {"agent": answer["agent"], "before": answer["before"], "after": "stopped"}, f"{answer['agent']}: stopped")
+
+
+def _lines(status: dict[str, Any]) -> list[str]:
+    lines = [f"spar {status['version']}, process {status['pid']}, since {status['started_at'][:19]}Z"]
+    for agent in status["agents"]:
+        stats = agent["stats"]
+        outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
+        lines += [
+            f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}",
+            f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
+            f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
+            f"  kept     {agent['kept']['stored']} stored, {agent['kept']['waiting']} waiting, {agent['kept']['lost']} lost",
+        ]
+        for lane in agent["lanes"]:
+            doing = f"{lane['phase']} of {lane['cycle']}" if lane["cycle"] else "resting"
+            lines.append(f"  session  {lane['session']}: {doing}, {lane['waiting']} waiting")
+        for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
+            extra = f": {sensor['last_error']}" if sensor.get("last_error") else ""
+            lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{extra}")
+        lines += [f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}" for alert in agent["alerts"]]
+    lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,75 @@
+"""A Python prompt with the agent loaded and top-level `await`."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import code
+import inspect
+import types
+from typing import Any
+
+import click
+
+from spar import exits
+from spar.cli.context import Options, fail
+
+BANNER = """spar shell: `agent` is loaded and not started; await works.
+  await agent.step_sense()    await agent.step_plan()    await agent.step_act()    await agent.step_reflect()
+  await agent.start()         agent.stats                agent.state               Ctrl+D ends
+"""
+
+
+@click.command()
+@click.pass_obj
+def shell(options: Options) -> None:
+    """A Python prompt with the agent loaded; `await agent.step_sense()` works.
+
+    \b
+    Example:
+      echo 'print(await agent.step_sense())' | spar shell
+    """
+    from spar.app import build_agent
+    from spar.errors import ConfigError
+    from spar.runner import CannotStartError, take_state_dir
+
+    loaded = options.load()
+    try:
+        lock = take_state_dir(loaded)
+        agent = build_agent(loaded)
+    except CannotStartError as error:
+        fail(str(error), error.code)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+    import spar
+
+    names = {name: getattr(spar, name) for name in spar.__all__}
+    with asyncio.Runner() as runner:
+        console = Console({**names, "agent": agent, "spar": spar}, runner)
+        try:
+            console.interact(banner=BANNER, exitmsg="")
+        finally:
+            runner.run(agent.stop())
+            lock.release()
+
+
+class Console(code.InteractiveConsole):
+    """The standard prompt, whose lines run inside one event loop that lives between them."""
+
+    def __init__(self, names: dict[str, Any], runner: asyncio.Runner) -> None:
+        super().__init__(names)
+        self.compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        self._runner = runner
+
+    def runcode(self, code_object: types.CodeType) -> None:
+        async def run() -> None:
+            product = types.FunctionType(code_object, self.locals)()  # type: ignore[arg-type]
+            if inspect.isawaitable(product):
+                await product
+
+        try:
+            self._runner.run(run())
+        except SystemExit:
+            raise
+        except BaseException:
+            self.showtraceback()

@@ -1,0 +1,102 @@
+"""Give it work: a message, a wait, one step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spar import exits
+from spar.cli.context import NotRunningError, Options, connect, fail, service, show
+from spar.types import PHASES, Phase
+
+
+@click.command()
+@click.argument("text")
+@click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
+@click.option("--key", help="An idempotency key: the same key is never handled twice.")
+@click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
+@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait for the answer.")
+@click.pass_obj
+def send(options: Options, text: str, session: str, key: str | None, no_wait: bool, timeout: float) -> int:
+    """Send a message to the running service and print its answer ("-" reads it from standard input).
+
+    \b
+    Examples:
+      spar send "what is the load?"
+      spar send --session alice "hello"
+      echo "a long text" | spar send -
+    """
+    message = sys.stdin.read() if text == "-" else text
+    with service(options, timeout=timeout + 15) as client:
+        receipt = client.post("/v1/runs", {"message": message, "session": session, "idempotency_key": key})
+        if no_wait:
+            show(options, receipt, receipt["run_id"])
+            return exits.OK
+        return _report(options, client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout), timeout)
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
+@click.pass_obj
+def wait(options: Options, run_id: str, timeout: float) -> int:
+    """Wait for a run; exit 0 when it ended well, 1 when it failed, 124 when it still goes on."""
+    with service(options, timeout=timeout + 15) as client:
+        return _report(options, client.get(f"/v1/runs/{run_id}/wait", timeout=timeout), timeout)
+
+
+def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
+    if status["status"] == "ok":
+        output = status["output"]
+        text = output if isinstance(output, str) else "(handled, no answer)" if output is None else None
+        show(options, status if options.as_json else output, text)
+        return exits.OK
+    if options.as_json:
+        show(options, status)
+    if status["status"] == "timeout":
+        click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
+        return exits.TIMED_OUT
+    click.echo(f"the run failed: {status['error']}", err=True)
+    return exits.FAILED
+
+
+@click.command()
+@click.argument("phase", type=click.Choice(PHASES))
+@click.argument("given", required=False)
+@click.pass_obj
+def step(options: Options, phase: Phase, given: str | None) -> None:
+    """Run one phase and print what it brought, on a paused running service or standing alone.
+
+    Without GIVEN (a JSON value, or @FILE) it goes on from what the last step brought.
+
+    \b
+    Examples:
+      spar step sense
+      spar step plan
+      spar step plan '[{"content": "disk full", "kind": "message"}]'
+      spar step act && spar step reflect
+    """
+    body = _given(given)
+    folder = options.state_dir()
+    try:
+        with connect(folder, 900.0) as client:
+            name = client.get("/v1/status")["agents"][0]["name"]
+            show(options, client.post(f"/v1/agents/{name}:step_{phase}", body))
+    except NotRunningError:
+        from spar.cli.alone import step_alone
+
+        show(options, step_alone(options.load(), phase, body, folder))
+
+
+def _given(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        source = Path(text[1:]).read_text() if text.startswith("@") else text
+        return json.loads(source)
+    except (OSError, ValueError) as error:
+        fail(f"{text!r}: must be a JSON value or @FILE with one: {error}", exits.USAGE)

@@ -1,0 +1,196 @@
+"""Writes lines in a thread of its own, so that a pipe nobody reads never stops the one who logs.
+
+The queue is bounded in lines and bytes; what finds it full is dropped and counted, and the count is written as soon as
+there is room. A target that fails (closed pipe, full disk) loses lines, is tried again with the next one, and never
+raises.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+MAX_LINES = 10_000
+MAX_BYTES = 16 * 1024 * 1024
+#: A file is set aside when it has this size; five older ones are kept.
+FILE_BYTES = 10 * 1024 * 1024
+OLDER_FILES = 5
+_CHUNK = 64 * 1024
+
+
+class Target(Protocol):
+    """Where lines go. `write` may block for ever and may raise OSError or ValueError."""
+
+    def write(self, lines: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+class Writer:
+    """One target and its thread. `dropped` counts lines that found the queue full or the target failing.
+
+    Args:
+        note: makes the line that tells how many were dropped.
+        idle: called in the thread after `wait()` seconds without a line; None from `wait` means never.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        *,
+        note: Callable[[int], bytes],
+        wait: Callable[[], float | None] = lambda: None,
+        idle: Callable[[], None] = lambda: None,
+        max_lines: int = MAX_LINES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._target, self._note, self._wait, self._idle = target, note, wait, idle
+        self._max_lines, self._max_bytes = max_lines, max_bytes
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._accepted = self._taken = 0  # bytes; one is written by those who log, the other by the thread
+        self._refused = self._lost = self._told = 0
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        return self._refused + self._lost
+
+    def put(self, line: bytes) -> None:
+        """Take a line, or count it as dropped. Never waits for the target, never raises."""
+        with self._lock:
+            is_full = self._queue.qsize() >= self._max_lines or self._accepted - self._taken >= self._max_bytes
+            if is_full or self._is_closed:
+                self._refused += 1
+                return
+            self._accepted += len(line)
+            self._queue.put(line)
+
+    def close(self, timeout: float) -> bool:
+        """Write what is queued, for at most `timeout` seconds; whether all of it was written in time."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                line = self._queue.get(timeout=self._wait())
+            except queue.Empty:
+                self._idle()
+                continue
+            lines = self._gather(line)
+            if lines:
+                self._write(lines)
+            if line is None or (lines and lines[-1] is None):
+                break
+        if self.dropped > self._told:
+            self._write([])
+        try:
+            self._target.close()
+        except (OSError, ValueError):
+            pass
+
+    def _gather(self, first: bytes | None) -> list[bytes | None]:
+        """The line and those that wait behind it, as many as make one write; None stands for the end."""
+        lines, size = [first], len(first or b"")
+        while lines[-1] is not None and size < _CHUNK and not self._queue.empty():
+            lines.append(following := self._queue.get())
+            size += len(following or b"")
+        self._taken += size
+        return lines
+
+    def _write(self, lines: list[bytes | None]) -> None:
+        whole = [line for line in lines if line is not None]
+        dropped = self.dropped
+        note = self._note(dropped - self._told) if dropped > self._told else b""
+        try:
+            self._target.write(note + b"".join(whole))
+            self._told = dropped
+        except (OSError, ValueError):
+            self._lost += len(whole)
+
+
+class Descriptor:
+    """A file descriptor of our own: Python's lock on `sys.stderr` is not held while a write blocks."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._fd = os.dup(stream.fileno())
+
+    def write(self, lines: bytes) -> None:
+        rest = memoryview(lines)
+        while rest:
+            try:
+                rest = rest[os.write(self._fd, rest) :]
+            except BlockingIOError:  # somebody else made the pipe non-blocking
+                waiting = select.poll()
+                waiting.register(self._fd, select.POLLOUT)
+                waiting.poll(1000)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Stream:
+    """A text stream without a file descriptor."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, lines: bytes) -> None:
+        self._stream.write(lines.decode("utf-8", "replace"))
+        self._stream.flush()
+
+    def close(self) -> None:
+        return None
+
+
+class RotatedFile:
+    """A file that is renamed to `.1`, `.2`, … when it grows too large; readable by its owner alone."""
+
+    def __init__(self, path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> None:
+        self._path, self._max_bytes, self._older = path, max_bytes, older
+        self._fd = self._open()
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, lines: bytes) -> None:
+        if self._size and self._size + len(lines) > self._max_bytes:
+            self._set_aside()
+        rest = memoryview(lines)
+        while rest:
+            written = os.write(self._fd, rest)
+            self._size += written
+            rest = rest[written:]
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _set_aside(self) -> None:
+        for number in range(self._older, 0, -1):
+            older = Path(f"{self._path}.{number - 1}") if number > 1 else self._path
+            if older.exists():
+                older.replace(f"{self._path}.{number}")
+        fresh = self._open()
+        os.close(self._fd)
+        self._fd, self._size = fresh, 0
+
+
+def target_of(stream: Any) -> Target:
+    """The best way to write to a text stream."""
+    try:
+        return Descriptor(stream)
+    except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
+        return Stream(stream)

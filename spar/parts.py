@@ -1,0 +1,87 @@
+"""How a part is named in `config.toml`: which one, what it is built with, how it is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from annotated_types import Ge, Len
+from pydantic import BaseModel, ConfigDict, Field
+
+from spar.values import Positive, Seconds, Whole
+
+Name = Annotated[str, Len(1, 64), Field(pattern=r"^[\w][\w.@:+-]*$")]
+Text = Annotated[str, Len(1)]
+Options = dict[str, Any]
+
+
+class Section(BaseModel):
+    """One table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Part(Section):
+    """Which part to use, and what to build it with."""
+
+    use: Text
+    """The name of a part (`spar parts` lists them), or "package.module:Class"."""
+    options: Options = {}
+    """The arguments of its constructor."""
+
+
+class SensePart(Part):
+    """The module that senses."""
+
+    use: Text = "standard"
+    """The sensors and the pipeline in the box."""
+
+
+class PlanPart(Part):
+    """The module that plans."""
+
+    use: Text = "rules"
+    """Rules need no model and no network."""
+
+
+class ActPart(Part):
+    """The module that acts."""
+
+    use: Text = "executor"
+    """The executor in the box."""
+
+
+class ReflectPart(Part):
+    """The module that reflects."""
+
+    use: Text = "standard"
+    """Successes, causes and abilities, computed without a model."""
+
+
+class SensorPart(Part):
+    """One sensor, and how it is kept."""
+
+    name: Name | None = None
+    """What it is called, unique among the sensors; the same as `use` when left out."""
+    every: Seconds | None = None
+    """Least seconds between two polls; 0: each cycle; left out: what the sensor itself finds right."""
+    timeout: Positive = 30.0
+    """Seconds for opening, for one poll and for closing."""
+    max_failures: Annotated[Whole, Ge(1)] = 5
+    """Failures within `within` seconds until it is put in quarantine; the other sensors go on."""
+    within: Positive = 60.0
+    """Seconds over which its failures are counted."""
+    probe_after: Positive = 600.0
+    """Seconds in quarantine until it is tried again."""
+    session: Name = "main"
+    """The session that its perceptions belong to."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.use
+
+
+class ToolPart(Part):
+    """One tool."""
+
+    name: Name | None = None
+    """What calls name it; left out: the name that the tool gives itself."""

@@ -1,0 +1,200 @@
+"""The process: one service in the foreground, from the first log line to the exit code.
+
+SIGTERM and SIGINT drain, a second one cancels at once; SIGHUP reads the configuration again; SIGUSR1 writes state
+and stacks to the log. Standard output stays empty; logs go to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spar import exits
+from spar.agent import Agent
+from spar.app import Service, build_agent, home_of
+from spar.errors import ConfigError, SparError
+from spar.lockfile import AlreadyRunningError, LockFile
+from spar.log_sink import Logs
+from spar.logs import configure, get_logger
+from spar.notify_systemd import Notifier
+from spar.server.front import Front
+from spar.settings import Loaded
+
+log = get_logger("spar.runner")
+
+
+class CannotStartError(Exception):
+    """The service cannot start; `code` is what the process exits with."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
+    """Run the service until it is stopped; the exit code.
+
+    Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
+    """
+    lock = take_state_dir(loaded)
+    try:
+        agent = build_agent(loaded)
+        settings = loaded.settings.log
+        logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        try:
+            return _run_in_loop(Process(loaded, agent, logs, reload))
+        finally:
+            logs.close()
+    finally:
+        lock.release()
+
+
+def take_state_dir(loaded: Loaded) -> LockFile:
+    """Make the service's folders and lock them. Raises: CannotStartError."""
+    home = home_of(loaded)
+    for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700 if key == "state_dir" else 0o777)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise CannotStartError(
+                f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}; choose another folder or change its owner",
+                exits.CANNOT_CREATE,
+            ) from None
+    lock = LockFile(Path(home.state))
+    try:
+        lock.acquire()
+    except AlreadyRunningError as error:
+        raise CannotStartError(str(error), exits.CANNOT_CREATE) from None
+    except OSError as error:
+        raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
+    return lock
+
+
+class Process:
+    """The service while it runs, and what the signals mean to it."""
+
+    def __init__(self, loaded: Loaded, agent: Agent, logs: Logs, reload: Callable[[], Loaded] | None) -> None:
+        self.agent, self.logs = agent, logs
+        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
+        self.service.request_stop = self.drain
+        self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
+                           loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
+        self.systemd = Notifier()
+        self.was_cut = False
+        self._terms = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def main(self) -> int:
+        agent, loop = self.agent, asyncio.get_running_loop()
+        for number, answer in self.signals().items():
+            loop.add_signal_handler(number, answer)
+        try:
+            self.front.open()
+            if self.front.port:
+                self.service.addresses["probes"] = f"http://{self.service.loaded.settings.service.host}:{self.front.port}"
+            await agent.start()
+            gc.collect()
+            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+            log.info("service started", agent=agent.name, pid=os.getpid(), probes=self.service.addresses.get("probes"))
+            self.systemd.send("READY=1", f"STATUS={agent.name} runs")
+            self._spawn(self._beat())
+            await agent.run()
+        except ConfigError as error:
+            await agent.stop()
+            raise CannotStartError(str(error), exits.UNAVAILABLE if error.path[:2] == ("service", "port") else exits.CONFIG) from error
+        except SparError as error:
+            log.error("service failed", agent=agent.name, reason=str(error))
+            await agent.stop(deadline=self.service.loaded.settings.service.drain)
+            return exits.GAVE_UP
+        finally:
+            self.front.close()
+            for number in self.signals():
+                loop.remove_signal_handler(number)
+        return exits.UNFINISHED if agent.runs.open or agent.left_behind else exits.OK
+
+    def signals(self) -> dict[signal.Signals, Callable[[], None]]:
+        return {
+            signal.SIGTERM: self.drain,
+            signal.SIGINT: self.drain,
+            signal.SIGHUP: lambda: self._spawn(self._reload()),
+            signal.SIGUSR1: self.dump,
+        }
+
+    def drain(self) -> None:
+        """Stop when the work in hand is done, within `service.drain`; asked a second time, cancel it now."""
+        self._terms += 1
+        deadline = self.service.loaded.settings.service.drain if self._terms == 1 else 0.0
+        log.info("service stops", agent=self.agent.name, within_seconds=deadline)
+        self.systemd.send("STOPPING=1")
+        self._spawn(self.agent.stop(deadline=deadline))
+
+    def dump(self) -> None:
+        """Write the state and every task's stack to the log."""
+        text = io.StringIO()
+        for task in asyncio.all_tasks():
+            task.print_stack(limit=8, file=text)
+        log.warning("state dump", agent=self.agent.name, state=self.agent.state, lanes=len(self.agent.lanes), stacks=text.getvalue())
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(ConfigError):  # said already, and the old configuration stays
+            await self.service.reload()
+            self.logs.set_level(self.service.loaded.settings.log.level)
+
+    async def _beat(self) -> None:
+        """The watchdog's beat: sent only while the agent makes progress or waits as it should."""
+        every = self.systemd.beat_every
+        while every is not None:
+            is_ready, report = self.service.ready()
+            if is_ready or set(report["alerts"]) <= {"failing", "slow"}:
+                self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.state}, {self.agent.stats.total_cycles} cycles")
+            await asyncio.sleep(every)
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _run_in_loop(process: Process) -> int:
+    """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
+    faulthandler.enable()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        code = loop.run_until_complete(process.main())
+    finally:
+        survivors = _cancel_rest(loop)
+    if survivors or process.agent.left_behind:
+        log.error("work ignored its cancellation and ends with the process", tasks=survivors)
+        process.logs.close()
+        sys.stderr.flush()
+        os._exit(code)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return code
+
+
+def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+    tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+    for task in tasks:
+        task.cancel()
+    until = time.monotonic() + within
+    while any(not task.done() for task in tasks) and time.monotonic() < until:
+        loop.run_until_complete(asyncio.sleep(0.01))
+    return sum(not task.done() for task in tasks)
+
+
+def _log_file(loaded: Loaded) -> Path | None:
+    name = loaded.settings.log.file
+    return None if name is None else loaded.folder / name

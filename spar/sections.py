@@ -1,0 +1,310 @@
+"""The tables of `config.toml`: every setting with its type, its default, and why it is that.
+
+Only the shapes are here; reading them from files and elsewhere is `spar.settings`' work. Durations are seconds
+and may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. Everything is frozen; unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from spar.parts import ActPart, Name, Options, PlanPart, ReflectPart, Section, SensePart, SensorPart, Text, ToolPart
+from spar.values import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
+
+#: The reserved argument through which `spar.settings` hands over its sources.
+LAYERS = "_layers"
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+# -- [agent]
+
+
+class ErrorPolicies(Section):
+    """What an error in a phase leads to."""
+
+    sense: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    """Skip the cycle: the next one senses anew."""
+    plan: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    """Skip the cycle; calls that a streamed plan had already begun still finish and are reflected on."""
+    act: Literal["skip", "reflect", "continue", "retry", "pause", "stop"] = "reflect"
+    """Let Reflect analyse the failure: a failed action is what there is most to learn from."""
+    reflect: Literal["skip", "continue", "retry", "pause", "stop"] = "continue"
+    """Go on: the action is done, and its outcome is remembered without a reflection."""
+
+    @field_validator("sense", "plan", "reflect", mode="before")
+    @classmethod
+    def _only_act_is_reflected_on(cls, value: Any) -> Any:
+        if value == "reflect":
+            raise PydanticCustomError(
+                "allowed", "must be 'skip', 'continue', 'retry', 'pause' or 'stop'; 'reflect' is for act only"
+            )
+        return value
+
+
+class PhaseLimits(Section):
+    """How long a phase may take and how often it is tried again within its cycle."""
+
+    timeout: Limit = 0.0
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
+    retries: Annotated[Whole, Ge(0), Le(100)] = 0
+    """Further attempts inside the same cycle; 0, because the next cycle is an attempt too."""
+    backoff: Seconds = 0.5
+    """Seconds before the first further attempt; doubles with each, up to a minute."""
+    grace: Seconds = 0.5
+    """Seconds between cancelling a phase and leaving it behind: enough to close a connection."""
+
+
+class SenseLimits(PhaseLimits):
+    """The limits of Sense."""
+
+    timeout: Limit = 30.0
+    """Seconds; polling sensors is quick, and each sensor has a timeout of its own."""
+
+
+class PlanLimits(PhaseLimits):
+    """The limits of Plan."""
+
+    timeout: Limit = 120.0
+    """Seconds; the time that a slow model needs for a long answer."""
+
+
+class ActLimits(PhaseLimits):
+    """The limits of Act."""
+
+    timeout: Limit = 600.0
+    """Seconds; the same as a run's own limit, for calls have timeouts of their own."""
+
+
+class ReflectLimits(PhaseLimits):
+    """The limits of Reflect."""
+
+    timeout: Limit = 60.0
+    """Seconds; it computes, and asks a model at most once."""
+
+
+class Phases(Section):
+    """The limits of each phase."""
+
+    sense: SenseLimits = SenseLimits()
+    """Noticing."""
+    plan: PlanLimits = PlanLimits()
+    """Deciding."""
+    act: ActLimits = ActLimits()
+    """Doing."""
+    reflect: ReflectLimits = ReflectLimits()
+    """Learning."""
+
+
+class AgentSettings(Section):
+    """The loop: its name, its pace, its answer to errors."""
+
+    name: Name = "main"
+    """What the agent is called in events, logs and metrics."""
+    loop_interval: Interval = 1.0
+    """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": by how much is going
+    on; "off": only when something is pushed or a trigger is due."""
+    min_interval: Seconds = 0.5
+    """Seconds; the pace of a busy agent under "adaptive", and the least that a proposed next look is taken for."""
+    max_interval: Seconds = 5.0
+    """Seconds; the pace of an idle agent under "adaptive", and the most that a proposed next look is taken for."""
+    busy_count: Annotated[Whole, Ge(1)] = 10
+    """How many perceptions in one cycle count as busy."""
+    plan_when_idle: bool = False
+    """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
+    errors: ErrorPolicies = ErrorPolicies()
+    """What an error in a phase leads to: skip, reflect, continue, retry, pause or stop."""
+    phases: Phases = Phases()
+    """Deadlines and attempts, by phase."""
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> AgentSettings:
+        if self.min_interval > self.max_interval:
+            _refuse(("min_interval",), self.min_interval, f"must be <= agent.max_interval ({self.max_interval:g})")
+        return self
+
+
+# -- [health]
+
+
+class HealthSettings(Section):
+    """When something counts as wrong, and how often it may be repaired."""
+
+    failing_after: Annotated[Whole, Ge(1)] = 5
+    """Failed cycles in a row until the agent counts as failing."""
+    slow_after: AutoSeconds = "auto"
+    """Seconds from which a cycle counts as slow; "auto": by what is usual for this agent, a second at least."""
+    blocked_after: Positive = 1.0
+    """Seconds for which the event loop may not answer; no honest work holds it that long."""
+    stalled_after: AutoSeconds = "auto"
+    """Seconds without a completed cycle; "auto": three times the expected interval."""
+    backoff: Seconds = 0.5
+    """Seconds before the first repair; doubles with each, up to a minute."""
+    max_restarts: Annotated[Whole, Ge(0)] = 5
+    """Restarts of one module within `within` seconds; one more and it is quarantined (Erlang/OTP's intensity)."""
+    within: Positive = 60.0
+    """Seconds over which restarts are counted."""
+
+
+# -- [runs]
+
+
+class RunSettings(Section):
+    """Runs, and what becomes of a message that arrives during one."""
+
+    queue_mode: Literal["steer", "followup", "collect", "interrupt"] = "followup"
+    """"steer": the run in hand sees the message; "followup": it waits its turn; "collect": it is joined with others
+    after a quiet time; "interrupt": it ends the run in hand."""
+    quiet: Seconds = 0.5
+    """Seconds without a further message until collected ones become one run."""
+    cap: Annotated[Whole, Ge(1)] = 20
+    """How many messages may wait in one session."""
+    drop: Literal["old", "new", "summarize"] = "summarize"
+    """What goes when more arrive: the oldest, the newest, or the oldest with a summary kept. Its sender is told."""
+    timeout: Limit = 600.0
+    """Seconds that a run may take; 0 or "off": any time."""
+    inactivity: Limit = 0.0
+    """Seconds without any progress until a run is ended; 0 or "off", the default: `timeout` alone decides."""
+    limit: Annotated[Whole, Ge(1)] = 8
+    """How many runs may be under way at once, over all sessions."""
+    verify_output: bool = True
+    """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
+
+
+# -- [acting], [memory]
+
+
+class ActingSettings(Section):
+    """How calls are carried out."""
+
+    max_parallel: Annotated[Whole, Ge(1)] = 64
+    """How many calls may run at once; they mostly wait for others."""
+    max_output: Annotated[Whole, Ge(1024)] = 1024 * 1024
+    """Bytes of a result that are kept; what is longer is cut, and said to be."""
+    approval_timeout: Limit = 120.0
+    """Seconds that a person has to answer; then the call is denied. 0 or "off": any time."""
+
+
+class MemorySettings(Section):
+    """Where experiences and the tape are kept. What stands here beside `use` goes to the store's constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    use: Text = "sqlite"
+    """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
+
+    @property
+    def options(self) -> Options:
+        return dict(self.model_extra or {})
+
+
+# -- [service], [log]
+
+
+class ServiceSettings(Section):
+    """The process."""
+
+    state_dir: Text = "state"
+    """Where the service keeps its own files; relative to the configuration file's folder."""
+    workspace: Text = "workspace"
+    """The only folder that tools may touch; relative to the configuration file's folder."""
+    host: Text = "127.0.0.1"
+    """The address that the API listens on; only this machine reaches the default."""
+    port: Annotated[Whole, Ge(0), Le(65535)] = 8420
+    """Its port; 0: any that is free."""
+    probes: bool = True
+    """Whether /livez, /startupz and /readyz are served."""
+    drain: Seconds = 20.0
+    """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+
+
+class LogSettings(Section):
+    """What is logged, and how."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    """The least important lines that are written."""
+    format: Literal["auto", "json", "pretty"] = "auto"
+    """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""
+    file: Text | None = None
+    """A file that gets the same lines as JSON, kept below 10 MiB, with five older ones; left out: none."""
+
+
+# -- the whole
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured. Made by hand it takes what it is given and looks nowhere else."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    agent: AgentSettings = AgentSettings()
+    """The loop: its name, its pace, its answer to errors."""
+    health: HealthSettings = HealthSettings()
+    """When something counts as wrong, and how often it may be repaired."""
+    runs: RunSettings = RunSettings()
+    """Runs, and what becomes of a message that arrives during one."""
+    sense: SensePart = SensePart()
+    """The module that senses."""
+    plan: PlanPart = PlanPart()
+    """The module that plans."""
+    act: ActPart = ActPart()
+    """The module that acts."""
+    reflect: ReflectPart = ReflectPart()
+    """The module that reflects."""
+    perception: Options = {}
+    """The stages of the pipeline, which checks them itself."""
+    sensors: tuple[SensorPart, ...] = ()
+    """What notices things; none: only what is pushed or sent is perceived."""
+    rules: tuple[Options, ...] = ()
+    """What to do when; the rules planner checks them."""
+    tools: tuple[ToolPart, ...] = ()
+    """What calls may use."""
+    acting: ActingSettings = ActingSettings()
+    """How calls are carried out."""
+    memory: MemorySettings = MemorySettings()
+    """Where experiences and the tape are kept."""
+    service: ServiceSettings = ServiceSettings()
+    """The process."""
+    log: LogSettings = LogSettings()
+    """What is logged, and how."""
+
+    @field_validator("sensors")
+    @classmethod
+    def _sensors_differ_in_name(cls, sensors: tuple[SensorPart, ...]) -> tuple[SensorPart, ...]:
+        seen: set[str] = set()
+        for index, sensor in enumerate(sensors):
+            if sensor.label in seen:
+                _refuse((index, "name" if sensor.name else "use"), sensor.label, _SAME_NAME)
+            seen.add(sensor.label)
+        return sensors
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources that `spar.settings.load` made, highest first; none for settings made by hand."""
+        assert isinstance(init_settings, InitSettingsSource)
+        layers: Sequence[PydanticBaseSettingsSource] = init_settings.init_kwargs.pop(LAYERS, ())
+        return (init_settings, *layers)
+
+
+_SAME_NAME = "is the name of another sensor already; give this one a `name` of its own"
+
+
+def _refuse(path: tuple[str | int, ...], value: Any, sentence: str) -> None:
+    """Say of a place inside what is validated that it is wrong."""
+    problem = PydanticCustomError("allowed", "{sentence}", {"sentence": sentence})
+    raise ValidationError.from_exception_data("settings", [InitErrorDetails(type=problem, loc=path, input=value)])

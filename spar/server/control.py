@@ -1,0 +1,169 @@
+"""The control API under `/v1`: thin handlers over the agent.
+
+It runs in the server's thread. What only reads is answered from snapshots; what acts is handed to the agent's event
+loop and waited for, with a bound: when that loop is blocked, the answer says so and by what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.server.problems import on_error, problem
+from spar.types import PHASES, Action, ActionResult, Perception
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+    from spar.app import Service
+
+#: Seconds that the agent's loop may take to answer what should be immediate.
+PATIENCE = 10.0
+#: Seconds that a step, a pause or a stop may take before the caller is told to look again.
+LONG_PATIENCE = 900.0
+
+STEP_INPUT: dict[str, Any] = {"sense": None, "plan": list[Perception], "act": Action, "reflect": ActionResult}
+
+
+
+class RunBody(msgspec.Struct, forbid_unknown_fields=True):
+    message: str
+    session: str = "main"
+    mode: str | None = None
+    idempotency_key: str | None = None
+
+
+def control(service: Service) -> Starlette:
+    """The application that controls a service."""
+
+    async def status(request: Request) -> Response:
+        return reply(service.status())
+
+    async def act_on(request: Request) -> Response:
+        name, _, verb = request.path_params["target"].rpartition(":")
+        agent = service.agent(name)
+        if verb.startswith("step_"):
+            return await step(agent, verb.removeprefix("step_"), await request.body())
+        verbs = {"pause": agent.pause, "resume": agent.resume, "reload": service.reload, "stop": service.stop}
+        if verb not in verbs:
+            raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
+        before = agent.state
+        if verb == "stop":  # answered before the service that answers has gone
+            await on_loop(agent, _ask_only(service.request_stop), PATIENCE)
+        else:
+            await on_loop(agent, verbs[verb](), LONG_PATIENCE)
+        return reply({"agent": agent.name, "before": before, "after": agent.state})
+
+    async def step(agent: Agent, phase: str, body: bytes) -> Response:
+        if phase not in PHASES:
+            raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
+        method = getattr(agent, f"step_{phase}")
+        given: list[Any] = []
+        if body and phase != "sense":
+            given = [_decode(body, STEP_INPUT[phase])]
+        return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
+
+    async def submit(request: Request) -> Response:
+        agent = service.agent("")
+        run = _decode(await request.body(), RunBody)
+        work = agent.submit(run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key)
+        return reply(await on_loop(agent, work, PATIENCE), 202)
+
+    async def wait(request: Request) -> Response:
+        agent = service.agent("")
+        timeout = float(request.query_params.get("timeout", "30"))
+        if not 0 <= timeout <= 3600:
+            raise ValueError(f"timeout = {timeout:g}: must be 0 to 3600 seconds")
+        return reply(await on_loop(agent, agent.wait(request.path_params["run_id"], timeout), timeout + PATIENCE))
+
+    async def cycles(request: Request) -> Response:
+        query = request.query_params
+        limit = int(query.get("limit", "20"))
+        return reply(await service.memory.cycles(limit=limit, before=query.get("before"), outcome=query.get("outcome")))
+
+    async def cycle(request: Request) -> Response:
+        cycle_id = request.path_params["cycle_id"]
+        found = await service.memory.cycle(cycle_id)
+        if found is None:
+            raise LookupError(f"no cycle {cycle_id!r} on the tape")
+        return reply(found)
+
+    async def recall(request: Request) -> Response:
+        query = request.query_params
+        return reply(await service.memory.recall(query.get("q", ""), int(query.get("k", "5"))))
+
+    return Starlette(
+        routes=[
+            Route("/v1/status", status),
+            Route("/v1/agents/{target}", act_on, methods=["POST"]),
+            Route("/v1/runs", submit, methods=["POST"]),
+            Route("/v1/runs/{run_id}/wait", wait),
+            Route("/v1/cycles", cycles),
+            Route("/v1/cycles/{cycle_id}", cycle),
+            Route("/v1/memory/search", recall),
+        ],
+        exception_handlers={Exception: on_error, 404: _not_found},
+    )
+
+
+async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
+    """Run work in the agent's event loop and wait for it. Raises: TimeoutError that says what blocks the loop."""
+    if agent.event_loop is None:
+        work.close()
+        raise TimeoutError(f"agent {agent.name!r} has not been started yet")
+    future = asyncio.run_coroutine_threadsafe(work, agent.event_loop)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), patience)
+    except TimeoutError:
+        blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
+        raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
+
+
+async def _ask_only(request: Any) -> None:
+    request()
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
+
+
+def encode(value: Any) -> bytes:
+    """JSON of anything the agent returns; what has no JSON form is told by its text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        return msgspec.json.encode(_plain(value))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The same with lone surrogates, odd keys and endless depth made harmless."""
+    if depth > 64:
+        return "…"
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {str(_plain(str(key))): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item, depth + 1) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _decode(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the body cannot be read: {error}") from None
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return problem(404, f"nothing at {request.url.path!r}; the API is under /v1")

@@ -1,0 +1,106 @@
+"""The thread that serves the doors of a service: HTTP on a Unix socket, and on loopback if it is wanted.
+
+Its event loop is its own. Sockets are bound before the thread starts, so that a port in use is an error of the
+start and not of a log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from spar.errors import ConfigError
+from spar.server.control import control
+from spar.server.probes import probes
+from spar.server.sockets import SOCKET_NAME, short_path
+
+if TYPE_CHECKING:
+    from spar.app import Service
+
+
+class Front:
+    """Serves from `open` to `close`. `port` is the port of the probes, 0 without them."""
+
+    def __init__(self, service: Service, state_dir: Path, host: str, port: int, *, with_probes: bool) -> None:
+        self._service, self._state_dir = service, state_dir
+        self._host, self.port = host, port
+        self._with_probes = with_probes
+        self._servers: list[uvicorn.Server] = []
+        self._sockets: list[socket.socket] = []
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+
+    def open(self) -> None:
+        """Bind and serve. Raises: ConfigError when an address cannot be had."""
+        pairs = [(control(self._service), self._bind_unix())]
+        if self._with_probes:
+            pairs.append((probes(self._service), self._bind_tcp()))
+        for application, listener in pairs:
+            config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none",
+                                    timeout_graceful_shutdown=1, limit_concurrency=100, server_header=False)  # fmt: skip
+            self._servers.append(uvicorn.Server(config))
+            self._sockets.append(listener)
+        self._thread = threading.Thread(target=self._serve, name="spar front", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float = 3.0) -> None:
+        """Stop serving and take the socket away; waits at most `timeout` seconds. Idempotent."""
+        for server in self._servers:
+            server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(timeout)
+        for listener in self._sockets:
+            listener.close()
+        if self._sockets:
+            (self._state_dir / SOCKET_NAME).unlink(missing_ok=True)
+        self._sockets, self._servers = [], []
+
+    def _serve(self) -> None:
+        async def serve() -> None:
+            await asyncio.gather(
+                *(server.serve(sockets=[listener]) for server, listener in zip(self._servers, self._sockets, strict=True))
+            )
+
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(serve())
+
+    def _bind_unix(self) -> socket.socket:
+        path = self._state_dir / SOCKET_NAME
+        path.unlink(missing_ok=True)  # the lock on the directory says that nobody listens there any more
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old = os.umask(0o177)
+        try:
+            with short_path(path) as reachable:
+                listener.bind(reachable)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(f"service.state_dir = {str(self._state_dir)!r}: no socket can be made there: {error.strerror}",
+                              path=("service", "state_dir")) from None  # fmt: skip
+        finally:
+            os.umask(old)
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        return listener
+
+    def _bind_tcp(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self._host, self.port))
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"service.port = {self.port}: cannot listen on {self._host}:{self.port}: {error.strerror}; choose another "
+                "port, 0 for any free one, or service.probes = false",
+                path=("service", "port"),
+            ) from None
+        self.port = listener.getsockname()[1]
+        return listener
+

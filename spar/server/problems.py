@@ -1,0 +1,36 @@
+"""Errors over HTTP as problem+json (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from spar.errors import InboxFullError, LifecycleError
+
+#: What an exception of the agent means to whoever called over HTTP.
+STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
+    (LifecycleError, 409),
+    (InboxFullError, 429),
+    (PermissionError, 403),
+    (LookupError, 404),
+    (ValueError, 422),
+    (TypeError, 422),
+    (TimeoutError, 504),
+)
+
+
+def problem(status: int, detail: str) -> Response:
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return Response(json.dumps(body), status, media_type="application/problem+json")
+
+
+def status_of(error: Exception) -> int:
+    return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    detail = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
+    return problem(status_of(error), detail or type(error).__name__)

@@ -1,0 +1,277 @@
+"""Finding and reading the configuration file, and telling lines."""
+
+import string
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spar.config_file import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, line_numbers, locate, read
+from spar.errors import ConfigError
+
+SAMPLE = '''\
+# a comment with [brackets] and "quotes
+top = 1
+"quoted key" = """
+[not.a.table]
+fake = 1
+"""   # after a multi-line string
+
+[agent]
+name = 'a # no comment'
+errors.sense = "skip"
+matrix = [
+    [1, 2],   # the first
+    [3,
+     4],
+]
+
+[agent.phases.plan]
+timeout = 3
+
+[[rules]]
+name = "one"
+[[rules]]
+when = { pattern = "x", kind = "y" }
+[rules.then]
+"a.b" = \'\'\'
+\'\'\'\'\'
+[[rules.calls]]
+tool = "t"
+[[rules.calls]]
+tool = "u"
+
+[[rules]]
+list = [
+  { a = 1 },
+  { a = 2, b = [
+     { c = 3 } ] },
+]
+'''
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("top",), 2),
+        (("quoted key",), 3),
+        (("agent",), 8),
+        (("agent", "name"), 9),
+        (("agent", "errors", "sense"), 10),
+        (("agent", "errors"), 10),
+        (("agent", "matrix", 0), 12),
+        (("agent", "matrix", 1, 0), 13),
+        (("agent", "matrix", 1, 1), 14),
+        (("agent", "phases", "plan", "timeout"), 18),
+        (("rules", 0, "name"), 21),
+        (("rules", 1), 22),
+        (("rules", 1, "when", "pattern"), 23),
+        (("rules", 1, "then", "a.b"), 25),
+        (("rules", 1, "calls", 1, "tool"), 30),
+        (("rules", 2, "list", 1, "a"), 35),
+        (("rules", 2, "list", 1, "b", 0, "c"), 36),
+    ],
+)
+def test_a_value_is_found_on_the_line_it_stands_on(path: Any, line: Any) -> None:
+    assert locate(SAMPLE, path) == line
+
+
+def test_the_sample_is_toml_and_every_path_in_it_is_known() -> None:
+    def paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
+        if path:
+            yield path
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            yield from paths(inner, (*path, key))
+
+    assert set(paths(tomllib.loads(SAMPLE))) == set(line_numbers(SAMPLE))
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [(("rules", 1, "when", "missing"), 23), (("agent", "nothing", "here"), 8), (("absent",), None), ((), None)],
+)
+def test_what_is_not_in_the_text_is_told_by_what_is_around_it(path: Any, line: Any) -> None:
+    assert locate(SAMPLE, path) == line
+
+
+def test_lines_are_right_with_windows_line_ends() -> None:
+    assert locate(SAMPLE.replace("\n", "\r\n"), ("rules", 1, "calls", 1, "tool")) == 30
+
+
+_KEYS = st.text(string.ascii_lowercase + ' .#"[]\\\n', min_size=1, max_size=6)
+_STRINGS = st.text(string.ascii_letters + " #=[]{}'\"\n\\\t", max_size=12)
+
+
+@st.composite
+def _documents(draw: Any) -> Any:
+    """A TOML text of pairs and tables, and the line that each of its paths must be found on."""
+    lines: list[str] = []
+    expected: dict[tuple[Any, ...], int] = {}
+
+    def quoted(text: str) -> str:
+        return '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\\n\t' else c for c in text) + '"'
+
+    def multi(text: str) -> str:
+        return '"""\n' + text.replace("\\", "\\\\").replace('"', '\\"') + '"""'
+
+    def pairs(path: tuple[Any, ...]) -> None:
+        for key in draw(st.lists(_KEYS, max_size=3, unique=True)):
+            value = draw(_STRINGS)
+            expected[(*path, key)] = len(lines) + 1
+            form = draw(st.sampled_from(["plain", "multi", "array"]))
+            if form == "array":
+                rows = [f"{quoted(key)} = [ # [", f"  {quoted(value)},", "  # ]", f"  {multi(value)}", "]"]
+                expected[(*path, key, 0)] = len(lines) + 2
+                expected[(*path, key, 1)] = len(lines) + 4
+                lines.extend("\n".join(rows).split("\n"))
+            else:
+                text = multi(value) if form == "multi" else quoted(value)
+                lines.extend(f"{quoted(key)} = {text} # = [".split("\n"))
+
+    pairs(())
+    for name in draw(st.lists(st.sampled_from("PQRS"), max_size=3, unique=True)):
+        lines.append(f"[ {name} . 'x y' ] # ]")
+        pairs((name, "x y"))
+    for index in range(draw(st.integers(0, 3))):
+        lines.append("[[T]]")
+        expected[("T", index)] = len(lines)
+        pairs(("T", index))
+    return "\n".join(lines), expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(_documents())
+def test_any_document_keeps_its_lines(document: Any) -> None:
+    text, expected = document
+    tomllib.loads(text)
+
+    assert {path: locate(text, path) for path in expected} == expected
+
+
+# -- reading
+
+
+def test_a_file_is_read_with_its_text(tmp_path: Any) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes("\ufeff[log]\nlevel = 'info'\n".encode())
+
+    file = read(path)
+
+    assert file.table == {"log": {"level": "info"}}
+    assert file.folder == tmp_path
+
+
+def test_a_missing_file_says_where_it_was_looked_for_and_what_to_do(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"nope\.toml: there is no such file \(/.*; name another one, or write"):
+        read(tmp_path / "nope.toml")
+
+
+def test_a_folder_is_no_file(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (b"a = 1\nb = \n", "config.toml:2:5: invalid value"),
+        (b"a = 1\na = 2\n", "config.toml:2:6: cannot overwrite a value"),
+        (b'a = "x', "config.toml:1: unterminated string"),
+        (b"ok = 1\n\nb = '\xff'\n", "config.toml:3: byte 0xff is not UTF-8"),
+        (b"a = " + b"[" * 5000 + b"]" * 5000, "config.toml: is nested too deeply to be read"),
+    ],
+)
+def test_a_mistake_in_the_toml_is_told_with_its_line(tmp_path: Any, monkeypatch: Any, raw: Any, sentence: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_bytes(raw)
+
+    with pytest.raises(ConfigError) as caught:
+        read(Path("config.toml"))
+
+    assert str(caught.value).startswith(sentence)
+
+
+# -- finding
+
+
+def test_the_file_in_the_current_folder_is_found_before_the_one_at_home(tmp_path: Any) -> None:
+    home = tmp_path / "home" / "spar"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text("")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "home")}
+
+    at_home = find(environ, tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    here = find(environ, tmp_path)
+
+    assert (at_home, here) == (home / "config.toml", tmp_path / "config.toml")
+
+
+def test_a_file_that_is_named_in_the_environment_is_used_even_when_it_is_missing(tmp_path: Any) -> None:
+    (tmp_path / "config.toml").write_text("")
+
+    assert find({"SPAR_CONFIG": "/nope.toml"}, tmp_path) == Path("/nope.toml")
+
+
+def test_without_any_file_the_packaged_one_is_used_if_there_is_one(tmp_path: Any) -> None:
+    assert find({}, tmp_path) == (PACKAGED if PACKAGED.is_file() else None)
+
+
+# -- explaining
+
+
+class Loaded:
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+
+@pytest.fixture
+def loaded(tmp_path: Any, monkeypatch: Any) -> Any:
+    monkeypatch.chdir(tmp_path)
+    Path("config.toml").write_text(SAMPLE)
+    return Loaded(Sources(read(Path("config.toml")), {("log", "level"): "SPAR_LOG__LEVEL", ("rules", 0): "--set x"}))
+
+
+def test_an_error_of_a_part_gets_its_line(loaded: Any) -> None:
+    error = explain(ConfigError("unbalanced bracket", path=("rules", 1, "when", "pattern")), loaded)
+
+    assert str(error) == "config.toml:23: rules[1].when.pattern: unbalanced bracket"
+    assert error.path == ("rules", 1, "when", "pattern")
+
+
+def test_an_error_that_names_its_key_does_not_name_it_twice(loaded: Any) -> None:
+    error = explain(ConfigError("agent.name = 'x': is taken", path=("agent", "name")), loaded)
+
+    assert str(error) == "config.toml:9: agent.name = 'x': is taken"
+
+
+def test_explaining_twice_changes_nothing(loaded: Any) -> None:
+    once = explain(ConfigError("wrong", path=("agent", "name")), loaded)
+
+    assert str(explain(once, loaded)) == str(once)
+
+
+def test_each_of_several_problems_gets_its_own_place(loaded: Any) -> None:
+    error = explain(Refusal([Problem(("top",), ": a"), Problem(("log", "level"), " = 3: b")]), loaded)
+
+    assert str(error) == "config.toml:2: top: a\nSPAR_LOG__LEVEL: log.level = 3: b"
+
+
+def test_what_was_given_elsewhere_is_not_looked_for_in_the_file(loaded: Any) -> None:
+    assert loaded.sources.where(("rules", 0, "name")) == "--set x"
+    assert loaded.sources.where(("log",)) == "SPAR_LOG__LEVEL"
+    assert loaded.sources.where(("absent",)) == "config.toml"
+
+
+def test_an_error_without_a_place_stays_as_it_is(loaded: Any) -> None:
+    error = ConfigError("something else")
+
+    assert explain(error, loaded) is error
+
+
+def test_paths_are_written_as_people_write_them() -> None:
+    assert dotted(("rules", 2, "when", "a b", "x")) == 'rules[2].when."a b".x'

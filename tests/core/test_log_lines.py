@@ -1,0 +1,337 @@
+"""What a log line looks like, how often it may repeat, and how it is written."""
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from spar.log_lines import FIELD_LIMIT, LINE_LIMIT, Line, json_line, make_line, pretty_line
+from spar.log_repeats import Repeats
+from spar.log_writer import RotatedFile, Writer
+from spar.scrub import Scrubber
+
+AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+
+
+def line(message: Any = "m", exception: BaseException | None = None, /, **fields: Any) -> Line:
+    return make_line("info", "spar.test", message, fields, exception, Scrubber())
+
+
+def told(message: Any = "m", exception: BaseException | None = None, /, **fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json_line(line(message, exception, **fields), AT))
+    return found
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true within two seconds."""
+    end = time.monotonic() + 2
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+# -- one line
+
+
+def test_a_line_is_one_json_object_with_time_level_message_and_fields() -> None:
+    assert told("cycle finished", agent="main", seconds=0.5) == {
+        "ts": "2030-01-02T03:04:05.000678Z",
+        "level": "info",
+        "msg": "cycle finished",
+        "logger": "spar.test",
+        "agent": "main",
+        "seconds": 0.5,
+    }
+
+
+def test_an_exception_is_told_with_its_type_its_message_and_its_stack() -> None:
+    try:
+        raise json.JSONDecodeError("odd {brace}", "doc", 0)
+    except ValueError as error:
+        found = told("m", error)
+
+    assert found["error.type"] == "json.decoder.JSONDecodeError"
+    assert found["error.message"] == "odd {brace}: line 1 column 1 (char 0)"
+    assert "test_log_lines.py" in found["error.stack"]
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class UnshowableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Row(Struct):
+    name: str
+    password: str = "hunter2"
+
+
+def test_any_value_is_shown_harmlessly() -> None:
+    circular: list[Any] = [1]
+    circular.append(circular)
+
+    found = told(
+        surrogate="\ud800x",
+        nan=float("nan"),
+        big=2**70,
+        raw=b"\xff\x00ok",
+        circular=circular,
+        broken=Unshowable(),
+        at=AT,
+        path=Path("/x"),
+        row=Row("n"),
+        error=ValueError("bad"),
+        keys={1: "a", "token": "t", None: 2},
+        level="collides",
+        digits=10**5000,
+    )
+
+    assert found["surrogate"] == "\ufffdx"
+    assert (found["nan"], found["big"], found["raw"]) == ("nan", "0x400000000000000000", "\\xff\x00ok")
+    assert (found["circular"], found["broken"]) == ([1, "<circular>"], "<Unshowable that cannot be shown>")
+    assert (found["at"], found["path"]) == ("2030-01-02T03:04:05.000678+00:00", "/x")
+    assert found["row"] == {"name": "n", "password": "***"}
+    assert found["error"] == "ValueError: bad"
+    assert found["keys"] == {"1": "a", "token": "***", "None": 2}
+    assert (found["level"], found["level_"]) == ("info", "collides")
+    assert found["digits"].startswith("0x")
+
+
+def test_an_exception_that_cannot_be_shown_is_still_told() -> None:
+    assert told("m", UnshowableError())["error.message"] == "<UnshowableError that cannot be shown>"
+
+
+def test_a_field_and_a_line_are_bounded() -> None:
+    one = told(text="x" * 10_000_000)["text"]
+    many = json_line(line(**{f"f{number}": "\x01" * 9000 for number in range(50)}), AT)
+
+    assert len(one.encode()) < FIELD_LIMIT + 100
+    assert re.search(r"x…\(\+99918\d\d\)$", one)
+    assert len(many) <= LINE_LIMIT
+    assert json.loads(many)["msg"] == "m"
+
+
+def test_wide_and_deep_values_are_cut() -> None:
+    deep: Any = "bottom"
+    for _ in range(50):
+        deep = [deep]
+
+    found = told(wide=list(range(10_000)), deep=deep, bushy=[[[[list(range(90))] * 90] * 90] * 90] * 90)
+
+    assert found["wide"][-1] == "…(+9900)"
+    assert "bottom" not in json.dumps(found["deep"])
+    assert len(json.dumps(found["bushy"])) < 3 * FIELD_LIMIT
+
+
+def test_secrets_do_not_reach_a_line_by_any_way() -> None:
+    text = json_line(
+        line("Bearer abcdef", ValueError("password=hunter2"), api_key="k-1", url="http://u:pw@h/?key=zz"), AT
+    )
+
+    assert b"***" in text
+    for secret in (b"abcdef", b"hunter2", b"k-1", b"pw", b"zz"):
+        assert secret not in text
+
+
+def test_a_secret_at_the_cut_is_not_half_shown() -> None:
+    assert "Bearer abcd" not in told(text="x" * (FIELD_LIMIT - 12) + " Bearer abcdefghijkl")["text"]
+
+
+def test_a_line_for_people_is_one_line_whatever_it_holds() -> None:
+    shown = pretty_line(line("two\nlines", a="b c", d="\x1b[31m\u202ered", n=3, t={"x": [1]}), AT).decode()
+
+    assert shown.count("\n") == 1
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert shown.rstrip().endswith('info    two\\nlines  a="b c" d="\\x1b[31m\\u202ered" n=3 t={"x":[1]}')
+
+
+def test_colour_is_used_only_when_asked_for() -> None:
+    assert b"\x1b[32m" in pretty_line(line(), AT, colour=True)
+    assert b"\x1b" not in pretty_line(line(), AT)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner) | st.sets(st.text())
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(st.characters(), max_size=5), _VALUES, max_size=5), st.text(st.characters()))
+def test_whatever_is_logged_is_one_line_of_json(fields: dict[str, Any], message: str) -> None:
+    made = make_line("info", "x", message, fields, None, Scrubber())
+
+    text = json_line(made, AT)
+    shown = pretty_line(made, AT)
+
+    assert text.count(b"\n") == 1
+    assert set(json.loads(text)) >= {"ts", "level", "msg"}
+    assert shown.decode().count("\n") == 1
+
+
+# -- repetition
+
+
+def test_the_same_is_said_so_often_and_then_told_in_one() -> None:
+    now = 0.0
+    repeats = Repeats(lambda: now, limit=3, within=60)
+    admitted = [repeats.admit(line("failed", agent="a")) for _ in range(10)]
+    other = repeats.admit(line("failed", agent="b"))
+
+    before = repeats.due()
+    now = 60.0
+    due = [(row.message, row.fields, count) for row, count in repeats.due()]
+
+    assert (admitted, other) == ([True] * 3 + [False] * 7, True)
+    assert (before, due) == ([], [("failed", {"agent": "a"}, 7)])
+    assert repeats.left_out == 7
+    assert repeats.admit(line("failed", agent="a"))
+
+
+def test_the_writer_is_told_when_there_will_be_something_to_tell() -> None:
+    now = 10.0
+    repeats = Repeats(lambda: now, limit=2, within=60)
+
+    waits = [repeats.wait()]
+    for _ in range(2):
+        repeats.admit(line())
+        waits.append(repeats.wait())
+
+    assert waits == [None, None, 60.0]
+
+
+def test_a_thousand_different_complaints_do_not_grow_the_memory() -> None:
+    repeats = Repeats(lambda: 0.0)
+
+    assert all(repeats.admit(line(f"message {number}")) for number in range(3000))
+    assert len(repeats._windows) <= 1000
+
+
+# -- writing
+
+
+class Stalling:
+    """A target that writes nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.gate, self.begun = threading.Event(), threading.Event()
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, lines: bytes) -> None:
+        self.begun.set()
+        assert self.gate.wait(10)
+        self.written.append(lines)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def note(count: int) -> bytes:
+    return b"<%d dropped>\n" % count
+
+
+def test_a_stalled_target_never_stops_who_logs_and_what_was_dropped_is_told() -> None:
+    target = Stalling()
+    writer = Writer("test", target, note=note, max_lines=5)
+    writer.put(b"first\n")
+    assert target.begun.wait(2)
+
+    for number in range(8):
+        writer.put(b"%d\n" % number)
+    in_time = writer.close(0.01)
+    target.gate.set()
+
+    assert (in_time, writer.dropped) == (False, 3)
+    assert until(lambda: target.is_closed)
+    assert b"".join(target.written) == b"first\n<3 dropped>\n0\n1\n2\n3\n4\n"
+
+
+def test_the_queue_is_bounded_in_bytes_too() -> None:
+    target = Stalling()
+    writer = Writer("test", target, note=note, max_bytes=1000)
+    writer.put(b"x")
+    assert target.begun.wait(2)
+
+    for _ in range(5):
+        writer.put(b"y" * 400)
+    target.gate.set()
+
+    assert writer.close(2)
+    assert writer.dropped == 2
+
+
+class Failing:
+    def __init__(self, failures: int) -> None:
+        self.failures, self.written = failures, b""
+
+    def write(self, lines: bytes) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise BrokenPipeError
+        self.written += lines
+
+    def close(self) -> None:
+        raise OSError
+
+
+def test_a_target_that_fails_loses_lines_and_is_tried_again() -> None:
+    target = Failing(1)
+    writer = Writer("test", target, note=note)
+    writer.put(b"lost\n")
+    assert until(lambda: writer.dropped == 1)
+
+    writer.put(b"kept\n")
+
+    assert writer.close(2)
+    assert target.written == b"<1 dropped>\nkept\n"
+
+
+def test_what_is_put_after_the_end_is_counted() -> None:
+    writer = Writer("test", Failing(0), note=note)
+    writer.close(2)
+
+    writer.put(b"late\n")
+
+    assert writer.dropped == 1
+
+
+def test_a_file_is_set_aside_when_it_grows_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "spar.log"
+    path.write_bytes(b"old\n")
+    file = RotatedFile(path, max_bytes=10, older=2)
+
+    for number in range(4):
+        file.write(b"line %d\n" % number)
+    file.close()
+
+    contents = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
+    assert contents == {"spar.log": b"line 3\n", "spar.log.1": b"line 2\n", "spar.log.2": b"line 1\n"}
+
+
+def test_only_the_owner_can_read_a_log_file(tmp_path: Path) -> None:
+    RotatedFile(tmp_path / "spar.log").close()
+
+    assert os.stat(tmp_path / "spar.log").st_mode & 0o777 == 0o600  # noqa: PTH116
+
+
+@pytest.mark.parametrize("value", [float("inf"), -(2**63), 2**63 - 1, "", [], {}, ()])
+def test_edges_of_values_are_encodable(value: Any) -> None:
+    assert "v" in told(v=value)

@@ -1,0 +1,440 @@
+"""Logging as a whole: what a program sees, in processes and with pipes as there are in service."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import pty
+import select
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import loguru
+import pytest
+
+from spar.errors import ConfigError
+from spar.log_sink import Logs
+from spar.logs import bound, configure, get_logger
+
+log = get_logger("spar.test")
+
+
+class Said:
+    """Logging to a stream of the test."""
+
+    def __init__(self, stream: io.StringIO, logs: Logs) -> None:
+        self.stream, self.logs = stream, logs
+
+    def lines(self) -> list[dict[str, Any]]:
+        assert self.logs.close()
+        return [json.loads(row) for row in self.stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    stream = io.StringIO()
+    logs = configure("info", "json", stream=stream)
+    yield Said(stream, logs)
+    logs.close()
+
+
+def run(code: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=30, check=False, **kwargs
+    )
+
+
+# -- what is said
+
+
+def test_message_and_values_may_hold_braces_and_tags(said: Said) -> None:
+    log.info("odd {message} <red>{0}</red>", value="{x}", message="a field", self="me")
+
+    (line,) = said.lines()
+
+    assert (line["msg"], line["value"], line["message"]) == ("odd {message} <red>{0}</red>", "{x}", "a field")
+    assert line["self"] == "me"
+    assert line["logger"] == "spar.test"
+
+
+def test_fields_are_bound_for_all_that_is_said_inside(said: Said) -> None:
+    with bound(agent="main", cycle="c1"):
+        with bound(phase="plan"):
+            log.info("inside", cycle="own")
+        log.info("outside")
+    log.info("after")
+
+    inside, outside, after = said.lines()
+
+    assert (inside["agent"], inside["cycle"], inside["phase"]) == ("main", "own", "plan")
+    assert (outside["cycle"], "phase" in outside, "agent" in after) == ("c1", False, False)
+
+
+async def test_bound_fields_follow_tasks_and_do_not_mix(said: Said) -> None:
+    async def work(name: str) -> None:
+        with bound(agent=name):
+            await asyncio.sleep(0)
+            log.info("working", name=name)
+
+    await asyncio.gather(*(work(name) for name in "abc"))
+
+    assert [(line["name"], line["agent"]) for line in said.lines()] == [("a", "a"), ("b", "b"), ("c", "c")]
+
+
+def test_leaving_bound_fields_in_another_context_is_forgiven() -> None:
+    import contextvars
+
+    fields = bound(agent="x")
+    contextvars.copy_context().run(fields.__enter__)
+
+    fields.__exit__(None, None, None)
+
+
+def test_what_is_less_important_than_the_level_is_not_said_until_it_is_changed(said: Said) -> None:
+    log.debug("not yet")
+    said.logs.set_level("debug")
+    log.debug("now")
+    said.logs.set_level("error")
+    log.warning("no more")
+
+    assert [line["msg"] for line in said.lines()] == ["now"]
+
+
+def test_an_exception_is_said_without_the_values_of_variables(said: Said) -> None:
+    secret_value = "hunter" + "2"  # in a variable only
+    try:
+        len(secret_value) / 0
+    except ZeroDivisionError:
+        log.exception("it broke", part="x")
+
+    (line,) = said.lines()
+
+    assert (line["level"], line["error.type"], line["error.message"]) == (
+        "error",
+        "ZeroDivisionError",
+        "division by zero",
+    )
+    assert "hunter2" not in json.dumps(line)
+    assert "Traceback" in line["error.stack"]
+
+
+def test_a_log_call_never_raises(said: Said) -> None:
+    class Hostile:
+        def __repr__(self) -> str:
+            log.info("from inside a repr")
+            raise RuntimeError
+
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    message: Any = Hostile()
+    log.info(message, value=Hostile(), **{"": 1, "a b": 2})
+    log.exception("nothing is being handled")
+
+    assert [line["msg"] for line in said.lines()][-1] == "nothing is being handled"
+
+
+def test_repetitions_are_left_out_and_counted(said: Said) -> None:
+    for _ in range(25):
+        log.warning("sensor failed", agent="main", sensor="host")
+    log.info("sensor failed")
+
+    lines = said.lines()
+
+    assert [line["msg"] for line in lines].count("sensor failed") == 11
+    assert said.logs.left_out == 15
+    assert (lines[-1]["msg"], lines[-1]["of"], lines[-1]["count"], lines[-1]["sensor"]) == (
+        "repeated lines left out",
+        "sensor failed",
+        15,
+        "host",
+    )
+
+
+def test_hidden_values_are_not_said(said: Said) -> None:
+    said.logs.hide("correct horse")
+    log.info("x", text="the correct horse battery")
+
+    assert said.lines()[0]["text"] == "the *** battery"
+
+
+# -- what others say
+
+
+def test_the_standard_librarys_logging_arrives(said: Said) -> None:
+    with bound(cycle="c"):
+        logging.getLogger("lib").warning("odd %s %d", "{value}", 3)
+    try:
+        raise ValueError("inner")
+    except ValueError:
+        logging.getLogger("lib").critical("failed", exc_info=True)
+    logging.getLogger("httpx").info("GET https://host/?key=secret")
+    logging.getLogger("lib").debug("too little")
+
+    first, second = said.lines()
+
+    assert (first["msg"], first["logger"], first["level"], first["cycle"]) == ("odd {value} 3", "lib", "warning", "c")
+    assert (second["level"], second["error.message"]) == ("error", "inner")
+
+
+def test_arguments_that_do_not_fit_their_message_are_said_beside_it() -> None:
+    done = run("""
+        import logging
+        from spar.logs import configure
+        configure("info", "json")
+        logging.getLogger("lib").info("mismatch %s %s", 1)
+    """)
+
+    assert json.loads(done.stderr)["msg"] == "mismatch %s %s (1,)"
+
+
+def test_warnings_arrive(said: Said) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old way {x}", DeprecationWarning, stacklevel=1)
+
+    (line,) = said.lines()
+
+    assert line["logger"] == "py.warnings"
+    assert "DeprecationWarning: old way {x}" in line["msg"]
+
+
+def test_others_may_use_loguru_itself(said: Said) -> None:
+    loguru.logger.bind(user="u").success("formatted {}", 3)
+    loguru.logger.opt(exception=ValueError("inner")).error("failed")
+
+    first, second = said.lines()
+
+    assert (first["msg"], first["level"], first["user"]) == ("formatted 3", "info", "u")
+    assert second["error.type"] == "ValueError"
+
+
+def test_everything_is_put_back_on_close() -> None:
+    handlers, level = logging.root.handlers[:], logging.root.level
+
+    configure(stream=io.StringIO()).close()
+    configure(stream=io.StringIO()).close()
+
+    assert (logging.root.handlers, logging.root.level) == (handlers, level)
+    assert logging.getLogger("httpx").level == logging.NOTSET
+
+
+def test_configuring_again_closes_what_was_before() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure(stream=first, format="json")
+    log.info("one")
+
+    logs = configure(stream=second, format="json")
+    log.info("two")
+    logs.close()
+
+    assert [json.loads(stream.getvalue())["msg"] for stream in (first, second)] == ["one", "two"]
+
+
+# -- where it goes
+
+
+def test_a_file_gets_the_same_lines_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "spar.log"
+    stream = io.StringIO()
+    logs = configure("info", "pretty", stream=stream, file=path)
+    log.info("both", n=1)
+    assert logs.close()
+
+    assert json.loads(path.read_text())["n"] == 1
+    assert stream.getvalue().endswith("info    both  n=1\n")
+
+
+def test_a_file_that_cannot_be_opened_is_refused_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"log\.file = '.*': cannot be opened: No such file or directory") as caught:
+        configure(file=tmp_path / "no" / "folder.log")
+
+    assert caught.value.path == ("log", "file")
+
+
+CONFIGURED = """
+    import sys
+    from spar.logs import configure, get_logger
+    logs = configure("info", "auto")
+    log = get_logger("x")
+    log.info("hello", n=1)
+"""
+
+
+def test_without_a_terminal_lines_are_json_and_all_are_written_at_exit() -> None:
+    done = run(CONFIGURED)
+
+    assert done.stdout == ""
+    assert json.loads(done.stderr)["msg"] == "hello"
+
+
+@pytest.mark.parametrize(("environ", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_on_a_terminal_lines_are_for_people_with_colour_unless_unwanted(
+    environ: dict[str, str], has_colour: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")}
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CONFIGURED)], stderr=theirs, env={**clean, "TERM": "xterm", **environ}
+    ) as process:
+        process.wait(30)
+    assert select.select([ours], [], [], 5)[0]
+    shown = os.read(ours, 4096).decode()
+    os.close(theirs)
+    os.close(ours)
+
+    assert "hello" in shown
+    assert "n=1" in shown
+    assert ("\x1b[32m" in shown) == has_colour
+
+
+def test_nothing_is_imported_or_touched_before_it_is_needed() -> None:
+    done = run("""
+        import sys, logging
+        from spar.logs import bound, get_logger
+        log = get_logger("x")
+        log.info("ignored {x}", x=1)
+        log.debug("ignored")
+        print([name for name in ("loguru", "pydantic", "msgspec") if name in sys.modules], logging.root.handlers)
+    """)
+
+    assert (done.stdout, done.stderr) == ("[] []\n", "")
+
+
+def test_in_somebody_elses_program_only_warnings_are_said_with_their_fields_and_no_variables() -> None:
+    done = run("""
+        from spar.logs import get_logger
+        log = get_logger("x")
+        log.info("quiet")
+        password = "hunter2"
+        try:
+            [password][1]
+        except IndexError:
+            log.exception("failed {here}", part="p", token="abc")
+    """)
+
+    (line,) = done.stderr.splitlines()
+    assert "failed {here}  part=p token=*** error.type=IndexError" in line
+    assert "hunter2" not in done.stderr
+    assert "abc" not in done.stderr
+
+
+STALLED = """
+    import asyncio, json, sys, time
+    from spar.logs import configure, get_logger
+    logs = configure("info", "json")
+    log = get_logger("x")
+    async def main():
+        worst, last = 0.0, time.monotonic()
+        for number in range(4000):
+            log.info("line", number=number, padding="x" * 7000)
+            await asyncio.sleep(0)
+            now = time.monotonic()
+            worst, last = max(worst, now - last), now
+        return worst
+    worst = asyncio.run(main())
+    print(json.dumps({"worst": worst, "dropped": logs.dropped}), flush=True)
+    if "wait" in sys.argv:
+        sys.stdin.readline()
+        log.info("after")
+    begun = time.monotonic()
+    in_time = logs.close(0.2 if "wait" not in sys.argv else 20)
+    print(json.dumps({"in_time": in_time, "closing": time.monotonic() - begun}), flush=True)
+"""
+
+
+def start(code: str, *args: str, **kwargs: Any) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", textwrap.dedent(code), *args]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **kwargs)
+
+
+def test_a_full_pipe_neither_stops_the_loop_nor_the_end() -> None:
+    with start(STALLED) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        ready = json.loads(process.stdout.readline())
+        ended = json.loads(process.stdout.readline())
+        code = process.wait(10)  # nobody has read a line
+        process.stderr.read()
+
+    assert ready["worst"] <= 0.2
+    assert ready["dropped"] > 0
+    assert (ended["in_time"], code) == (False, 0)
+    assert ended["closing"] < 2
+
+
+def test_when_the_pipe_is_read_again_everything_kept_arrives_and_the_loss_is_told() -> None:
+    with start(STALLED, "wait") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        dropped = json.loads(process.stdout.readline())["dropped"]
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        lines = [json.loads(row) for row in process.stderr]
+        ended = json.loads(process.stdout.readline())
+
+    numbers = [line["number"] for line in lines if line["msg"] == "line"]
+    notes = [line["count"] for line in lines if line["msg"] == "log lines dropped"]
+    kept_after = any(line["msg"] == "after" for line in lines)
+    assert ended["in_time"]
+    assert len(numbers) + dropped == 4000
+    assert numbers == sorted(numbers)
+    assert sum(notes) == dropped + (not kept_after)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
+    code = """
+        import sys, time
+        from spar.logs import configure, get_logger
+        logs = configure("info", "json")
+        log = get_logger("x")
+        sys.stdin.readline()
+        for number in range(10):
+            log.info("line", number=number)
+            end = time.monotonic() + 5
+            while logs.dropped <= number and time.monotonic() < end:
+                time.sleep(0.001)
+        print(logs.dropped, flush=True)
+    """
+    with start(code) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stderr.close()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        dropped = int(process.stdout.readline())
+        code_of_exit = process.wait(10)
+
+    assert (dropped, code_of_exit) == (10, 0)
+
+
+def test_a_closed_stream_does_not_end_the_service() -> None:
+    stream = io.StringIO()
+    logs = configure("info", "json", stream=stream)
+    stream.close()
+
+    log.info("lost")
+
+    assert logs.close()
+    assert logs.dropped == 1
+
+
+def test_a_log_call_is_cheap_and_a_muted_one_cheaper(said: Said) -> None:
+    def cost(times: int, level: str) -> float:
+        begun = time.perf_counter()
+        for _ in range(times):
+            getattr(log, level)("cycle finished", agent="main", cycle="c", seconds=0.1)
+        return (time.perf_counter() - begun) / times
+
+    assert min(cost(500, "info") for _ in range(3)) < 0.001
+    assert min(cost(5000, "debug") for _ in range(3)) < 0.00001

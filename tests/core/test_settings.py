@@ -1,0 +1,464 @@
+"""Settings: what is allowed, where it comes from, how it is refused."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spar.errors import ConfigError
+from spar.settings import RELOAD, Settings, as_settings, changed, from_mapping, load, reloads, schema, show
+from spar.values import LONGEST, seconds
+
+
+@pytest.fixture
+def folder(tmp_path: Any, monkeypatch: Any) -> Any:
+    """An empty current folder, and nothing at home."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(mapping: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping(mapping)
+    return str(caught.value)
+
+
+def refused_file(text: str, **kwargs: Any) -> str:
+    Path("config.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(environ=kwargs.pop("environ", {}), **kwargs)
+    return str(caught.value)
+
+
+# -- durations
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (0, 0.0),
+        (2, 2.0),
+        (0.5, 0.5),
+        ("500ms", 0.5),
+        ("30s", 30.0),
+        ("5m", 300.0),
+        ("1.5h", 5400.0),
+        ("2d", 172800.0),
+        ("10", 10.0),
+        (" 5 m ", 300.0),
+        (".5s", 0.5),
+    ],
+)
+def test_a_duration_is_a_number_of_seconds_or_has_a_unit(given: Any, expected: Any) -> None:
+    assert seconds(given) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        True,
+        -1,
+        "-1s",
+        float("nan"),
+        float("inf"),
+        "inf",
+        "nan",
+        10**400,
+        "9" * 30,
+        "1e3",
+        "",
+        "5x",
+        "٣s",
+        None,
+        [],
+        LONGEST * 2,
+    ],
+)
+def test_what_is_no_duration_is_none(given: Any) -> None:
+    assert seconds(given) is None
+
+
+@given(st.floats(0, 1e5), st.sampled_from(["ms", "s", "m", "h"]))
+def test_a_duration_with_a_unit_is_never_refused_when_it_is_short_enough(number: Any, unit: Any) -> None:
+    found = seconds(f"{number:.6f}{unit}")
+
+    assert found is not None
+    assert 0 <= found <= LONGEST
+
+
+# -- defaults and shapes
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    settings = from_mapping({})
+
+    assert settings.agent.loop_interval == 1.0
+    assert settings.agent.errors.model_dump() == {
+        "sense": "skip",
+        "plan": "skip",
+        "act": "reflect",
+        "reflect": "continue",
+    }
+    assert [getattr(settings.agent.phases, phase).timeout for phase in ("sense", "plan", "act", "reflect")] == [
+        30.0,
+        120.0,
+        600.0,
+        60.0,
+    ]
+    assert settings.runs.timeout == 600.0
+    assert (settings.service.host, settings.service.port) == ("127.0.0.1", 8420)
+
+
+def test_setting_one_thing_of_a_phase_keeps_its_other_defaults() -> None:
+    settings = from_mapping({"agent": {"phases": {"plan": {"retries": 2}}}})
+
+    assert (settings.agent.phases.plan.timeout, settings.agent.phases.plan.retries) == (120.0, 2)
+
+
+def test_a_deadline_that_is_off_is_zero() -> None:
+    settings = from_mapping({"agent": {"phases": {"act": {"timeout": "off"}}}, "runs": {"timeout": 0}})
+
+    assert (settings.agent.phases.act.timeout, settings.runs.timeout) == (0.0, 0.0)
+
+
+def test_every_setting_has_a_description() -> None:
+    document = schema()
+    tables = {"": document, **document["$defs"]}
+
+    # Where a table's own description says the same, the reference to it has none.
+    fields = [(table, name, field) for table in tables for name, field in tables[table]["properties"].items()]
+    assert [(table, name) for table, name, field in fields if not {"description", "$ref"} & field.keys()] == []
+    assert [name for name, table in tables.items() if not table["description"]] == []
+    json.dumps(document)
+
+
+def test_settings_cannot_be_changed_and_do_not_follow_what_they_were_made_from() -> None:
+    given = {"perception": {"dedup": {"window": 3}}}
+    settings = from_mapping(given)
+    given["perception"]["dedup"]["window"] = 4
+
+    assert settings.perception == {"dedup": {"window": 3}}
+    with pytest.raises(Exception, match="frozen"):
+        setattr(settings.agent, "name", "other")  # noqa: B010 - mypy knows that it cannot be set
+
+
+def test_a_store_gets_every_key_of_its_table() -> None:
+    settings = from_mapping({"memory": {"use": "my.store:Store", "url": "x:y", "shards": 3}})
+
+    assert (settings.memory.use, settings.memory.options) == ("my.store:Store", {"url": "x:y", "shards": 3})
+
+
+def test_settings_made_by_hand_do_not_look_at_the_environment(monkeypatch: Any) -> None:
+    monkeypatch.setenv("SPAR_AGENT__NAME", "elsewhere")
+    monkeypatch.setenv("AGENT", '{"name": "elsewhere"}')
+
+    assert from_mapping({}).agent.name == "main"
+    assert Settings().agent.name == "main"
+
+
+def test_settings_are_taken_as_they_are() -> None:
+    settings = from_mapping({"agent": {"name": "x"}})
+
+    assert as_settings(settings) is settings
+    assert as_settings(None) == from_mapping({})
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("mapping", "sentence"),
+    [
+        (
+            {"agent": {"loop_interval": -1}},
+            'agent.loop_interval = -1: must be a number of seconds >= 0, "adaptive" or "off"',
+        ),
+        ({"agent": {"loop_interval": float("nan")}}, "agent.loop_interval = nan: must be a number of seconds >= 0"),
+        ({"agent": {"loop_interval": True}}, "agent.loop_interval = true: must be a number of seconds >= 0"),
+        (
+            {"agent": {"loop_interval": "fast"}},
+            "agent.loop_interval = 'fast': must be a number of seconds >= 0, \"adapt",
+        ),
+        ({"agent": {"loop_interval": 1e12}}, "and <= 3153600000 (100 years)"),
+        (
+            {"agent": {"phases": {"act": {"timeout": "x"}}}},
+            "agent.phases.act.timeout = 'x': must be a number of seconds",
+        ),
+        ({"agent": {"busy_count": True}}, "agent.busy_count = true: must be a whole number"),
+        ({"agent": {"busy_count": 0}}, "agent.busy_count = 0: must be >= 1"),
+        ({"agent": {"busy_count": "many"}}, "agent.busy_count = 'many': must be a whole number"),
+        ({"agent": {"plan_when_idle": "perhaps"}}, "agent.plan_when_idle = 'perhaps': must be true or false"),
+        ({"agent": {"name": 5}}, "agent.name = 5: must be text"),
+        ({"agent": {"errors": {"act": "explode"}}}, "agent.errors.act = 'explode': must be 'skip', 'reflect', "),
+        ({"agent": {"errors": {"sense": "reflect"}}}, "agent.errors.sense = 'reflect': must be 'skip', 'continue'"),
+        ({"agent": {"min_interval": 9}}, "agent.min_interval = 9.0: must be <= agent.max_interval (5)"),
+        ({"agent": []}, "agent = a list of 0: must be a table"),
+        ({"sensors": {}}, "sensors = a table of 0: must be a list"),
+        ({"sensors": [{"use": "x"}, {}]}, "sensors[1].use: missing"),
+        ({"sensors": [{"use": "x"}, {"use": "x"}]}, "sensors[1].use = 'x': is the name of another sensor already"),
+        ({"service": {"port": 99999}}, "service.port = 99999: must be <= 65535"),
+        ({"health": {"blocked_after": 0}}, "health.blocked_after = 0: must be a number of seconds > 0"),
+        ({"agnet": {}}, "agnet: unknown key; known: agent, health, "),
+        ({"agent": {"nmae": 1}}, "agent.nmae: unknown key; known: name, loop_interval, "),
+        ({1: 2}, "1: unknown key"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_key_and_what_is_allowed(mapping: Any, sentence: Any) -> None:
+    assert sentence in refused(mapping)
+
+
+def test_a_misspelt_key_is_told_the_nearest_one() -> None:
+    assert refused({"agent": {"nmae": 1}}).endswith("; did you mean 'name'")
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    lines = refused({"agent": {"busy_count": 0, "x": 1}, "log": {"level": "loud"}}).splitlines()
+
+    assert [line.split(":")[0].split(" ")[0] for line in lines] == ["agent.busy_count", "agent.x", "log.level"]
+
+
+def test_the_error_knows_the_path_of_what_is_wrong() -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping({"sensors": [{"use": "x", "every": "soon"}]})
+
+    assert caught.value.path == ("sensors", 0, "every")
+
+
+def test_a_secret_is_not_repeated_in_an_error() -> None:
+    assert "hunter2" not in refused(
+        {"memory": {"use": 3}, "sensors": [{"use": "a", "options": 3, "password": "hunter2"}]}
+    )
+    assert "s3cr3tvalue" not in refused({"log": {"level": "Bearer s3cr3tvalue"}})
+
+
+@pytest.mark.parametrize("given", [3, "x", [1]])
+def test_settings_that_are_no_table_are_refused(given: Any) -> None:
+    assert "must be a table shaped like config.toml" in refused(given)
+
+
+def test_the_private_arguments_of_the_library_are_unknown_keys() -> None:
+    assert refused({"_env_file": "x", "_layers": []}).count("unknown key") == 2
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+_SECTIONS = st.sampled_from([*Settings.model_fields])
+
+
+@given(st.dictionaries(_SECTIONS | st.text(max_size=8), _JSON, max_size=4))
+def test_whatever_is_given_becomes_settings_or_one_clear_error(mapping: Any) -> None:
+    try:
+        from_mapping(mapping)
+    except ConfigError as error:
+        if not str(error).strip():
+            raise
+
+
+# -- sources
+
+
+def test_the_command_line_beats_the_environment_which_beats_the_file_which_beats_the_defaults(folder: Any) -> None:
+    Path("config.toml").write_text('[agent]\nname = "f"\nbusy_count = 2\nmin_interval = 0.2\n')
+
+    loaded = load(
+        environ={"SPAR_AGENT__NAME": "e", "SPAR_AGENT__BUSY_COUNT": "3", "HOME": "/nowhere"},
+        overrides={"agent.name": "c"},
+    )
+
+    agent = loaded.settings.agent
+    assert (agent.name, agent.busy_count, agent.min_interval, agent.max_interval) == ("c", 3, 0.2, 5.0)
+    assert [loaded.origin(("agent", key)) for key in ("name", "busy_count", "min_interval", "max_interval")] == [
+        "--set agent.name",
+        "SPAR_AGENT__BUSY_COUNT",
+        "config.toml:4",
+        "default",
+    ]
+
+
+def test_tables_and_lists_are_given_as_json_and_the_more_exact_key_wins(folder: Any) -> None:
+    environ = {
+        "SPAR_AGENT__NAME": "exact",
+        "SPAR_AGENT": '{"name": "around", "busy_count": 7}',
+        "SPAR_RULES": '[{"name": "r"}]',
+        "SPAR_PERCEPTION__DEDUP__WINDOW": "50",
+        "SPAR_MEMORY__URL": "sqlite:///x.db",
+    }
+
+    settings = load(environ=environ).settings
+
+    assert (settings.agent.name, settings.agent.busy_count) == ("exact", 7)
+    assert settings.rules == ({"name": "r"},)
+    assert settings.perception == {"dedup": {"window": 50}}
+    assert settings.memory.options == {"url": "sqlite:///x.db"}
+
+
+def test_a_free_table_is_merged_over_the_sources(folder: Any) -> None:
+    Path("config.toml").write_text("[perception.dedup]\nwindow = 5\nsimilarity = 0.5\n")
+
+    settings = load(environ={}, overrides={"perception.dedup.window": "9"}).settings
+
+    assert settings.perception == {"dedup": {"window": 9, "similarity": 0.5}}
+
+
+def test_text_that_looks_like_a_number_stays_text_where_text_is_wanted(folder: Any) -> None:
+    assert load(environ={"SPAR_AGENT__NAME": "007"}).settings.agent.name == "007"
+
+
+def test_a_level_may_be_written_in_capitals(folder: Any) -> None:
+    assert load(environ={"SPAR_LOG__LEVEL": "DEBUG"}).settings.log.level == "debug"
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"SPAR_LOG_LEVEL": "debug"}, "SPAR_LOG_LEVEL: log_level: no such setting; section and key are joined by two"),
+        ({"SPAR_LOG_LEVEL": "debug"}, "SPAR_LOG__LEVEL"),
+        ({"SPAR_AGNET__NAME": "x"}, "SPAR_AGNET__NAME: agnet.name: unknown key; known: agent, health"),
+        ({"SPAR_AGENT__NMAE": "x"}, "SPAR_AGENT__NMAE: agent.nmae: unknown key; known: name, "),
+        ({"SPAR_CONFG": "x"}, "did you mean 'SPAR_CONFIG'"),
+        ({"SPAR_AGENT__BUSY_COUNT": "0"}, "SPAR_AGENT__BUSY_COUNT: agent.busy_count = '0': must be >= 1"),
+        ({"SPAR_RULES": "[oops"}, "SPAR_RULES: rules: must be a list or a table written as JSON, found '[oops'"),
+        ({"SPAR_SENSORS__0__USE": "x"}, "sensors is a list: give the whole of it as JSON"),
+        ({"SPAR_LOG__LEVEL__X": "x"}, "log.level is a single value, there is nothing inside it"),
+        ({"spar_agent__busy_count": "0"}, "spar_agent__busy_count: agent.busy_count = '0'"),
+        ({"SPAR_": "x"}, "SPAR_: "),
+    ],
+)
+def test_a_bad_variable_is_refused_by_its_name(folder: Any, environ: Any, sentence: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environ=environ)
+
+    assert sentence in str(caught.value)
+
+
+def test_variables_of_the_process_are_no_settings(folder: Any) -> None:
+    assert load(environ={"SPAR_PLUGINS": "off", "SPAR_CRASH": "x", "SPARROW": "1"}).settings == from_mapping({})
+
+
+@pytest.mark.parametrize("key", ["agent.nmae", "agent", "agent..name", "", "nope", "rules.0.x"])
+def test_a_bad_override_is_refused_by_its_key(folder: Any, key: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(environ={}, overrides={key: "x"})
+
+    assert str(caught.value).startswith(f"--set {key}")
+
+
+def test_a_bad_value_in_the_file_is_told_with_file_and_line(folder: Any) -> None:
+    text = '[agent]\nname = "x"\n\nloop_interval = -1\n[[sensors]]\nuse = "a"\n[[sensors]]\nusee = "b"\n'
+
+    lines = refused_file(text).splitlines()
+
+    assert lines[0].startswith("config.toml:4: agent.loop_interval = -1: must be")
+    assert lines[1].startswith("config.toml:7: sensors[1].use: missing")
+    assert lines[2].startswith("config.toml:8: sensors[1].usee: unknown key; known: use, ")
+
+
+def test_a_variable_is_not_blamed_for_what_the_file_says(folder: Any) -> None:
+    sentence = refused_file("[agent]\nbusy_count = 0\n", environ={"SPAR_AGENT": '{"name": "x"}'})
+
+    assert sentence.startswith("config.toml:2: agent.busy_count = 0")
+
+
+def test_a_file_that_is_named_must_be_there(folder: Any) -> None:
+    with pytest.raises(ConfigError, match=r"other\.toml: there is no such file"):
+        load(Path("other.toml"), environ={})
+    with pytest.raises(ConfigError, match=r"gone\.toml: there is no such file"):
+        load(environ={"SPAR_CONFIG": "gone.toml"})
+
+
+def test_relative_paths_start_at_the_files_folder(folder: Any) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "my.toml").write_text("")
+
+    assert load(Path("sub/my.toml"), environ={}).folder == folder / "sub"
+
+
+# -- showing and comparing
+
+
+RICH = """
+rules = [{ name = "r", when = { pattern = "a\\u007f\\"b" }, then = [{ tool = "t", x = [1, 2.5, true] }] }]
+[agent]
+loop_interval = "adaptive"
+[perception]
+at = 2030-01-01T00:00:00Z
+empty = {}
+[perception."odd key".deep]
+n = -3
+[[sensors]]
+use = "directory"
+every = "5m"
+[sensors.options]
+path = "in"
+headers = { Authorization = "Bearer abcdef" }
+[[sensors]]
+use = "host"
+[memory]
+url = "postgres://u:pw@h/db"
+api_key = "k-123"
+"""
+
+
+def test_what_is_shown_can_be_loaded_again(folder: Any) -> None:
+    Path("config.toml").write_text(
+        RICH.replace('api_key = "k-123"', "").replace("u:pw@", "").replace("Bearer abcdef", "x")
+    )
+    first = load(environ={}).settings
+    Path("again.toml").write_text(show(load(environ={})).replace('"***"', '"x"'))
+
+    assert load(Path("again.toml"), environ={}).settings == first
+
+
+def test_secrets_are_masked_and_origins_told(folder: Any) -> None:
+    Path("config.toml").write_text(RICH)
+
+    text = show(load(environ={"SPAR_LOG__LEVEL": "debug"}), origins=True)
+
+    assert "pw" not in text
+    assert "k-123" not in text
+    assert "abcdef" not in text
+    assert 'loop_interval = "adaptive"  # config.toml:4' in text
+    assert 'level = "debug"  # SPAR_LOG__LEVEL' in text
+    assert "busy_count = 10  # default" in text
+    assert "every = 300.0  # config.toml:12" in text
+    tomllib.loads(text)
+
+
+def test_settings_are_shown_as_json_too(folder: Any) -> None:
+    Path("config.toml").write_text(RICH)
+    loaded = load(environ={})
+
+    assert json.loads(show(loaded, form="json"))["memory"]["api_key"] == "***"
+    assert json.loads(show(loaded, form="json", origins=True))["agent.loop_interval"] == {
+        "value": "adaptive",
+        "from": "config.toml:4",
+    }
+
+
+def test_changes_are_told_by_key() -> None:
+    old = from_mapping({"perception": {"dedup": {"window": 1}}, "service": {"port": 1}})
+    new = from_mapping({"perception": {"dedup": {"window": 2}, "x": 1}, "rules": [{}], "service": {"port": 1}})
+
+    assert set(changed(old, new)) == {"perception.dedup.window", "perception.x", "rules"}
+    assert changed(old, old) == ()
+
+
+def test_each_setting_says_whether_it_can_change_while_running() -> None:
+    keys = changed(from_mapping({}), from_mapping({}).model_copy(update={}))
+
+    assert keys == ()
+    assert [name for name in Settings.model_fields if name not in RELOAD] == []
+    assert (reloads("agent.phases.plan.timeout"), reloads("agent.name")) == ("live", "restart")
+    assert (reloads("service.port"), reloads("log.level"), reloads("log.file")) == ("restart", "live", "restart")
+    assert (reloads("perception.dedup.window"), reloads("memory.url"), reloads("nonsense")) == (
+        "live",
+        "restart",
+        "restart",
+    )

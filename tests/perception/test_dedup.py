@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perception.dedup import COMPARISONS, POSTINGS, PREFIX, DedupSettings, DedupWindow, count_of, dedup
+from spar.types import Perception
+
+NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
+LINE = (
+    "upstream timed out while reading the response header from upstream for client ten on server example "
+    "during a request for the page that lists every order of the customer sorted by day and by amount"
+)
+
+
+def seen(content: Any = "", seconds: float = 0, **fields: Any) -> Perception:
+    return Perception(content, at=NOON + timedelta(seconds=seconds), **fields)
+
+
+def contents(settings: DedupSettings, *perceptions: Perception) -> list[Any]:
+    return [perception.content for perception in dedup(DedupWindow(), settings, perceptions).kept]
+
+
+def test_equal_content_is_let_through_once_and_counted_on_the_one_that_was() -> None:
+    sifted = dedup(DedupWindow(), DedupSettings(), [seen("disk is full", i / 10) for i in range(400)])
+
+    assert [(p.content, p.attributes["count"]) for p in sifted.kept] == [("disk is full", 400)]
+    assert len(sifted.decisions) == 399
+    decision = sifted.decisions[0]
+    assert decision.stage == "dedup"
+    assert decision.into == sifted.kept[0].id
+    assert decision.reason == f"the same content as {sifted.kept[0].id}"
+
+
+def test_a_key_decides_alone_what_is_the_same() -> None:
+    assert contents(DedupSettings(), seen("a", key="1"), seen("b", key="1")) == ["a"]
+    assert contents(DedupSettings(), seen(LINE, key="1"), seen(LINE, key="2")) == [LINE, LINE]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"source": "b"}, {"kind": "b"}, {"subject": "b"}, {"session": "b"}, {"trust": "trusted"}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_equal_content_from_elsewhere_or_about_something_else_is_not_the_same(other: dict[str, Any]) -> None:
+    assert len(contents(DedupSettings(), seen(LINE), seen(LINE, **other))) == 2
+
+
+@pytest.mark.parametrize("other", [{"session": "b"}, {"trust": "trusted"}], ids=["session", "trust"])
+def test_one_key_in_another_session_or_from_an_untrusted_copy_is_not_the_same(other: dict[str, Any]) -> None:
+    assert len(contents(DedupSettings(), seen("a", key="1"), seen("a", key="1", **other))) == 2
+
+
+def test_a_message_may_be_said_twice_unless_its_key_says_that_it_is_the_same() -> None:
+    said = {"kind": "message"}
+
+    assert contents(DedupSettings(), seen("yes", **said), seen("yes", **said)) == ["yes", "yes"]
+    assert contents(DedupSettings(), seen(LINE, **said), seen(LINE + " x", **said)) == [LINE, LINE + " x"]
+    assert contents(DedupSettings(), seen("yes", key="m1", **said), seen("yes", key="m1", **said)) == ["yes"]
+
+
+def test_repetition_across_batches_is_dropped_and_told_when_the_thing_goes_on_after_the_time() -> None:
+    window, settings = DedupWindow(), DedupSettings(seconds=300)
+    first = dedup(window, settings, [seen("alarm")])
+    later = [dedup(window, settings, [seen("alarm", second)]) for second in range(10, 300, 10)]
+    again = dedup(window, settings, [seen("alarm", 301)])
+
+    assert "count" not in first.kept[0].attributes
+    assert all(not sifted.kept for sifted in later)
+    assert again.kept[0].attributes["count"] == 30
+
+
+def test_what_comes_back_after_a_long_silence_is_not_counted_with_the_past() -> None:
+    window, settings = DedupWindow(), DedupSettings(seconds=300)
+    dedup(window, settings, [seen("alarm"), seen("alarm", 10)])
+    dedup(window, settings, [seen("alarm", 20)])
+
+    assert "count" not in dedup(window, settings, [seen("alarm", 5000)]).kept[0].attributes
+
+
+def test_counts_that_sensors_give_add_up() -> None:
+    sifted = dedup(DedupWindow(), DedupSettings(), [seen("x", attributes={"count": 3}), seen("x")])
+
+    assert count_of(sifted.kept[0]) == 4
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "7", 1.5, None, float("nan")])
+def test_a_count_that_is_no_number_of_times_is_one(count: object) -> None:
+    assert count_of(seen("x", attributes={"count": count})) == 1
+
+
+def test_prose_that_shares_nearly_all_its_wording_is_dropped_with_the_likeness_as_reason() -> None:
+    sifted = dedup(DedupWindow(), DedupSettings(), [seen(LINE), seen(LINE.replace("amount", "sum"))])
+
+    assert len(sifted.kept) == 1
+    assert "nearly the same words (9" in sifted.decisions[0].reason
+
+
+def test_similarity_is_the_settings_to_choose_and_zero_turns_it_off() -> None:
+    a, b = "the backup of host alpha took nine minutes", "the backup of host alpha took ten minutes"
+
+    assert contents(DedupSettings(), seen(a), seen(b)) == [a, b]
+    assert contents(DedupSettings(similarity=0.6), seen(a), seen(b)) == [a]
+    assert contents(DedupSettings(similarity=0), seen(LINE), seen(LINE + ".")) == [LINE, LINE + "."]
+
+
+def test_lines_that_differ_only_in_their_moment_are_nearly_the_same() -> None:
+    lines = [seen(f"2026-01-03T10:00:{i:02d}.123Z nginx: upstream timed out", i) for i in range(60)]
+
+    assert len(contents(DedupSettings(), *lines)) == 1
+
+
+@pytest.mark.parametrize(("was", "becomes"), [("firing", "resolved"), ("failed", "succeeded"), ("is", "is not")])
+def test_one_telling_word_is_never_a_small_difference(was: str, becomes: str) -> None:
+    before, after = f"the alert {was} now {LINE}", f"the alert {becomes} now {LINE}"
+
+    assert contents(DedupSettings(similarity=0.5), seen(before), seen(after)) == [before, after]
+
+
+def test_structured_content_is_the_same_only_when_it_is_equal() -> None:
+    reading = {f"label{i}": "x" for i in range(60)}
+
+    assert len(contents(DedupSettings(similarity=0.5), seen({**reading, "v": 1}), seen({**reading, "v": 2}))) == 2
+    assert len(contents(DedupSettings(), seen({"a": 1, "b": 2}), seen({"b": 2, "a": 1}))) == 1
+
+
+def test_long_texts_that_differ_only_beyond_what_is_compared_stay_two() -> None:
+    long = "word " * 5_000
+
+    assert len(contents(DedupSettings(), seen(long + "one"), seen(long + "two"))) == 2
+
+
+@pytest.mark.parametrize(("a", "b"), [("load is 5", "load is -5"), ("", " "), ("yes", "yes!"), ("ab c", "a bc")])
+def test_short_texts_are_the_same_only_when_they_are_equal(a: str, b: str) -> None:
+    assert contents(DedupSettings(), seen(a), seen(b)) == [a, b]
+
+
+def test_the_window_forgets_the_oldest_and_stays_bounded_in_a_flood() -> None:
+    window, settings = DedupWindow(), DedupSettings(window=50)
+    words = random.Random(1)
+    flood = [seen(" ".join(str(words.random()) for _ in range(30)), i / 100) for i in range(500)]
+    dedup(window, settings, flood)
+
+    assert len(window.seen) == 50
+    assert sum(map(len, window.alike.values())) <= 50 * PREFIX
+    assert dedup(window, settings, [flood[-1]]).kept == []
+    assert dedup(window, settings, [flood[0]]).kept != []
+
+
+def test_texts_that_share_their_marks_do_not_make_each_other_expensive() -> None:
+    window, settings = DedupWindow(), DedupSettings()
+    pool = random.Random(2)
+    body = LINE.split()
+    flood = []
+    for i in range(300):
+        words = [*body]
+        for _ in range(6):
+            words[pool.randrange(len(words))] = str(pool.random())
+        flood.append(seen(" ".join(words), i / 10))
+    dedup(window, settings, flood)
+
+    assert all(len(others) <= POSTINGS for others in window.alike.values())
+    assert COMPARISONS <= POSTINGS * PREFIX
+
+
+def test_a_forgotten_window_leaves_nothing_behind() -> None:
+    window, settings = DedupWindow(), DedupSettings()
+    dedup(window, settings, [seen(LINE), seen("other"), seen("third", key="k")])
+    for digest in list(window.seen):
+        window.forget(digest, settings)
+
+    assert not window.seen
+    assert not window.alike
+
+
+def test_an_older_one_that_arrives_late_is_compared_by_its_own_time() -> None:
+    assert contents(DedupSettings(seconds=300), seen("x", 1000), seen("x", 0), seen("x", 1100)) == ["x", "x", "x"]
+    assert contents(DedupSettings(seconds=300), seen("x", 100), seen("x", 0)) == ["x"]
+
+
+perceptions = st.builds(
+    seen,
+    content=st.one_of(
+        st.sampled_from(["a", "b", LINE, LINE + " x", LINE.replace("client", "user")]),
+        st.text(st.characters(), max_size=30),
+        st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    ),
+    seconds=st.integers(0, 1000),
+    key=st.sampled_from([None, None, "k"]),
+    session=st.sampled_from(["main", "other"]),
+    kind=st.sampled_from(["", "message"]),
+)
+
+
+@given(st.lists(perceptions, max_size=25), st.sampled_from([0, 0.5, 0.9, 1]), st.sampled_from([3, 100]))
+def test_what_was_let_through_would_all_be_let_through_again(
+    batch: list[Perception], similarity: float, size: int
+) -> None:
+    settings = DedupSettings(similarity=similarity, window=size)
+    once = dedup(DedupWindow(), settings, batch)
+    twice = dedup(DedupWindow(), settings, once.kept)
+
+    assert len(once.kept) + len(once.decisions) == len(batch)
+    assert sum(map(count_of, once.kept)) == len(batch)
+    assert twice.kept == once.kept
+    assert not twice.decisions

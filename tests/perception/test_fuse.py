@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perception.fuse import EVIDENCE, SUBJECTS, FuseSettings, FuseWindow, fuse
+from spar.types import Perception
+
+NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
+
+
+def about(subject: str | None, content: Any, seconds: float = 0, priority: float = 0.5, **fields: Any) -> Perception:
+    return Perception(content, subject=subject, at=NOON + timedelta(seconds=seconds), priority=priority, **fields)
+
+
+def test_perceptions_of_one_subject_become_the_strongest_with_the_parts_as_evidence() -> None:
+    parts = [
+        about("nginx", "line", 2, 0.2),
+        about("nginx", "alert", 1, 0.9, attributes={"why": ["alert starts at 0.9"], "level": "high"}),
+        about("nginx", "load", 3, 0.6),
+    ]
+
+    sifted = fuse(FuseWindow(), FuseSettings(), parts)
+
+    (whole,) = sifted.kept
+    assert (whole.content, whole.priority, whole.id) == ("alert", 0.9, parts[1].id)
+    assert [part.content for part in whole.evidence] == ["alert", "line", "load"]
+    assert whole.attributes["count"] == 3
+    assert whole.attributes["level"] == "high"
+    assert whole.attributes["why"] == [
+        "alert starts at 0.9",
+        "3 perceptions of 'nginx' stand together; this is the strongest",
+    ]
+    assert {decision.id for decision in sifted.decisions} == {parts[0].id, parts[2].id}
+    assert all(decision.into == whole.id and decision.stage == "fuse" for decision in sifted.decisions)
+
+
+def test_of_equally_strong_parts_the_newest_speaks() -> None:
+    whole = fuse(FuseWindow(), FuseSettings(), [about("a", "new", 5), about("a", "old", 1)]).kept[0]
+
+    assert whole.content == "new"
+
+
+def test_other_subjects_sessions_and_things_without_a_subject_stand_alone() -> None:
+    batch = [about("a", 1), about("b", 2), about("a", 3, session="x"), about(None, 4), about(None, 5), about("", 6)]
+
+    sifted = fuse(FuseWindow(), FuseSettings(), batch)
+
+    assert sifted.kept == batch
+    assert not sifted.decisions
+
+
+def test_what_people_say_is_never_fused() -> None:
+    batch = [about("ticket 7", "yes", kind="message"), about("ticket 7", "and no", kind="message")]
+
+    assert fuse(FuseWindow(), FuseSettings(), batch).kept == batch
+
+
+def test_parts_belong_together_only_within_the_window_counted_from_the_first() -> None:
+    batch = [about("a", second, second) for second in (0, 40, 80, 130)]
+
+    kept = fuse(FuseWindow(), FuseSettings(seconds=60), batch).kept
+
+    assert [[part.content for part in whole.evidence] for whole in kept] == [[0, 40], [80, 130]]
+
+
+def test_the_whole_stands_where_its_first_part_stood() -> None:
+    batch = [about(None, "x"), about("a", 1), about(None, "y"), about("a", 2, 1, 0.9)]
+
+    assert [p.content for p in fuse(FuseWindow(), FuseSettings(), batch).kept] == ["x", 2, "y"]
+
+
+def test_the_whole_is_trusted_only_if_every_part_is() -> None:
+    trusted, untrusted = about("a", 1, 0, 0.9, trust="trusted"), about("a", 2)
+
+    assert fuse(FuseWindow(), FuseSettings(), [trusted, untrusted]).kept[0].trust == "untrusted"
+    assert fuse(FuseWindow(), FuseSettings(), [trusted, about("a", 3, trust="trusted")]).kept[0].trust == "trusted"
+
+
+def test_repetitions_of_the_parts_add_up() -> None:
+    batch = [about("a", 1, attributes={"count": 399}), about("a", 2)]
+
+    assert fuse(FuseWindow(), FuseSettings(), batch).kept[0].attributes["count"] == 400
+
+
+def test_what_was_passed_on_earlier_still_counts_within_the_window_and_not_after_it() -> None:
+    window, settings = FuseWindow(), FuseSettings(seconds=60)
+
+    def count(second: float) -> Any:
+        return fuse(window, settings, [about("a", second, second)]).kept[0].attributes.get("count")
+
+    assert [count(0), count(20), count(40), count(61), count(70)] == [None, 2, 3, None, 2]
+
+
+def test_parts_with_one_and_the_same_id_are_each_accounted_for() -> None:
+    twin = about("a", 1)
+
+    sifted = fuse(FuseWindow(), FuseSettings(), [twin, twin, twin])
+
+    assert len(sifted.kept) + len(sifted.decisions) == 3
+
+
+def test_evidence_and_remembered_subjects_are_bounded_and_the_strongest_are_kept() -> None:
+    window = FuseWindow()
+    batch = [about("a", i, priority=1 - i / 10_000) for i in range(EVIDENCE + 100)]
+    (whole,) = fuse(window, FuseSettings(), batch).kept
+    fuse(window, FuseSettings(), [about(f"s{i}", i) for i in range(SUBJECTS + 10)])
+
+    assert len(whole.evidence) == EVIDENCE
+    assert whole.evidence[-1].content == EVIDENCE - 1
+    assert whole.attributes["count"] == EVIDENCE + 100
+    assert len(window.counts) == SUBJECTS

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perception.pipeline import read_settings
+from perception.priority import BASE, KEYWORDS_CAP, Scale, prioritise
+from spar.types import Perception
+
+NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
+
+
+def scale(**priority: Any) -> Scale:
+    return Scale(read_settings({"priority": priority}).priority)
+
+
+def scored(content: Any = "", of: Scale | None = None, **fields: Any) -> Perception:
+    return prioritise(of or scale(), [Perception(content, **fields)]).kept[0]
+
+
+def test_a_kind_is_worth_something_and_the_reason_is_said() -> None:
+    perception = scored("tick", kind="schedule.tick")
+
+    assert perception.priority == BASE["schedule.tick"]
+    assert perception.attributes["why"] == ["schedule.tick starts at 0.5"]
+
+
+def test_every_summand_leaves_a_sentence_and_the_sentences_add_up() -> None:
+    perception = scored(
+        "this is URGENT", kind="mail", intent="request", trust="trusted", attributes={"count": 400, "other": 1}
+    )
+
+    assert perception.attributes["why"] == [
+        "mail starts at 0.4",
+        "it says 'urgent' (+0.2)",
+        "it asks for something to be done (+0.1)",
+        "it was seen 400 times (+0.2)",
+        "its source is trusted (+0.05)",
+    ]
+    assert perception.priority == pytest.approx(0.95)
+    assert perception.attributes["other"] == 1
+
+
+def test_a_priority_that_the_sensor_has_set_stays_and_is_explained() -> None:
+    perception = scored("urgent", priority=0.2)
+
+    assert perception.priority == 0.2
+    assert perception.attributes["why"] == ["its sensor set it to 0.2"]
+
+
+def test_reasons_that_came_along_with_a_priority_stay() -> None:
+    assert scored("x", priority=0.2, attributes={"why": ["so"]}).attributes["why"] == ["so"]
+
+
+def test_an_exact_kind_goes_before_a_pattern_and_the_configuration_before_the_built_in() -> None:
+    own = scale(base={"host.*": 0.9, "host.disk": 0.1, "odd": 0.3})
+
+    kinds = ("host.load", "host.disk", "odd", "file.added")
+    assert [scored("", own, kind=kind).priority for kind in kinds] == [0.9, 0.1, 0.3, 0.4]
+
+
+def test_the_longest_phrase_counts_once_and_only_as_a_whole_word() -> None:
+    assert scored("it is not urgent").attributes["why"][1:] == ["it says 'not urgent' (-0.1)"]
+    assert scored("urgent urgent Urgent").attributes["why"][1:] == ["it says 'urgent' (+0.2)"]
+    assert scored("insurgents").attributes["why"][1:] == []
+    assert scored("data loss", scale(keywords={"data": -0.1})).attributes["why"][1:] == ["it says 'data loss' (+0.25)"]
+
+
+def test_words_of_the_configuration_add_to_the_built_in_ones_and_zero_turns_one_off() -> None:
+    own = scale(keywords={"Urgent": 0, "c++!": 0.3})
+
+    assert scored("urgent", own).attributes["why"][1:] == []
+    assert scored("about C++! now", own).attributes["why"][1:] == ["it says 'c++!' (+0.3)"]
+
+
+def test_many_words_together_are_capped() -> None:
+    plain = scored("nothing").priority
+    loud = scored("urgent emergency critical outage breach fatal").priority
+
+    assert loud - plain == pytest.approx(KEYWORDS_CAP)
+
+
+def test_rules_match_on_source_kind_intent_and_pattern_together_and_all_that_fit_add_up() -> None:
+    own = scale(
+        rules=[
+            {"source": "db*", "kind": "log.*", "intent": "report_*", "pattern": "lock", "add": 0.2, "because": "locks"},
+            {"source": "db*", "add": -0.1},
+        ]
+    )
+    fits = {"source": "db1", "kind": "log.line", "intent": "report_x"}
+
+    assert scored("a lock", own, **fits).attributes["why"][1:] == ["locks (+0.2)", "a rule says so (-0.1)"]
+    for miss in ({"source": "web"}, {"kind": "mail"}, {"intent": "inform"}):
+        assert "locks (+0.2)" not in scored("a lock", own, **{**fits, **miss}).attributes["why"]
+    assert "locks (+0.2)" not in scored("a door", own, **fits).attributes["why"]
+
+
+def test_a_doubtful_reading_counts_for_less_but_never_for_nothing() -> None:
+    sure, unsure, blind = (scored("x", kind="alert", confidence=c).priority for c in (1.0, 0.5, 0.0))
+
+    assert sure > unsure > blind == pytest.approx(sure / 2)
+    assert scored("x", kind="alert", confidence=0.4).attributes["why"][-1] == "its sensor is only 40% sure (×0.7)"
+
+
+def test_age_is_counted_from_the_newest_of_the_batch() -> None:
+    ages = (0, 700, 4000, 90_000)
+    kept = prioritise(scale(), [Perception("x", at=NOON - timedelta(seconds=age)) for age in ages]).kept
+
+    assert [p.priority for p in kept] == [0.4, 0.35, 0.3, 0.25]
+    assert kept[3].attributes["why"][-1] == "it is more than a day older than the newest (-0.15)"
+
+
+def test_the_order_of_the_batch_stays() -> None:
+    batch = [Perception("fyi"), Perception("urgent"), Perception("x")]
+
+    assert [p.content for p in prioritise(scale(), batch).kept] == ["fyi", "urgent", "x"]
+
+
+@given(
+    content=st.text(st.characters()),
+    kind=st.text(max_size=8),
+    confidence=st.floats(0, 1),
+    count=st.integers(),
+    weight=st.floats(-1, 1),
+    at=st.datetimes(timezones=st.just(UTC)),
+)
+def test_a_score_stays_between_0_and_1_for_anything(
+    content: str, kind: str, confidence: float, count: int, weight: float, at: datetime
+) -> None:
+    own = scale(rules=[{"add": weight}], keywords={content.strip() or "x": weight})
+    perception = Perception(content, kind=kind, confidence=confidence, attributes={"count": count}, at=at)
+
+    for p in prioritise(own, [perception, Perception("x", at=NOON)]).kept:
+        assert 0 <= p.priority <= 1
+        assert all(isinstance(sentence, str) for sentence in p.attributes["why"])

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import convert
+
+from planning.match import Conditions, Sight, compile_conditions
+from spar.errors import ConfigError
+from spar.types import Perception
+
+
+def matches(conditions: dict[str, Any], **fields: Any) -> Any:
+    matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
+    return matcher.match(Sight(Perception(**fields)))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fields"),
+    [
+        ({}, {}),
+        ({"kind": "file.*"}, {"kind": "file.new"}),
+        ({"kind": ["a", "file.?ew"]}, {"kind": "file.new"}),
+        ({"source": "inbox", "session": "m*"}, {"source": "inbox"}),
+        ({"key": "*.txt", "subject": "disk"}, {"key": "a.txt", "subject": "disk"}),
+        ({"trust": "trusted"}, {"trust": "trusted"}),
+        ({"min_priority": 0.3, "min_confidence": 0.2}, {"priority": 0.3, "confidence": 0.2}),
+        ({"count": {"at_least": 3}}, {"attributes": {"count": 3}}),
+        ({"count": 2}, {"evidence": (Perception("a"), Perception("b"))}),
+        ({"attributes": {"level": "hi*"}}, {"attributes": {"level": "high"}}),
+        ({"attributes": {"code": "4??"}}, {"attributes": {"code": 404}}),
+        ({"attributes": {"code": 404, "on": True}}, {"attributes": {"code": 404, "on": True}}),
+        ({"attributes": {"v": {"above": 0.9, "at_most": 1}}}, {"attributes": {"v": 1}}),
+        ({"attributes": {"v": [1, "x*", {"below": 0}]}}, {"attributes": {"v": -5}}),
+        ({"attributes": {"host.load": {"above": 1}}}, {"attributes": {"host": {"load": 2}}}),
+        ({"pattern": "disk"}, {"content": {"text": "disk full"}}),
+    ],
+)
+def test_a_perception_matches_when_every_condition_holds(conditions: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert matches(conditions, **fields) == {}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fields"),
+    [
+        ({"kind": "file.*"}, {"kind": "File.new"}),
+        ({"kind": "file.*"}, {"kind": "a file.new"}),
+        ({"subject": "*"}, {}),
+        ({"kind": "a", "source": "b"}, {"kind": "a"}),
+        ({"trust": "trusted"}, {}),
+        ({"min_priority": 0.6}, {}),
+        ({"min_priority": 0.0}, {"priority": float("nan")}),
+        ({"count": {"at_least": 2}}, {}),
+        ({"attributes": {"level": "*"}}, {}),
+        ({"attributes": {"on": 1}}, {"attributes": {"on": True}}),
+        ({"attributes": {"on": True}}, {"attributes": {"on": 1}}),
+        ({"attributes": {"v": {"above": 0.9}}}, {"attributes": {"v": 0.9}}),
+        ({"attributes": {"v": {"above": 0.9}}}, {"attributes": {"v": "1"}}),
+        ({"attributes": {"v": {"above": 0.9}}}, {"attributes": {"v": float("nan")}}),
+        ({"pattern": "full$"}, {"content": "x" * 10_000 + "full"}),
+    ],
+)
+def test_one_condition_that_does_not_hold_is_enough(conditions: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert matches(conditions, **fields) is None
+
+
+def test_groups_of_the_pattern_that_took_part_become_slots() -> None:
+    found = matches({"pattern": r"restart (?P<unit>\w+)( on (?P<host>\w+))?"}, content="please restart nginx now")
+
+    assert found == {"unit": "nginx"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "path"),
+    [
+        ({"pattern": "("}, ("pattern",)),
+        ({"kind": []}, ("kind",)),
+        ({"attributes": {"v": {"abov": 1}}}, ("attributes", "v")),
+        ({"attributes": {"v": {"above": "1"}}}, ("attributes", "v")),
+        ({"attributes": {"v": {"above": float("nan")}}}, ("attributes", "v")),
+        ({"attributes": {"v": {}}}, ("attributes", "v")),
+        ({"attributes": {"v": []}}, ("attributes", "v")),
+        ({"attributes": {"v": [{"x": 1}]}}, ("attributes", "v", 0)),
+        ({"count": {"above": "many"}}, ("count",)),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_refused_with_its_place(
+    conditions: dict[str, Any], path: tuple[Any]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        matches(conditions)
+
+    assert caught.value.path == ("rules", 0, "when", *path)
+
+
+@given(st.text(), st.text())
+def test_a_literal_text_matches_itself_only(wanted: str, found: str) -> None:
+    literal = "".join(f"[{sign}]" if sign in "*?[" else sign for sign in wanted)
+
+    assert (matches({"kind": literal}, kind=found) is not None) == (wanted == found)
