@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from spar.clock import Clock, SystemClock
-from spar.cycle import RETRIES, Cycle, Terms
+from spar.cycle import RETRIES, Cycle, Step
 from spar.errors import ConfigError, InboxFullError, LifecycleError, PhaseTimeoutError, SparError
 from spar.events import HANDLING, ErrorOccurred, Event, Events, RecoveryStep, StateChanged
 from spar.health import Health, Limits, LoopWatcher, watcher
@@ -27,7 +27,7 @@ from spar.hooks import Hook, HookContext, Hooks
 from spar.keeper import Keeper
 from spar.lane import STANDING, Lane
 from spar.logs import get_logger
-from spar.modules import Module
+from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening
 from spar.pacing import Interval, Pace
 from spar.policies import Backoff, Intensity
@@ -219,14 +219,14 @@ class Agent:
         self.pace = Pace(agent.loop_interval, agent.min_interval, agent.max_interval, agent.busy_count)
         self.plan_when_idle = agent.plan_when_idle
         self.run_timeout = settings.runs.timeout
-        self.terms: dict[Phase, Terms] = {phase: _terms(settings, phase) for phase in PHASES}
+        self.steps: dict[Phase, Step] = {phase: self._step_of(phase) for phase in PHASES}
         limits = Limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
                         health.backoff, health.max_restarts, health.within)  # fmt: skip
         if not hasattr(self, "health"):
             self.health = Health(self, limits)
         self.health.limits = limits
         for lane in self.lanes.values():
-            lane.loop.terms, lane.loop.plan_when_idle = self.terms, self.plan_when_idle
+            lane.loop.steps, lane.loop.plan_when_idle = self.steps, self.plan_when_idle
 
     # -- control
 
@@ -627,8 +627,6 @@ class Agent:
                 raise
             for opening in reversed([opening for opening in old_openings if opening not in self._openings]):
                 await opening.close(CLOSE_WITHIN)
-            for lane in self.lanes.values():
-                lane.names = self.module_names
             self.apply(settings)
         finally:
             if was_running and self.state == "paused":
@@ -659,7 +657,6 @@ class Agent:
 
     def _take_modules(self, given: Mapping[Phase, Any]) -> None:
         self.modules = {phase: Module(phase, part, self.clock) for phase, part in given.items()}
-        self.module_names: dict[Phase, str] = {phase: module.name for phase, module in self.modules.items()}
         perceive = getattr(self.modules["sense"].part, "perceive", None)
         self.perceive: Callable[..., Any] | None = perceive if callable(perceive) else None
         settled = getattr(self.modules["sense"].part, "settled", None)
@@ -668,6 +665,14 @@ class Agent:
         for part in (self.memory, *(module.part for module in self.modules.values())):
             if part is not None and all(opening.part is not part for opening in self._openings):
                 self._openings.append(Opening(part, type(part).__qualname__))
+
+    def _step_of(self, phase: Phase) -> Step:
+        """How a phase is run: its module, its contract and the terms that the settings give it."""
+        given = getattr(self.settings.agent.phases, phase)
+        policy = getattr(self.settings.agent.errors, phase)
+        retries = given.retries or (RETRIES if policy == "retry" else 0)
+        return Step(phase, self.modules[phase].name, PRODUCT_OF[phase], self.account.phases[phase].add,
+                    given.timeout or float("inf"), retries + 1, Backoff(given.backoff, 60.0), given.grace, policy)  # fmt: skip
 
     async def _close_all(self, openings: Sequence[Opening]) -> None:
         for opening in reversed(openings):
@@ -831,7 +836,7 @@ class Agent:
 
     async def _drain(self) -> None:
         """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
-        grace = max(terms.grace for terms in self.terms.values())
+        grace = max(step.grace for step in self.steps.values())
         for answer, more in ((None, 0.0), ("cut", grace), ("abandon", grace)):
             for lane in list(self.lanes.values()):
                 if lane.strand.task is not None and answer == "cut":
@@ -922,14 +927,6 @@ def _settings_of(given: Mapping[str, Any] | Settings | None) -> Settings:
     from spar.settings import Settings, from_mapping
 
     return given if isinstance(given, Settings) else from_mapping(given)
-
-
-def _terms(settings: Settings, phase: Phase) -> Terms:
-    given = getattr(settings.agent.phases, phase)
-    policy = getattr(settings.agent.errors, phase)
-    retries = given.retries or (RETRIES if policy == "retry" else 0)
-    timeout = given.timeout if isinstance(given.timeout, (int, float)) and given.timeout > 0 else float("inf")
-    return Terms(timeout, retries + 1, Backoff(given.backoff, 60.0), given.grace, policy)
 
 
 def _with_defaults(sense: Any, plan: Any, act: Any, reflect: Any, tools: tuple[Any, ...]) -> dict[Phase, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from spar.types import (
     Action,
     ActionResult,
     CallResult,
+    CallStatus,
     CycleRecord,
     Fault,
     Outcome,
@@ -37,9 +38,14 @@ class Skip(Exception):  # noqa: N818 - not an error: the rest of the cycle is le
     """The cycle ends here; why is already said."""
 
 
-class Terms(Struct, frozen=True):
-    """Under which terms a phase runs. `timeout` and `grace` in seconds; `attempts` at least 1."""
+class Step(Struct, frozen=True):
+    """How one phase is run: the module's `name`, the contract its product is `held` to, where its duration is `add`ed,
+    and its terms: `timeout` and `grace` in seconds, `attempts` at least 1, the policy `on_error`."""
 
+    phase: Phase
+    name: str
+    held: Callable[[Any, str, Any], Any]
+    add: Callable[[float], object]
     timeout: float = float("inf")
     attempts: int = 1
     backoff: Backoff = Backoff()
@@ -132,20 +138,26 @@ class Cycle:
         )
 
 
-def instead(phase: Phase, policy: str, value: Any, fault: Fault, error: BaseException) -> ActionResult | None:
+def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:
     """What stands in the place of a failed phase's product. Raises: Skip when nothing can."""
-    if phase == "act" and policy != "skip":
-        return failed_result(value.action if isinstance(value, OpenPlan) else value, fault, error)
-    if phase == "reflect":
+    if step.phase == "act" and step.on_error != "skip":
+        return failed_result(value.action if isinstance(value, OpenPlan) else value, fault, error, salvage)
+    if step.phase == "reflect":
         return None
     raise Skip
 
 
-def failed_result(action: Action, fault: Fault, error: BaseException) -> ActionResult:
-    """The result of an act phase that broke: what it returned when it was already late, else every call failed."""
-    late = error.product if isinstance(error, PhaseTimeoutError) else None
-    if isinstance(late, ActionResult):
-        return replace(late, action=late.action or action, fault=late.fault or fault)
-    status: Any = "timeout" if fault.kind == "timeout" else "failed"
+#: Asks the actor what had been done of an action that was cut off.
+Salvage = Callable[[Action], ActionResult | None]
+
+
+def failed_result(action: Action, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
+    """The result of an act phase that broke: what is known to have been done, else every call failed."""
+    known = error.product if isinstance(error, PhaseTimeoutError) else None
+    if not isinstance(known, ActionResult):
+        known = salvage(action)
+    if known is not None:
+        return replace(known, action=known.action or action, status="failed", fault=known.fault or fault)
+    status: CallStatus = "timeout" if fault.kind == "timeout" else "failed"
     results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
     return ActionResult(action, "failed", results, fault=fault)

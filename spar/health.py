@@ -202,7 +202,7 @@ def look(agent: Agent, now: float) -> list[Finding]:
         limit = None if interval is None else max(NEVER_STALLED, STALL_FACTOR * interval)
     for lane in list(agent.lanes.values()):
         cycle, deadline = lane.cycle, lane.strand.deadline
-        if cycle is not None and now > deadline + agent.terms[cycle.phase].grace + LOOK_EVERY:
+        if cycle is not None and now > deadline + agent.steps[cycle.phase].grace + LOOK_EVERY:
             found.append(Finding("stuck", f"{cycle.phase} is {now - deadline:.1f} s past its deadline", cycle.id))
         elif agent.state == "running" and lane.is_standing and limit is not None and cycle is None:
             due = max(lane.last_completed, lane.rests_until or lane.last_completed)

@@ -6,15 +6,14 @@ and ends when nothing is left to do. Lanes of one agent share its modules; their
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.hooks import HookContext
-from spar.loop import Loop
+from spar.loop import Loop, PhaseCall
 from spar.health import NEVER_SLOW
 from spar.modules import Module, perceptions_of
 from spar.pacing import pause_after
@@ -22,7 +21,7 @@ from spar.plan_stream import OpenPlan
 from spar.protocols import Context
 from spar.runs import End, Run, verdict
 from spar.strand import Strand
-from spar.types import ActionResult, Fault, Perception, Phase
+from spar.types import Action, ActionResult, Fault, Perception, Phase
 from spar.wake import Wake
 
 if TYPE_CHECKING:
@@ -31,10 +30,20 @@ if TYPE_CHECKING:
 STANDING = "main"
 
 
+class _OthersTurn:
+    """Awaited, lets every other task of the event loop run once; what `asyncio.sleep(0)` does, without its frames."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_OTHERS_TURN = _OthersTurn()
+
+
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_inbox", "_runs", "agent", "cycle", "last_completed", "loop", "names", "rests_until", "run",
+    __slots__ = ("_inbox", "_runs", "agent", "calls", "cycle", "last_completed", "loop", "rests_until", "run",
                  "session", "stop_reason", "strand", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
@@ -48,8 +57,8 @@ class Lane:
         self.last_completed = agent.clock.monotonic()
         self.rests_until: float | None = None
         self.stop_reason = ""
-        self.names = agent.module_names
-        self.loop = Loop(self, self.strand, agent.terms, agent.events, agent.hooks, agent.account, agent.clock,
+        self.calls = self._calls()
+        self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
                          plan_when_idle=agent.plan_when_idle)  # fmt: skip
 
     # -- its life
@@ -66,7 +75,7 @@ class Lane:
             wait = self._wait_after(cycle)
             if wait == 0.0:
                 self.wake.clear()
-                await asyncio.sleep(0)  # everybody else's turn
+                await _OTHERS_TURN
             else:
                 self.rests_until = None if wait is None else agent.clock.monotonic() + wait
                 await self.wake.sleep(wait)
@@ -76,6 +85,8 @@ class Lane:
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
         if self._inbox or (self._runs and self.run is None):
+            return 0.0
+        if self.agent.pace.interval == 0 and not cycle.faults:
             return 0.0
         is_busy = self.run is not None
         wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
@@ -117,18 +128,25 @@ class Lane:
 
     # -- how the modules are called
 
-    def call(self, phase: Phase, cycle: Cycle, value: Any) -> Coroutine[Any, Any, Any]:
-        """The module's own coroutine, or one around it where more than the module takes part."""
-        module = self.agent.modules[phase]
-        if phase == "sense":
-            if not self.is_standing or self.has_work:
-                return self._sense(module, cycle)
-            return module.call(self._context(cycle)) if module.wants_context else module.call()
-        if phase == "plan":
-            return self._plan(module, cycle, value)
-        if type(value) is OpenPlan:
-            return self._act_on_stream(module, value)
-        return module.call(value, self._context(cycle)) if module.wants_context else module.call(value)
+    def _calls(self) -> dict[Phase, PhaseCall]:
+        """By phase: what makes the coroutine of one attempt; the module's own wherever nothing else takes part."""
+        return {"sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected}
+
+    def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["sense"]
+        if not self.is_standing or self.has_work:
+            return self._sense(module, cycle)
+        return module.call(self._context(cycle)) if module.wants_context else module.call()
+
+    def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["act"]
+        if type(action) is OpenPlan:
+            return self._act_on_stream(module, action, cycle)
+        return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
+
+    def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["reflect"]
+        return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
@@ -146,26 +164,28 @@ class Lane:
                 self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
 
-    async def _plan(self, module: Module, cycle: Cycle, perceptions: Any) -> Any:
+    async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        module = self.agent.modules["plan"]
         if module.wants_context:
             product = await module.call(perceptions, self._context(cycle))
         else:
             product = await module.call(perceptions)
         if not hasattr(product, "__aiter__"):
             return product
-        terms = self.agent.terms["plan"]
+        step = self.agent.steps["plan"]
         plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock)
-        return await plan.begin(terms.timeout, terms.grace, at_once=self.agent.can_stream)
+        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
 
-    async def _act_on_stream(self, module: Module, plan: OpenPlan) -> ActionResult:
+    async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         try:
-            result: ActionResult = await module.part.act_stream(plan.action, plan.calls())
-            return result
+            if module.streams_with_context:
+                return await module.part.act_stream(plan.action, plan.calls(), self._context(cycle))
+            return await module.part.act_stream(plan.action, plan.calls())
         finally:
             plan.close()
 
     def _context(self, cycle: Cycle) -> Context:
-        agent, terms = self.agent, self.agent.terms[cycle.phase]
+        agent, step = self.agent, self.agent.steps[cycle.phase]
         return Context(
             agent=agent.name,
             cycle_id=cycle.id,
@@ -173,7 +193,7 @@ class Lane:
             run=cycle.run,
             memory=agent.memory,
             abilities=agent.abilities,
-            deadline=agent.clock.monotonic() + terms.timeout,
+            deadline=agent.clock.monotonic() + step.timeout,
             clock=agent.clock,
         )
 
@@ -222,10 +242,17 @@ class Lane:
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         self.agent.report(cycle, fault, error, policy)
 
+    def salvage(self, action: Action) -> ActionResult | None:
+        """What the actor knows of an action that was cut off, if it can tell."""
+        tell = getattr(self.agent.modules["act"].part, "interrupted", None)
+        return tell(action.id) if callable(tell) else None
+
     def closed(self, cycle: Cycle) -> None:
         agent = self.agent
         if self.stop_reason:
             cycle.is_cut = True
+        if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
+            cycle.result = self.salvage(cycle.written_action)
         outcome = cycle.conclude()
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None

@@ -11,41 +11,44 @@ appended, and a deadline that is kept is a single attribute (`spar.strand`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from spar.clock import Clock
-from spar.cycle import Cycle, Skip, Terms, instead
+from spar.cycle import Cycle, Skip, Step, instead
 from spar.events import Events, PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
-from spar.modules import PRODUCT_OF
 from spar.plan_stream import OpenPlan
-from spar.stats import Stats
 from spar.strand import WAITING, Strand
-from spar.types import Action, Fault, Phase
+from spar.types import Action, ActionResult, Fault, Phase
+
+
+#: Makes the coroutine of one attempt at a phase from what the phase before it brought.
+PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
 
 class Desk(Protocol):
     """What the loop asks of the lane that it belongs to."""
 
-    names: Mapping[Phase, str]
+    calls: Mapping[Phase, PhaseCall]
 
     def opened(self) -> Cycle: ...
-    def call(self, phase: Phase, cycle: Cycle, value: Any) -> Coroutine[Any, Any, Any]: ...
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any: ...
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
+    def salvage(self, action: Action) -> ActionResult | None: ...
     def closed(self, cycle: Cycle) -> None: ...
 
 
 class Loop:
     """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
 
-    __slots__ = ("clock", "desk", "events", "hooks", "plan_when_idle", "stats", "strand", "terms")
+    __slots__ = ("clock", "desk", "events", "hooks", "monotonic", "plan_when_idle", "steps", "strand", "wanted")
 
-    def __init__(self, desk: Desk, strand: Strand, terms: Mapping[Phase, Terms], events: Events, hooks: Hooks,
-                 stats: Stats, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
-        self.desk, self.strand, self.terms, self.events, self.hooks = desk, strand, terms, events, hooks
-        self.stats, self.clock, self.plan_when_idle = stats, clock, plan_when_idle
+    def __init__(self, desk: Desk, strand: Strand, steps: Mapping[Phase, Step], events: Events, hooks: Hooks,
+                 clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
+        self.desk, self.strand, self.steps, self.events, self.hooks = desk, strand, steps, events, hooks
+        self.clock, self.plan_when_idle = clock, plan_when_idle
+        self.wanted, self.monotonic = events.wanted, clock.monotonic
 
     async def cycle(self) -> Cycle:
         """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
@@ -74,42 +77,44 @@ class Loop:
 
         Raises: Skip when the rest of the cycle is left out.
         """
-        terms, events, monotonic = self.terms[phase], self.events, self.clock.monotonic
+        step, desk = self.steps[phase], self.desk
         cycle.phase = phase
         if self.hooks.are_used:
-            value = await self.desk.ask(f"before_{phase}", cycle, value)
-        if events.wanted[PhaseStarted]:
-            events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value))
-        started, attempt = monotonic(), 0
+            value = await desk.ask(f"before_{phase}", cycle, value)
+        if self.wanted[PhaseStarted]:
+            self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value))
+        started = begun = self.monotonic()
+        attempt = 0
         while True:
             try:
-                product = self.strand.begin(self.desk.call(phase, cycle, value), monotonic() + terms.timeout)
+                product = self.strand.begin(desk.calls[phase](cycle, value), begun + step.timeout)
                 if product is WAITING:
-                    product = await self.strand.rest(terms.timeout, terms.grace)
-                product = PRODUCT_OF[phase](product, self.desk.names[phase], value)
+                    product = await self.strand.rest(step.timeout, step.grace)
+                product = step.held(product, step.name, value)
                 break
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
                 raise
             except BaseException as error:
                 attempt += 1
-                fault = Fault.of(error, part=self.desk.names[phase], phase=phase)
-                wait = terms.wait_before_retry(attempt, fault)
-                self.desk.failed(cycle, fault, error, terms.on_error if wait is None else "retry")
+                fault = Fault.of(error, part=step.name, phase=phase)
+                wait = step.wait_before_retry(attempt, fault)
+                desk.failed(cycle, fault, error, step.on_error if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
-                    return instead(phase, terms.on_error, value, fault, error)
+                    return instead(step, value, fault, error, desk.salvage)
                 await self.clock.sleep(wait)
+                begun = self.monotonic()
         if type(product) is OpenPlan:
             product.when_written(lambda action, error: self.written(cycle, action, error, started))
             return product
         self.completed(phase, cycle, product, started)
-        return await self.desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
+        return await desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
 
     def completed(self, phase: Phase, cycle: Cycle, product: Any, started: float) -> None:
-        duration = self.clock.monotonic() - started
+        duration = self.monotonic() - started
         cycle.durations.append((phase, duration))
-        self.stats.phases[phase].add(duration)
-        if self.events.wanted[PhaseCompleted]:
+        self.steps[phase].add(duration)
+        if self.wanted[PhaseCompleted]:
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration))
 
     def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
@@ -118,6 +123,7 @@ class Loop:
         if error is None:
             self.completed("plan", cycle, action, started)
             return
-        fault = Fault.of(error, part=self.desk.names["plan"], phase="plan")
+        step = self.steps["plan"]
+        fault = Fault.of(error, part=step.name, phase="plan")
         cycle.faults = (*cycle.faults, fault)
-        self.desk.failed(cycle, fault, error, self.terms["plan"].on_error)
+        self.desk.failed(cycle, fault, error, step.on_error)

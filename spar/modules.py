@@ -24,7 +24,8 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 class Module:
     """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
 
-    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "wants_context")
+    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "streams_with_context",
+                 "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -34,6 +35,8 @@ class Module:
         self.phase, self.part, self._function = phase, part, function
         self.name = _name_of(part)
         self.wants_context = takes_context(function, VALUES[phase])
+        stream = getattr(part, "act_stream", None)
+        self.streams_with_context = stream is not None and takes_context(stream, 2)
         self._is_async = _is_async(function)
         self._threads = Threads(f"{phase} module {self.name}", clock)
         # The hot path calls an async function of the right shape directly.

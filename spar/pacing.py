@@ -22,10 +22,12 @@ def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: 
     """Seconds from the end of a cycle to the beginning of the next; None: until something is pushed.
 
     A busy agent (an unfinished run) looks again at once under `off` and after `min_interval` under `adaptive`.
-    A proposed `next_look` replaces the interval, clamped to min and max; `off` ignores it.
+    A proposed `next_look` replaces the interval, clamped to min and max; `off` and 0 ignore it.
     """
     if pace.interval == "off":
         return 0.0 if busy else None
+    if pace.interval == 0:
+        return 0.0
     if next_look is not None and not busy:
         return min(max(next_look, pace.min_interval), pace.max_interval)
     if pace.interval == "adaptive":
