@@ -1,0 +1,176 @@
+"""What can be called: name → tool, with its terms, its schema and the one way to invoke it.
+
+A tool is a function marked by `@tool`, a plain typed function (async, or blocking: then it runs in threads of its
+own), or an object with `name`, `schema`, `effect`, `timeout` and `async __call__(**params)`. Everything about
+it is read once, here. Of two tools with one name the later one counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import isnan
+from typing import Any, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from acting.paths import shorten
+from acting.schema import Parameters
+from acting.slots import Slots
+from spar.clock import Clock
+from spar.errors import ConfigError
+from spar.protocols import Effect
+from spar.threads import Threads
+from spar.tool import Approval, ToolTerms, terms_of
+from spar.types import Call
+
+BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
+
+
+class ToolContext(Struct, frozen=True):
+    """What a tool is told that declares a parameter annotated `ToolContext`; it is no part of the schema.
+
+    `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for
+    every attempt at the same call. `progress(value)` publishes how far it is, from any thread.
+    """
+
+    call: Call
+    agent: str = ""
+    deadline: float | None = None
+    attempt: int = 1
+    idempotency_key: str = ""
+    progress: Callable[[Any], None] = lambda value: None
+
+
+class Entry:
+    """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
+
+    __slots__ = ("_call", "_threads", "is_blocking", "name", "parameters", "slots", "target", "terms")
+
+    def __init__(
+        self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
+    ) -> None:
+        self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
+        self.is_blocking = not is_async(call)
+        self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
+        self._threads: Threads | None = None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.parameters.schema
+
+    async def invoke(self, params: dict[str, Any], clock: Clock) -> Any:
+        """What the tool returns or raises; blocking code runs in a thread and is left behind when this is cancelled."""
+        if not self.is_blocking:
+            return await self._call(**params)
+        if self._threads is None:
+            self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
+        found = await self._threads.run(_in_thread, self._call, params)
+        return await found if inspect.isawaitable(found) else found
+
+
+def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
+    try:
+        return function(**params)
+    except GeneratorExit as error:  # handed to the task that waits, it would close that task
+        raise RuntimeError("the tool raised GeneratorExit") from error
+
+
+class Catalog(Mapping[str, Entry]):
+    """The tools of one executor, by name."""
+
+    __slots__ = ("_entries", "_known")
+
+    def __init__(self, tools: Iterable[Any] = ()) -> None:
+        self._entries: dict[str, Entry] = {}
+        for each in tools:
+            entry = entry_of(each)
+            self._entries[entry.name] = entry
+        names = sorted(self._entries)
+        self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def unknown(self, name: str) -> str:
+        """What to say of a tool that is not here."""
+        return f"no tool named {shorten(name)}; known: {self._known or 'none'}"
+
+
+def entry_of(tool: Any) -> Entry:
+    """Read one tool. Raises: ConfigError that says what it lacks."""
+    if isinstance(tool, Mapping):
+        raise ConfigError(
+            "a tool given as a schema needs activities, which are not supported yet: give a function or an object"
+        )
+    if not callable(tool) or isinstance(tool, type):
+        raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
+    terms = _terms(tool)
+    name = terms.name
+    if not name:
+        raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
+    given = getattr(tool, "schema", None)
+    if isinstance(given, Mapping):
+        parameters = Parameters.of_schema(name, given, context=_wants_context(tool))
+    else:
+        parameters = Parameters.of_function(name, tool, context_type=ToolContext)
+    return Entry(name, tool, terms, parameters, tool)
+
+
+def _terms(tool: Any) -> ToolTerms:
+    """The terms that a tool states by `@tool` or as attributes of an object, checked."""
+    terms = terms_of(tool)
+    if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
+        stated = {
+            key: getattr(tool, key) for key in ToolTerms.__struct_fields__ if getattr(tool, key, None) is not None
+        }
+        terms = replace(terms, **stated)
+    target = tool.func if isinstance(tool, functools.partial) else tool
+    if not terms.name:
+        terms = replace(terms, name=getattr(target, "__name__", ""))
+    _check(terms)
+    return terms
+
+
+def _check(terms: ToolTerms) -> None:
+    rules: tuple[tuple[str, bool, str], ...] = (
+        ("name", isinstance(terms.name, str), "text"),
+        ("effect", terms.effect in get_args(Effect), "read, idempotent or once"),
+        ("timeout", _is_number(terms.timeout) and terms.timeout > 0, "seconds above 0"),
+        ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
+        ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
+        ("detach", isinstance(terms.detach, bool), "true or false"),
+        ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
+    )
+    for key, is_fine, expected in rules:
+        if not is_fine:
+            raise ConfigError(f"tool {terms.name!r}: {key} is {getattr(terms, key)!r}, expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to await; looks through partials and at objects' `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    )
+
+
+def _wants_context(tool: Any) -> str:
+    """The parameter of an object with a schema of its own that is annotated `ToolContext`."""
+    try:
+        return Parameters.of_function("", tool, context_type=ToolContext).context
+    except ConfigError:
+        return ""

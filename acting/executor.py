@@ -1,0 +1,198 @@
+"""The executor of call graphs: the standard act module, usable on its own.
+
+    result = await Executor([fetch, save]).run([
+        Call("fetch", {"url": "…"}, output_path="†state.page"),
+        {"_tool": "save", "text": "†state.page.body"},
+    ])
+
+It holds the tools and what their runs share; `tick` is one run. Not here yet, and refused rather than ignored:
+activities, strict mode, journals and resuming, `||`, `&&` and instances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack
+from math import isnan
+from typing import Any
+
+from acting.approvals import Confirm
+from acting.board import Board
+from acting.catalog import Catalog
+from acting.stage import Limits, Scope, Stage
+from acting.tick import Tick
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError
+from spar.protocols import Context, Host
+from spar.types import Action, ActionResult, Call
+
+_KEPT_INTERRUPTED = 16
+
+
+class Executor:
+    """Runs calls against `tools`: functions marked by `@tool`, plain typed functions, tool objects.
+
+    Args:
+        tools: what can be called; of two with one name the later one counts.
+        approval_timeout: seconds from asking to denial; None waits as long as the run lasts.
+        events: anything with `publish(event)`; hooks: a `spar.hooks.Hooks`. Given by `attach` when left out.
+        settings: `max_parallel` (64 calls at once in a run), `max_output` (1 MiB), `grace` (0.5 s between cancelling
+            and leaving behind), `drain` (5 s for detached calls on close), `max_detached` (64).
+
+    Raises: ConfigError for a tool or a value that cannot be used, and for what is not supported yet.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Any] = (),
+        *,
+        activities: Mapping[str, Any] | None = None,
+        strict: bool = False,
+        fallback: str = "wait",
+        approval_timeout: float | None = None,
+        events: Any = None,
+        hooks: Any = None,
+        journal: Any = None,
+        clock: Clock | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        unsupported = {"activities": activities, "strict": strict, "journal": journal}
+        for name, value in unsupported.items():
+            if value:
+                raise ConfigError(f"{name} is not supported yet: leave it out", path=(name,))
+        if fallback not in ("wait", "race"):
+            raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
+        if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
+            raise ConfigError(
+                f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
+            )
+        self._given = {"clock": clock, "events": events, "hooks": hooks}
+        self._stage = Stage(
+            Catalog(tools), clock or SystemClock(), events, hooks, Limits.of(settings), approval_timeout
+        )
+        self._ticks: set[Tick] = set()
+        self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
+        self._opened: AsyncExitStack | None = None
+        #: Asked for approvals by `act`, where no argument can be given.
+        self.confirm: Confirm | None = None
+
+    @property
+    def tools(self) -> Catalog:
+        """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
+        return self._stage.catalog
+
+    def attach(self, host: Host) -> None:
+        """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
+        stage = self._stage
+        stage.agent = host.agent
+        stage.clock = self._given["clock"] or host.clock
+        stage.events = host.events if self._given["events"] is None else stage.events
+        stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
+        for entry in self.tools.values():
+            if hasattr(entry.target, "attach"):
+                entry.target.attach(host)
+
+    async def __aenter__(self) -> Executor:
+        async with AsyncExitStack() as stack:
+            for entry in self.tools.values():
+                if hasattr(entry.target, "__aenter__"):
+                    await stack.enter_async_context(entry.target)
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self, deadline: float | None = None) -> None:
+        """Drain detached calls for `deadline` seconds (the setting `drain` if None), then close the tools."""
+        opened, self._opened = self._opened, None
+        try:
+            await self._stage.close(deadline)
+        finally:
+            if opened is not None:
+                await opened.aclose()
+
+    async def run(
+        self,
+        calls: Any,
+        *,
+        context: Iterable[Mapping[str, Any]] = (),
+        state: Mapping[str, Any] | None = None,
+        confirm: Confirm | None = None,
+        resume: Any = None,
+    ) -> ActionResult:
+        """Execute an action, a list or a stream of calls, as `Call`s or wire dicts.
+
+        One result for each call, in the order of arrival. A failing call, tool or stream is told in the result.
+        Raises: CancelledError when cancelled, after everything it started has ended or was left behind (what had
+        become of the calls is then at `interrupted`); TypeError for a context or state that is none.
+        """
+        if resume is not None:
+            raise ConfigError("resume is not supported yet: leave it out")
+        if state is not None and not isinstance(state, Mapping):
+            raise TypeError(f"state must be an object, found {type(state).__name__}")
+        action = calls if isinstance(calls, Action) else Action()
+        return await self._play(action, _items(calls), Board(context, state), confirm, Scope(action.id))
+
+    async def act(self, action: Action, context: Context | None = None) -> ActionResult:
+        """ACT: execute the action's calls on the data of the run so far."""
+        return await self.act_stream(action, action.calls, context)
+
+    async def act_stream(
+        self, action: Action, calls: AsyncIterator[Call] | Iterable[Call], context: Context | None = None
+    ) -> ActionResult:
+        """ACT while the plan is still being written: the calls are those of the stream."""
+        run = context.run if context is not None else None
+        scope = Scope(action.id, run_id=action.run_id)
+        if context is not None:
+            scope = Scope(action.id, context.cycle_id, context.session, run.id if run else action.run_id)
+        return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope)
+
+    def interrupted(self, action_id: str) -> ActionResult | None:
+        """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
+        return self._interrupted.pop(action_id, None)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is going on, for people: the calls that run or wait, and what outlived its run."""
+        open_steps = [step for tick in self._ticks for step in tick.steps if step.result is None]
+        return {
+            "tools": list(self.tools),
+            "running": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if step.is_started],
+            "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if not step.is_started],
+            "detached": len(self._stage.detached),
+            "left_behind": len(self._stage.left_behind),
+        }
+
+    async def _play(
+        self, action: Action, calls: Any, board: Board, confirm: Confirm | None, scope: Scope
+    ) -> ActionResult:
+        tick = Tick(self._stage, board, confirm, scope)
+        began = self._stage.clock.monotonic()
+        self._ticks.add(tick)
+        try:
+            await tick.read(calls)
+            await tick.settle()
+        except BaseException as error:
+            try:
+                await tick.abort()
+            finally:
+                if isinstance(error, asyncio.CancelledError):
+                    self._interrupted[action.id] = tick.result(action, began)
+                    while len(self._interrupted) > _KEPT_INTERRUPTED:
+                        self._interrupted.popitem(last=False)
+            raise
+        finally:
+            self._ticks.discard(tick)
+        return tick.result(action, began)
+
+
+def _items(calls: Any) -> Any:
+    """What `run` was given as something to iterate over; a single item is a list of one."""
+    if isinstance(calls, Action):
+        return calls.calls
+    is_one = isinstance(calls, (Call, Mapping, str, bytes)) or not (
+        hasattr(calls, "__aiter__") or hasattr(calls, "__iter__")
+    )
+    return [calls] if is_one else calls

@@ -1,0 +1,115 @@
+"""How people are told: a line in the log, a window on the desktop, a request to a web hook.
+
+Each has `notify(title, text, urgency=…)` and raises when the message cannot have arrived. Who is told through what,
+and how often, is the `notify` tool's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import html
+import json
+import logging
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from annotated_types import Gt
+
+from acting.addresses import Guard
+from acting.exchange import Exchange, Outgoing, read_headers
+from acting.launcher import Program, environment, find_program, run
+from acting.tools import visible
+from acting.tools.http import failure
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, PermanentError
+from spar.protocols import Host
+
+Urgency = Literal["low", "normal", "critical"]
+
+_LEVELS: dict[str, int] = {"low": logging.INFO, "normal": logging.WARNING, "critical": logging.ERROR}
+_SESSION = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "HOME", "LANG", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
+_LONGEST_ON_SCREEN = 2000
+
+
+class LogNotifier:
+    """Writes to the log `spar.notify`: critical as an error, normal as a warning, low as information."""
+
+    async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
+        logging.getLogger("spar.notify").log(_LEVELS[urgency], "%s: %s", visible(title), visible(text))
+
+
+class DesktopNotifier:
+    """Shows a window through `notify-send`. `timeout` in seconds."""
+
+    def __init__(self, *, timeout: Annotated[float, Gt(0)] = 10.0) -> None:
+        self._timeout = timeout
+        self._clock: Clock = SystemClock()
+
+    def attach(self, host: Host) -> None:
+        """Let the program that shows the window count as work on the agent's clock."""
+        self._clock = host.clock
+
+    async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
+        """Raises: PermanentError where there is no `notify-send`, or no desktop that it could reach; TimeoutError."""
+        env = environment(_SESSION)
+        path = find_program("notify-send", env)
+        if path is None:
+            raise PermanentError("desktop notifications need the program 'notify-send' (package libnotify-bin)")
+        # The text is markup to the desktop, and `--` keeps a title from being an option.
+        words = (visible(title)[:200], html.escape(visible(text)[:_LONGEST_ON_SCREEN], quote=False))
+        argv = ("notify-send", "--app-name=spar", f"--urgency={urgency}", "--", *words)
+        with self._clock.working():
+            finished = await run(Program(path, argv, "/", env), timeout=self._timeout, max_output=4096)
+        if finished.timed_out:
+            raise TimeoutError(f"'notify-send' was not over after {self._timeout:g} s")
+        if finished.exit != 0:
+            said = finished.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise PermanentError(f"'notify-send' failed: {said or 'without a word'}; is there a desktop session?")
+
+
+class WebhookNotifier:
+    """POSTs `{"title", "text", "urgency", "at"}` as JSON. `timeout` in seconds.
+
+    With a `secret` the header `X-Spar-Signature-256` carries `sha256=` and the hexadecimal HMAC-SHA256 of the body. The
+    address is configured, not planned, so one in the own network is permitted unless `private` is false.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        timeout: Annotated[float, Gt(0)] = 10.0,
+        secret: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        private: bool = True,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"url {url!r} must begin with http:// or https://", path=("url",))
+        try:
+            self._headers = read_headers(headers or {})
+        except ValueError as error:
+            raise ConfigError(str(error), path=("headers",)) from None
+        self._url, self._timeout, self._private = url, timeout, private
+        self._secret = secret.encode() if secret else None
+        self._use(SystemClock())
+
+    def attach(self, host: Host) -> None:
+        """Date messages by the agent's clock."""
+        self._use(host.clock)
+
+    def _use(self, clock: Clock) -> None:
+        self._clock = clock
+        self._exchange = Exchange(Guard(private=self._private), clock, max_bytes=4096)
+
+    async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
+        """Raises: PermanentError, TransientError or TimeoutError when it was not answered with 2xx."""
+        message = {"title": title, "text": text, "urgency": urgency, "at": self._clock.now().isoformat()}
+        body = json.dumps(message).encode()
+        headers = {"user-agent": "spar", **self._headers, "content-type": "application/json"}
+        if self._secret is not None:
+            headers["x-spar-signature-256"] = f"sha256={hmac.new(self._secret, body, hashlib.sha256).hexdigest()}"
+        with self._clock.working():
+            answer = await self._exchange.send(Outgoing("POST", self._url, headers, body), self._timeout)
+        if not 200 <= answer.status < 300:
+            raise failure("POST", answer, self._clock.now())

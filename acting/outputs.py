@@ -1,0 +1,171 @@
+"""What a tool returns, made fit to keep: JSON values only, copied, bounded. Pure.
+
+A result goes to state, to the store and to a model, so nothing that one of them chokes on may pass: lone
+surrogates become U+FFFD, nan and infinity null, unknown objects their text, a value too large keeps its head
+and tail with a mark between them. This never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+
+from acting.paths import MAX_DEPTH
+
+MAX_OUTPUT: Final = 1 << 20
+
+
+_FEW, _SHORT = 16, 256  # what is small enough that it cannot reach a cap
+_SMALL: Final = _FEW * _SHORT * 2
+
+
+def _is_small(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return len(value) <= _SHORT and value.isascii()
+    return value is None or kind is bool or (kind is int and value.bit_length() < _SHORT)
+
+
+def _is_name(key: Any) -> bool:
+    return type(key) is str and len(key) <= _SHORT and key.isascii()
+
+
+def is_flat(value: dict[Any, Any]) -> bool:
+    """Whether this is a small object of small scalars, which is fit to keep as it is."""
+    return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_small, value.values()))
+
+
+class _TooMuchError(Exception):
+    pass
+
+
+def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
+    """A JSON-able copy of `value` of at most about `cap` bytes."""
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str and len(value) <= cap and value.isascii():
+        return value
+    if kind is dict and cap >= _SMALL and is_flat(value):
+        return value.copy()  # most objects are: this gives what the copier would give, at a fifth of its cost
+    # Each round keeps less of each part; most values pass the first.
+    for text, items in ((cap, cap), (cap // 16, 1000), (1000, 50), (200, 10)):
+        try:
+            return _Copier(cap, min(text, cap), items).copy(value, 0)
+        except _TooMuchError:
+            continue
+        except Exception as error:  # an object that cannot even be looked at: its iterator raises
+            return f"… a {kind.__name__} that cannot be read: {type(error).__name__} …"
+    return f"… a {kind.__name__} larger than {cap} bytes left out …"
+
+
+def text(value: str) -> str:
+    """The text with lone surrogates replaced, so that it can be encoded."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+class _Copier:
+    """One attempt at copying within `room` bytes: strings of at most `longest`, containers of at most `widest`."""
+
+    __slots__ = ("longest", "room", "widest")
+
+    def __init__(self, room: int, longest: int, widest: int) -> None:
+        self.room, self.longest, self.widest = room + 64, longest, widest
+
+    def spend(self, size: int) -> None:
+        self.room -= size
+        if self.room < 0:
+            raise _TooMuchError
+
+    def copy(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.string(value)
+        if value is None or kind is bool:
+            self.spend(4)
+            return value
+        if kind is int:
+            self.spend(2 + value.bit_length() // 3)
+            return value
+        if kind is float:
+            self.spend(8)
+            return value if isfinite(value) else None
+        if depth > MAX_DEPTH:
+            return "… nested too deeply …"
+        if kind is dict:
+            return self.mapping(value, depth)
+        if kind is list or kind is tuple:
+            return self.sequence(value, depth)
+        return self.other(value, depth)
+
+    def string(self, value: str) -> str:
+        if len(value) > self.longest:
+            cut = len(value) - self.longest
+            half = self.longest // 2
+            value = f"{value[:half]}\n… {cut} characters left out …\n{value[len(value) - half :]}"
+        value = text(value)
+        self.spend(2 + (len(value) if value.isascii() else len(value.encode())))
+        return value
+
+    def mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        self.spend(2)
+        result: dict[str, Any] = {}
+        for count, (key, item) in enumerate(value.items()):
+            if count >= self.widest:
+                result["…"] = f"{len(value) - count} entries left out"
+                break
+            name = self.string(key if type(key) is str else str(key))
+            result[name] = self.copy(item, depth + 1)
+        return result
+
+    def sequence(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        self.spend(2 + len(value) if len(value) <= self.widest else 2)
+        if len(value) <= self.widest:
+            return [self.copy(item, depth + 1) for item in value]
+        half = self.widest // 2
+        head = [self.copy(item, depth + 1) for item in value[:half]]
+        tail = [self.copy(item, depth + 1) for item in value[len(value) - half :]]
+        return [*head, f"… {len(value) - 2 * half} items left out …", *tail]
+
+    def other(self, value: Any, depth: int) -> Any:
+        for known, convert in _CONVERSIONS:
+            if isinstance(value, known):
+                return self.copy(convert(value), depth + 1)
+        try:
+            found = msgspec.to_builtins(value.model_dump() if hasattr(value, "model_dump") else value, str_keys=True)
+        except Exception:
+            found = str(value)
+        return self.copy(found, depth + 1)
+
+
+# Subclasses of what JSON knows, and what is nearly a list; anything else is left to msgspec.
+_CONVERSIONS: tuple[tuple[Any, Any], ...] = (
+    (Enum, lambda value: value.value),
+    (bool, bool),
+    (int, int),
+    (float, float),
+    (str, lambda value: str.__str__(value)),
+    (Mapping, dict),
+    ((list, tuple), list),
+    (AbstractSet, lambda value: _ordered(value)),
+    (BaseException, lambda value: f"{type(value).__name__}: {value}"),
+)
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    found = list(values)
+    try:
+        return sorted(found)
+    except TypeError:
+        return found

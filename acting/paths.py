@@ -1,0 +1,227 @@
+"""References and output paths: `†state.disks.0.name`, read and followed. Pure.
+
+A whole-string value that begins with † is a reference, anywhere inside a parameter; `††` stands for a literal
+†; text that merely contains † is text. The first word is the kind of data, the rest leads into it; digits index
+arrays. `||` and `&&` are refused here until the executor knows branches: never silently taken for a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+MARK: Final = "†"
+MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders further on
+MAX_SEGMENTS: Final = 64
+MAX_VALUES: Final = 1_000_000  # a value that holds itself many times has no end
+MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
+SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+#: The kind, then what leads into it: `("state", "disks", "0", "name")`.
+Path = tuple[str, ...]
+
+_FORM = re.compile(r"†([^\W\d][\w-]*)((?:\.[^\s.|&†]+)*)\Z")
+
+
+class BadReferenceError(ValueError):
+    """A string that begins with † cannot be read, or leads nowhere."""
+
+
+class TooLargeError(ValueError):
+    """A value is nested too deeply, or holds too many values, to be handled."""
+
+
+def parse(text: str) -> Path:
+    """`†kind.a.b` to `("kind", "a", "b")`. Raises: BadReferenceError that says what is wrong."""
+    return _parse_cached(text) if len(text) <= 256 else _parse(text)
+
+
+def _parse(text: str) -> Path:
+    found = _FORM.match(text)
+    if found is None:
+        for sign in ("||", "&&"):
+            if sign in text:
+                raise BadReferenceError(f"{sign!r} in {shorten(text)} is not supported yet: name one path")
+        raise BadReferenceError(
+            f"{shorten(text)} is not a reference: write †kind.path, or †† for a text that begins with †"
+        )
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise BadReferenceError(f"{shorten(text)} holds a lone surrogate, which no encoder takes")
+    path = (found[1], *found[2].split(".")[1:])
+    if len(path) > MAX_SEGMENTS:
+        raise BadReferenceError(f"{shorten(text)} has {len(path)} segments: {MAX_SEGMENTS} are allowed")
+    return path
+
+
+_parse_cached = lru_cache(4096)(_parse)
+
+
+def render(path: Path) -> str:
+    """The path as it is written in a call."""
+    return MARK + ".".join(path)
+
+
+def shorten(value: Any, limit: int = 80) -> str:
+    """A value as it is shown in messages: quoted, at most about `limit` characters, never raises."""
+    try:
+        text = repr(value[:limit] if isinstance(value, (str, bytes)) else value)
+    except Exception:  # nested too deeply, or a broken __repr__
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
+
+
+def references(params: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
+    """Which parameters hold something to resolve, and the paths in each (none if there are just `††` literals).
+
+    Raises: BadReferenceError for a string that begins with † and cannot be read; TooLargeError.
+    """
+    found: dict[str, tuple[Path, ...]] = {}
+    for name, value in params.items():
+        if type(value) is str:
+            if value[:1] == MARK:
+                found[name] = () if value[:2] == "††" else (parse(value),)
+        elif type(value) not in SCALARS:
+            texts = marked(value)
+            if texts:
+                found[name] = tuple(parse(text) for text in texts if text[:2] != "††")
+    return found
+
+
+def marked(value: Any) -> list[str]:
+    """Every string inside `value` that begins with †, in order."""
+    found: list[str] = []
+    level, depth, count = [value], 0, 0
+    while level:
+        count += len(level)
+        if depth > MAX_DEPTH:
+            raise TooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
+        if count > MAX_VALUES:
+            raise TooLargeError(f"a parameter holds more than {MAX_VALUES} values")
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                if item[:1] == MARK:
+                    found.append(item)
+            elif isinstance(item, Mapping):
+                below.extend(item.values())
+            elif isinstance(item, (list, tuple)):
+                below.extend(item)
+        level, depth = below, depth + 1
+    return found
+
+
+def resolve(value: Any, look: Callable[[Path], Any]) -> Any:
+    """`value` with every reference replaced by what `look(path)` returns; containers are copied on the way.
+
+    The value must have passed `references`. Raises: what `look` raises.
+    """
+    if isinstance(value, str):
+        if value[:1] != MARK:
+            return value
+        return value[1:] if value[:2] == "††" else look(parse(value))
+    if isinstance(value, Mapping):
+        return {key: resolve(item, look) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve(item, look) for item in value]
+    return value
+
+
+def copied(value: Any) -> Any:
+    """The value with its containers copied, and nothing in it read as a reference."""
+    if isinstance(value, Mapping):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def escape(value: Any, texts: Collection[str]) -> Any:
+    """The value with each of `texts` in it escaped: they were data before and must not become references."""
+    if isinstance(value, str):
+        return MARK + value if value in texts else value
+    if isinstance(value, Mapping):
+        return {key: escape(item, texts) for key, item in value.items()}
+    return [escape(item, texts) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def get(value: Any, path: Path) -> Any:
+    """What stands at `path` inside `value`, or MISSING; null is a value like any other."""
+    for segment in path:
+        if isinstance(value, dict):
+            value = value.get(segment, MISSING)
+        elif isinstance(value, list):
+            index = _index(segment)
+            value = value[index] if index is not None and index < len(value) else MISSING
+        else:
+            return MISSING
+        if value is MISSING:
+            return MISSING
+    return value
+
+
+def put(root: Any, path: Path, value: Any) -> Any:
+    """Write `value` at `path` inside `root`, in place, and return the root.
+
+    What is missing on the way becomes an object, and a scalar on the way is replaced by one. A digit writes to an
+    array that is there or appends to its end. Raises: ValueError for any other place in an array.
+    """
+    if not path:
+        return value
+    if not isinstance(root, (dict, list)):
+        root = {}
+    here, last = root, len(path) - 1
+    for at, segment in enumerate(path):
+        if isinstance(here, dict):
+            if at == last:
+                here[segment] = value
+                break
+            below = here.get(segment)
+            if not isinstance(below, (dict, list)):
+                below = here[segment] = {}
+        else:
+            index = _index(segment)
+            if index is None or index > len(here):
+                raise ValueError(f"cannot write {segment!r} to an array of {len(here)}")
+            if index == len(here):
+                here.append({})
+            if at == last:
+                here[index] = value
+                break
+            below = here[index]
+            if not isinstance(below, (dict, list)):
+                below = here[index] = {}
+        here = below
+    return root
+
+
+def nest(path: Path, value: Any) -> Any:
+    """`value` wrapped in an object for each segment: the shape in which a write is told."""
+    for segment in reversed(path):
+        value = {segment: value}
+    return value
+
+
+def merge(old: Any, new: Any) -> Any:
+    """Objects merged recursively, anything else replaced; `old` is changed in place where it is an object."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    pairs = [(old, new)]
+    while pairs:
+        left, right = pairs.pop()
+        for key, value in right.items():
+            before = left.get(key)
+            if isinstance(before, dict) and isinstance(value, dict):
+                pairs.append((before, value))
+            else:
+                left[key] = value
+    return old
+
+
+def overlaps(one: Path, other: Path) -> bool:
+    """Whether writing one changes what is read at the other: equal, or one leads to the other."""
+    return all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _index(segment: str) -> int | None:
+    # Not int(): it also reads "+1", "1_0" and digits of other scripts. Nine digits are more than any array has.
+    return int(segment) if segment.isascii() and segment.isdigit() and len(segment) < 10 else None

@@ -1,0 +1,185 @@
+"""What all runs of one executor share: clock, events, hooks, limits, and the tasks that outlive a run.
+
+A task outlives its run in two cases: it was asked for (`detach`), or it ignores cancellation and was left behind
+at its deadline. Both are counted, both are held here so that neither vanishes, and only the first is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from math import isnan
+from typing import Any
+
+from msgspec import Struct
+
+from acting.catalog import Catalog
+from acting.outputs import MAX_OUTPUT, is_flat, plain
+from spar.clock import Clock
+from spar.errors import ConfigError
+from spar.events import ErrorOccurred
+from spar.hooks import HookContext, Outcome
+from spar.threads import Threads
+from spar.types import Call, Fault, replace
+
+MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
+
+
+class Limits(Struct, frozen=True):
+    """Bounds of an executor: calls at once in a run, bytes of an output, seconds between cancelling and leaving
+    behind, seconds that closing waits for detached calls, how many of those there may be."""
+
+    max_parallel: int = 64
+    max_output: int = MAX_OUTPUT
+    grace: float = 0.5
+    drain: float = 5.0
+    max_detached: int = 64
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any] | None) -> Limits:
+        """Read and check them. Raises: ConfigError naming the key, what was found and what is allowed."""
+        given = dict(settings or {})
+        for key, value in given.items():
+            if key not in cls.__struct_fields__:
+                raise ConfigError(
+                    f"no setting {key!r} for acting; known: {', '.join(cls.__struct_fields__)}", path=(key,)
+                )
+            is_count = key.startswith("max_")
+            if isinstance(value, bool) or not isinstance(value, int if is_count else (int, float)) or isnan(value):
+                raise ConfigError(f"{key} is {value!r}, expected a {'whole ' if is_count else ''}number", path=(key,))
+            if value < (1 if is_count else 0):
+                raise ConfigError(f"{key} is {value!r}, expected {'1' if is_count else '0'} or more", path=(key,))
+        return cls(**given)
+
+
+class Stage:
+    """Where the runs of one executor take place."""
+
+    def __init__(
+        self, catalog: Catalog, clock: Clock, events: Any, hooks: Any, limits: Limits, expiry: float | None
+    ) -> None:
+        self.catalog, self.clock, self.events, self.hooks, self.limits = catalog, clock, events, hooks, limits
+        self.approval_timeout = expiry
+        self.agent = ""
+        self.detached: set[asyncio.Task[None]] = set()
+        self.left_behind: set[asyncio.Task[Any]] = set()
+        self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)
+        self._approver: Threads | None = None
+
+    # -- telling and asking
+
+    def tell(self, kind: Callable[..., Any], **fields: Any) -> None:
+        """Publish an event of this class if anybody listens. Never raises, whoever publishes."""
+        try:
+            listeners = getattr(self.events, "listeners", None)
+            if listeners is None or listeners(kind):
+                self.events.publish(kind(**fields))
+        except Exception:  # a stranger's publisher; events never decide anything
+            pass
+
+    def asks(self, point: str) -> bool:
+        return self.hooks is not None and self.hooks.at(point)
+
+    async def consult(self, point: str, value: Any, scope: Scope) -> Outcome:
+        """What the hooks at a point say; their own faults are published."""
+        context = HookContext(point, self.agent, value, scope.session, scope.run_id, scope.cycle_id or None)
+        outcome: Outcome = await self.hooks.run(context)
+        if self.events is not None:
+            for fault in outcome.faults:
+                self.tell(ErrorOccurred, cycle_id=scope.cycle_id, phase="act", error=fault, policy=point)
+        return outcome
+
+    @property
+    def approver(self) -> Threads:
+        """Threads for approvers that block."""
+        if self._approver is None:
+            self._approver = Threads("approver", self.clock)
+        return self._approver
+
+    # -- tasks that outlive a run
+
+    def detach(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.detached.add(task)
+        task.add_done_callback(self.detached.discard)
+
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task that was told to end and does not; what it comes to is of no interest any more."""
+        if not task.done():
+            self.left_behind.add(task)
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.left_behind.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, so that nobody complains of it
+
+    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float) -> list[asyncio.Task[Any]]:
+        """Wait until these tasks have ended, at most `seconds`; returns those that have not."""
+        waiting = {task for task in tasks if not task.done()}
+        if not waiting:
+            return []
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def ended(task: asyncio.Task[Any] | None) -> None:
+            waiting.discard(task)
+            if (task is None or not waiting) and not settled.done():
+                settled.set_result(None)
+
+        for task in tuple(waiting):
+            task.add_done_callback(ended)
+        timer = self.clock.call_at(self.clock.monotonic() + seconds, partial(ended, None))
+        try:
+            await settled
+        finally:
+            timer.cancel()
+            for task in waiting:
+                task.remove_done_callback(ended)
+        return [task for task in waiting if not task.done()]
+
+    async def close(self, deadline: float | None) -> None:
+        """Let detached calls end within `deadline` seconds, then cancel them, then leave them behind."""
+        await self.settle(self.detached, self.limits.drain if deadline is None else deadline)
+        rest = list(self.detached)
+        for task in rest:
+            task.cancel()
+        for task in await self.settle(rest, self.limits.grace):
+            self.leave(task)
+
+
+class Scope(Struct, frozen=True):
+    """What a run of calls belongs to; `key` makes idempotency keys that no other run has."""
+
+    key: str
+    cycle_id: str = ""
+    session: str = "main"
+    run_id: str | None = None
+
+
+def fault_of(error: BaseException, tool: str) -> Fault:
+    """The fault of a tool's exception, with a message fit to keep."""
+    fault = Fault.of(error, part=tool, phase="act")
+    return replace(fault, message=plain(fault.message, MESSAGE_LIMIT), detail=plain(fault.detail, 4 * MESSAGE_LIMIT))
+
+
+def fault(kind: str, message: str, tool: str = "") -> Fault:
+    """A fault of the call itself: the same call would fail in the same way again."""
+    return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
+
+
+def wire_of(call: Call, cap: int = MAX_OUTPUT) -> dict[str, Any]:
+    """The call as an object that can be stored whatever its parameters are."""
+    wire = call.to_wire()
+    after = wire.pop("_after", None)
+    flat = is_flat(wire)
+    if after is not None:
+        wire["_after"] = after
+    # A list of short ids beside scalars is as fit to keep as they are, and was made just now.
+    if flat and (after is None or is_flat(dict.fromkeys(after))):
+        return wire
+    found = plain(wire, cap)
+    return (
+        found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
+    )

@@ -1,0 +1,319 @@
+"""`files`: reads and changes files in one folder of the workspace, and takes documents in from named folders.
+
+Every path is followed by `beneath`, so no link, `..` or race leads out. What is written appears whole or not at
+all, and nothing that exists is destroyed by moving or copying. Reads are bounded. There is no recursive delete, no
+change of rights and no search here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import heapq
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Gt
+from msgspec import Struct
+
+from acting.beneath import Folder, kind_of, look, open_file, split
+from acting.tools import object_schema, visible
+from acting.whole import copy_file, make_durable, move_entry, replace_file, write_all
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError
+from spar.protocols import Effect, Home, Host
+from spar.threads import Threads
+
+_MOST_ENTRIES = 1000
+_EFFECTS: dict[str, Effect] = {
+    "read": "read",
+    "list": "read",
+    "stat": "read",
+    "write": "idempotent",
+    "mkdir": "idempotent",
+    "delete": "idempotent",
+    "copy": "idempotent",  # a copy that is already there, byte for byte, counts as made
+    "append": "once",
+    "move": "once",
+}
+_RIGHTS = {"read": 0, "list": 0, "stat": 0, "copy": 0, "move": 1}  # what `path` must allow; every other operation: 2
+_READ, _TAKE, _CHANGE = 0, 1, 2
+
+
+class _Place(Struct, frozen=True):
+    """Where a path leads: `parts` beneath `folder`, and how much may be done there."""
+
+    folder: Folder
+    parts: tuple[str, ...]
+    right: int
+
+
+class FilesTool:
+    """Files in `root`, a folder of the workspace (the workspace itself by default).
+
+    Files in the folders `readable` may also be read and copied from, those in `movable` also moved away; both are
+    given absolutely or relative to the configuration. `max_read` and `max_write` are bytes.
+    """
+
+    name = "files"
+    effect: Effect = "once"
+    timeout = 60.0
+    concurrency = 4
+    schema = object_schema(
+        name,
+        "Read, write and arrange files in the workspace.",
+        {
+            "op": {"enum": list(_EFFECTS), "description": "what to do; delete takes a file or an empty folder"},
+            "path": {"type": "string", "description": "the file or folder, relative to the workspace; '.' is itself"},
+            "to": {"type": "string", "description": "copy and move: the new path, which must not exist yet"},
+            "content": {"type": "string", "description": "write and append: what to write"},
+            "encoding": {
+                "enum": ["utf-8", "base64"],
+                "description": "of content, read or written; base64 for what is no text",
+            },
+        },
+        "op",
+        "path",
+    )
+
+    def __init__(
+        self,
+        *,
+        home: Home,
+        root: str = ".",
+        readable: Sequence[str] = (),
+        movable: Sequence[str] = (),
+        max_read: Annotated[int, Gt(0)] = 1 << 20,
+        max_write: Annotated[int, Gt(0)] = 10 << 20,
+    ) -> None:
+        self._workspace, self._max_read, self._max_write = Folder(home.workspace), max_read, max_write
+        parts = _inside(self._workspace.path, os.path.join(self._workspace.path, root))  # noqa: PTH118
+        if parts is None:
+            raise ConfigError(f"root {root!r} must lie in the workspace {home.workspace!r}", path=("root",))
+        self._prefix, self._config = parts, home.config
+        self._sources: list[tuple[Folder, int]] = []
+        _refuse_own(self._workspace.path, home, "root")
+        for key, folders, right in (("movable", movable, _TAKE), ("readable", readable, _READ)):
+            for folder in folders:
+                source = Folder(os.path.join(home.config, folder))  # noqa: PTH118
+                _refuse_own(source.path, home, key)
+                self._sources.append((source, right))
+        self._use(SystemClock())
+
+    def attach(self, host: Host) -> None:
+        """Let threads count as work on the agent's clock."""
+        self._use(host.clock)
+
+    def _use(self, clock: Clock) -> None:
+        self._threads = Threads(self.name, clock, limit=self.concurrency)
+
+    def effect_of(self, params: Mapping[str, Any]) -> Effect:
+        """What a call with these parameters does to the world. Never raises."""
+        op = params.get("op")
+        return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
+
+    async def __call__(
+        self, *, op: str, path: str, to: str | None = None, content: str | None = None, encoding: str = "utf-8"
+    ) -> dict[str, Any]:
+        """Do one operation. Returns what was found or done, always with `path`.
+
+        Raises: ValueError for parameters that make no sense together or cannot be a path; PermissionError for what lies
+        outside or is no regular file; FileNotFoundError, FileExistsError and other OSErrors, with path and reason.
+        """
+        if not isinstance(op, str) or op not in _EFFECTS:
+            raise ValueError(f"'op' must be one of {', '.join(_EFFECTS)}, found {op!r}")
+        if (content is not None) != (op in ("write", "append")):
+            raise ValueError(f"'content' is for write and append, and they need it; the operation is {op!r}")
+        if (to is not None) != (op in ("copy", "move")):
+            raise ValueError(f"'to' is for copy and move, and they need it; the operation is {op!r}")
+        if encoding not in ("utf-8", "base64"):
+            raise ValueError(f"'encoding' must be utf-8 or base64, found {encoding!r}")
+        place = self._place(path, _RIGHTS.get(op, _CHANGE))
+        more: dict[str, Any] = {}
+        if op == "read":
+            more["encoding"] = encoding
+        if content is not None:
+            more["content"] = self._bytes(content, encoding)
+        if to is not None:
+            more["to"] = self._place(to, _CHANGE)
+        return {"path": path, **await self._threads.run(self._do, op, path, place, more)}
+
+    def _do(self, op: str, path: str, place: _Place, more: dict[str, Any]) -> dict[str, Any]:
+        operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "read": self._read,
+            "list": _list,
+            "stat": _stat,
+            "write": _write,
+            "append": _append,
+            "mkdir": _mkdir,
+            "delete": _delete,
+            "copy": _copy,
+            "move": _move,
+        }
+        try:
+            self._workspace.make()
+            return operations[op](place, **more)
+        except OSError as error:
+            reason = error.strerror.lower() if error.strerror else str(error)
+            raise type(error)(f"cannot {op} {path!r}: {reason}") from error
+
+    def _place(self, path: str, wanted: int) -> _Place:
+        """Where a path leads. A relative one that begins like a source folder means that folder."""
+        if not isinstance(path, str) or not path:
+            raise ValueError(f"a path must be text that is not empty, found {path!r}")
+        if wanted < _CHANGE:
+            for folder, right in self._sources:
+                parts = _inside(folder.path, os.path.join(self._config, path))  # noqa: PTH118
+                if parts is not None and right >= wanted:
+                    return _Place(folder, parts, right)
+        if path.startswith("/"):
+            root = os.path.join(self._workspace.path, *self._prefix)  # noqa: PTH118
+            found = _inside(root, path)
+            if found is None:
+                known = ", ".join([root, *(folder.path for folder, right in self._sources if right >= wanted)])
+                raise PermissionError(f"path {path!r} lies outside of what may be used for this: {known}")
+            return _Place(self._workspace, self._prefix + found, _CHANGE)
+        return _Place(self._workspace, self._prefix + split(path), _CHANGE)
+
+    def _bytes(self, content: str, encoding: str) -> bytes:
+        if not isinstance(content, str):
+            raise ValueError(f"'content' must be text, found {type(content).__name__}")
+        try:
+            found = content.encode() if encoding == "utf-8" else base64.b64decode(content, validate=True)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"'content' has a lone surrogate at {error.start}, which is no text; use base64") from None
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"'content' is no base64: {error}") from None
+        if len(found) > self._max_write:
+            raise ValueError(f"'content' has {len(found)} bytes, more than the {self._max_write} that may be written")
+        return found
+
+    def _read(self, place: _Place, encoding: str) -> dict[str, Any]:
+        with place.folder.entry(place.parts) as (parent, name):
+            file = open_file(parent, name, os.O_RDONLY)
+            try:
+                size, found = os.fstat(file).st_size, bytearray()
+                while len(found) <= self._max_read and (chunk := os.read(file, self._max_read + 1 - len(found))):
+                    found += chunk
+            finally:
+                os.close(file)
+        is_cut = len(found) > self._max_read
+        del found[self._max_read :]
+        answer: dict[str, Any] = {"bytes": size, "truncated": is_cut, "encoding": encoding}
+        if encoding == "base64":
+            return {**answer, "content": base64.b64encode(found).decode()}
+        try:
+            text, is_lossy = _decoded(found, "strict", is_cut), False
+        except UnicodeDecodeError:
+            text, is_lossy = _decoded(found, "replace", is_cut), True
+        return {**answer, "content": text, "lossy": is_lossy}
+
+
+def _decoded(content: bytearray, errors: str, is_cut: bool) -> str:
+    return codecs.getincrementaldecoder("utf-8")(errors).decode(bytes(content), final=not is_cut)
+
+
+def _list(place: _Place) -> dict[str, Any]:
+    total = 0
+
+    def counted(entries: Any) -> Any:
+        nonlocal total
+        for entry in entries:
+            total += 1
+            yield entry.name
+
+    with place.folder.directory(place.parts) as folder:
+        with os.scandir(folder) as entries:
+            names = heapq.nsmallest(_MOST_ENTRIES, counted(entries))
+        found = []
+        for name in names:
+            try:
+                found.append({"name": visible(name), **_described(os.stat(name, dir_fd=folder, follow_symlinks=False))})
+            except FileNotFoundError:
+                pass  # it went meanwhile
+    return {"entries": found, "total": total, "truncated": total > _MOST_ENTRIES}
+
+
+def _stat(place: _Place) -> dict[str, Any]:
+    if not place.parts:
+        with place.folder.directory(()) as folder:
+            return _described(os.fstat(folder))
+    with place.folder.entry(place.parts) as (parent, name):
+        return _described(os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+
+def _described(status: os.stat_result) -> dict[str, Any]:
+    try:
+        modified_at = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        modified_at = None  # a date that no calendar has
+    return {"kind": kind_of(status.st_mode), "bytes": status.st_size, "modified_at": modified_at}
+
+
+def _write(place: _Place, content: bytes) -> dict[str, Any]:
+    with place.folder.entry(place.parts, make=True) as (parent, name):
+        replace_file(parent, name, content)
+    return {"bytes": len(content)}
+
+
+def _append(place: _Place, content: bytes) -> dict[str, Any]:
+    with place.folder.entry(place.parts, make=True) as (parent, name):
+        file = open_file(parent, name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            write_all(file, content)
+            os.fsync(file)
+            return {"bytes": os.fstat(file).st_size}
+        finally:
+            os.close(file)
+
+
+def _mkdir(place: _Place) -> dict[str, Any]:
+    with place.folder.directory(place.parts, make=True):
+        return {"kind": "folder"}
+
+
+def _delete(place: _Place) -> dict[str, Any]:
+    """A file, a link (not what it means) or an empty folder; that it is gone already is as good."""
+    try:
+        with place.folder.entry(place.parts) as (parent, name):
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            remove = os.rmdir if kind_of(status.st_mode) == "folder" else os.unlink
+            remove(name, dir_fd=parent)
+            make_durable(parent)
+            return {"existed": True}
+    except FileNotFoundError:
+        return {"existed": False}
+
+
+def _copy(place: _Place, to: _Place) -> dict[str, Any]:
+    with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
+        return {"to": "/".join(to.parts), "bytes": copy_file(source, target)}
+
+
+def _move(place: _Place, to: _Place) -> dict[str, Any]:
+    with place.folder.entry(place.parts) as source, to.folder.entry(to.parts, make=True) as target:
+        if place.right < _CHANGE:
+            look(*source)  # out of a foreign folder: documents only
+        move_entry(source, target)
+    return {"to": "/".join(to.parts)}
+
+
+def _inside(folder: str, path: str) -> tuple[str, ...] | None:
+    """The components of `path` beneath `folder`, by their text alone; None when it lies elsewhere."""
+    relative = os.path.relpath(os.path.normpath(path), os.path.normpath(folder))
+    return None if relative.split("/")[0] == ".." else split(relative)
+
+
+def _refuse_own(folder: str, home: Home, key: str) -> None:
+    """What the service lives by is out of reach of every tool."""
+    real = Path(folder).resolve()
+    for what, own in (("state", home.state), ("configuration", home.config)):
+        mine = Path(own).resolve()
+        if mine.is_relative_to(real) or (what == "state" and real.is_relative_to(mine)):
+            raise ConfigError(
+                f"{key} {folder!r} and the service's {what} {own!r} must not lie in one another", path=(key,)
+            )

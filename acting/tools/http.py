@@ -1,0 +1,211 @@
+"""`http`: makes one request and returns what was answered. Where it may go is judged by `exchange` and `addresses`.
+
+An answer of 400 and more is a failure: 429 and 5xx may pass, the others will not. It renders no page, runs no
+script and keeps no cookies.
+"""
+
+from __future__ import annotations
+
+import base64
+import json as codec
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt
+
+from acting.addresses import Guard
+from acting.exchange import Answer, Exchange, Outgoing, read_headers
+from acting.tools import object_schema, visible
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, PermanentError, TransientError
+from spar.protocols import Effect, Host
+
+_EFFECTS: dict[str, Effect] = {
+    "GET": "read",
+    "HEAD": "read",
+    "PUT": "idempotent",
+    "DELETE": "idempotent",
+    "POST": "once",
+    "PATCH": "once",
+}
+_SHOWN = ("content-type", "content-length", "date", "etag", "last-modified", "link", "location", "retry-after")
+_SECRET_WORDS = ("auth", "cookie", "key", "secret", "token")
+_CHARSETS = re.compile(r"us-ascii|utf-?(8|16|32)(le|be)?|(iso-8859|windows|cp|koi8|euc)-?\w{1,4}|gb\w+|big5|shift_jis")
+_PASSING = (408, 425, 429)
+_LONGEST_WAIT = 3600.0
+_MOST_BODY = 10 << 20
+
+
+class HttpTool:
+    """Requests to public hosts on ports 80 and 443, or to those that `allow` lists.
+
+    An entry of `allow` is `host`, `host:port`, `*.domain`, an address, or `*` for any public host; one other than `*`
+    also permits a host inside the own network, as `private` does for all. `timeout` (seconds) bounds the whole call,
+    `max_bytes` the body. `headers` go with each request, but not across a redirect to another host.
+    """
+
+    name = "http"
+    effect: Effect = "once"
+    concurrency = 8
+    schema = object_schema(
+        name,
+        "Make an HTTP request.",
+        {
+            "url": {"type": "string", "description": "where to, http:// or https://"},
+            "method": {"enum": list(_EFFECTS), "description": "GET by default"},
+            "headers": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "further request headers",
+            },
+            "body": {"type": "string", "description": "the request's body as text"},
+            "json": {"description": "the request's body as a value that is sent as JSON; not together with body"},
+        },
+        "url",
+    )
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[str] = (),
+        private: bool = False,
+        timeout: Annotated[float, Gt(0)] = 30.0,
+        max_bytes: Annotated[int, Gt(0)] = 1 << 20,
+        redirects: Annotated[int, Ge(0)] = 5,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._guard = _guard(allow, private)
+        self._max_bytes, self._redirects, self._limit = max_bytes, redirects, timeout
+        try:
+            self._headers = read_headers(headers or {})
+        except ValueError as error:
+            raise ConfigError(str(error), path=("headers",)) from None
+        secret = next((name for name in self._headers if any(word in name for word in _SECRET_WORDS)), None)
+        if secret and (not allow or any(entry.host == "*" for entry in self._guard.entries)):
+            raise ConfigError(f"header {secret!r} would go to any host; list the hosts under allow", path=("headers",))
+        self.timeout = timeout + 2.0  # ours fires first, because it can say what it waited for
+        self._use(SystemClock())
+
+    def attach(self, host: Host) -> None:
+        """Read dates by the agent's clock."""
+        self._use(host.clock)
+
+    def _use(self, clock: Clock) -> None:
+        self._clock = clock
+        self._exchange = Exchange(self._guard, clock, max_bytes=self._max_bytes, redirects=self._redirects)
+
+    def effect_of(self, params: Mapping[str, Any]) -> Effect:
+        """What a call with these parameters does to the world. Never raises."""
+        method = params.get("method", "GET")
+        return _EFFECTS.get(method, self.effect) if isinstance(method, str) else self.effect
+
+    async def __call__(
+        self,
+        *,
+        url: str,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: str | None = None,
+        json: Any = None,
+    ) -> dict[str, Any]:
+        """Make the request.
+
+        Returns `status`, `url` (the last one), `headers` (a few), `truncated`, and the body as `json`, `text` or
+        `base64`.
+
+        Raises: ValueError for parameters that make no sense; PermanentError for hosts that must not be reached and for
+        answers of 4xx; TransientError for 408, 425, 429 and 5xx, with `retry_after` if told, and when the network
+        fails; TimeoutError.
+        """
+        if not isinstance(method, str) or method not in _EFFECTS:
+            raise ValueError(f"'method' must be one of {', '.join(_EFFECTS)}, found {method!r}")
+        content, kind = _content(body, json)
+        sent = {"accept": "*/*", "user-agent": "spar", **kind, **self._headers, **read_headers(headers or {})}
+        with self._clock.working():
+            answer = await self._exchange.send(Outgoing(method, url, sent, content), self._limit)
+        if answer.status >= 400:
+            raise failure(method, answer, self._clock.now())
+        shown = {name: answer.headers[name][:1000] for name in _SHOWN if name in answer.headers}
+        found = {"status": answer.status, "url": answer.url, "headers": shown, "truncated": answer.is_cut}
+        return {**found, **_readable(answer)}
+
+
+def _guard(allow: Sequence[str], private: bool) -> Guard:
+    try:
+        return Guard.of(allow, private=private)
+    except ValueError as error:
+        raise ConfigError(f"allow: {error}", path=("allow",)) from None
+
+
+def _content(body: object, value: Any) -> tuple[bytes, dict[str, str]]:
+    if body is not None and value is not None:
+        raise ValueError("give either 'body' or 'json', not both")
+    if body is not None and not isinstance(body, str):
+        raise ValueError(f"'body' must be text, found {type(body).__name__}; for a value use 'json'")
+    try:
+        if value is not None:
+            content, kind = codec.dumps(value, allow_nan=False).encode(), "application/json"
+        else:
+            content, kind = (body or "").encode(), "text/plain; charset=utf-8"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the body cannot be sent: {error}") from None
+    if len(content) > _MOST_BODY:
+        raise ValueError(f"the body has {len(content)} bytes, more than {_MOST_BODY}")
+    return content, {"content-type": kind} if content else {}
+
+
+def failure(method: str, answer: Answer, now: datetime) -> PermanentError | TransientError:
+    """The exception that an answer of 400 and more, or one that was not wanted, means."""
+    said = visible(answer.body[:300].decode("utf-8", "replace")).strip()
+    try:
+        phrase = f" {HTTPStatus(answer.status).phrase}"
+    except ValueError:
+        phrase = ""
+    message = f"{method} {answer.url} answered {answer.status}{phrase}{f': {said}' if said else ''}"
+    if answer.status in _PASSING or answer.status >= 500:
+        return TransientError(message, retry_after=retry_after(answer.headers.get("retry-after"), now))
+    return PermanentError(message)
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """The seconds that a `Retry-After` asks for, 0 to 3600; None when it is absent or makes no sense."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(value)
+            seconds = (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_WAIT)
+
+
+def _readable(answer: Answer) -> dict[str, Any]:
+    """The body as what it is: JSON if it says so and can be read, else text, else base64."""
+    kind, _, options = answer.headers.get("content-type", "").lower().partition(";")
+    if "json" in kind and not answer.is_cut:
+        try:
+            return {"json": codec.loads(answer.body)}
+        except (ValueError, RecursionError):
+            pass
+    charset = options.partition("charset=")[2].partition(";")[0].strip(" \"'")
+    charset = charset if _CHARSETS.fullmatch(charset) else "utf-8"
+    is_text = (
+        not kind or kind.startswith("text/") or any(word in kind for word in ("json", "xml", "javascript", "form"))
+    )
+    try:
+        return {"text": answer.body.decode(charset, "replace" if is_text else "strict")}
+    except (LookupError, ValueError):
+        is_text = is_text or not answer.body
+        return (
+            {"text": answer.body.decode("utf-8", "replace")}
+            if is_text
+            else {"base64": base64.b64encode(answer.body).decode()}
+        )

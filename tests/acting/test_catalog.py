@@ -1,0 +1,113 @@
+import functools
+from typing import Any, ClassVar
+
+import pytest
+
+from acting.catalog import Catalog, ToolContext, entry_of
+from spar.clock import SystemClock
+from spar.errors import ConfigError
+from spar.tool import tool
+
+
+@tool(effect="read", timeout=5, retries=2)
+async def look(where: str = "") -> str:
+    """Look."""
+    return where
+
+
+def plain(n: int) -> int:
+    return n + 1
+
+
+class Door:
+    name = "door"
+    schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"_tool": {"const": "door"}, "open": {"type": "boolean"}},
+        "required": ["open"],
+    }
+    effect = "idempotent"
+    timeout = 3.0
+    concurrency = 2
+
+    async def __call__(self, **params: Any) -> Any:
+        return params
+
+
+def test_functions_and_objects_become_entries_with_their_terms() -> None:
+    catalog = Catalog([look, plain, Door()])
+
+    assert list(catalog) == ["look", "plain", "door"]
+    assert (catalog["look"].terms.effect, catalog["look"].terms.retries) == ("read", 2)
+    assert (catalog["plain"].terms.effect, catalog["plain"].terms.timeout) == ("once", 60.0)
+    assert (catalog["door"].terms.effect, catalog["door"].terms.timeout, catalog["door"].slots.limit) == (
+        "idempotent",
+        3.0,
+        2,
+    )
+    assert catalog["door"].schema["additionalProperties"] is False
+
+
+def test_of_two_tools_with_one_name_the_later_one_counts() -> None:
+    @tool(name="plain")
+    def other(n: str) -> str:
+        return n
+
+    assert Catalog([plain, other])["plain"].target is other
+
+
+def test_an_unknown_name_is_told_with_those_that_are_known() -> None:
+    assert Catalog([plain, look]).unknown("x") == "no tool named 'x'; known: look, plain"
+    assert Catalog().unknown("x") == "no tool named 'x'; known: none"
+
+
+async def test_async_and_blocking_functions_partials_and_methods_can_all_be_invoked() -> None:
+    class Box:
+        def weigh(self, extra: int = 0) -> int:
+            return 40 + extra
+
+    async def wrapped(n: int) -> int:
+        return n
+
+    clock = SystemClock()
+    assert await entry_of(look).invoke({"where": "up"}, clock) == "up"
+    assert await entry_of(plain).invoke({"n": 1}, clock) == 2
+    assert await entry_of(Box().weigh).invoke({"extra": 2}, clock) == 42
+    assert await entry_of(functools.partial(wrapped, n=3)).invoke({}, clock) == 3
+    assert await entry_of(tool(name="late")(lambda: wrapped(5))).invoke({}, clock) == 5
+    assert await entry_of(Door()).invoke({"open": True}, clock) == {"open": True}
+
+
+def test_an_object_may_ask_for_the_context() -> None:
+    class Asking(Door):
+        async def __call__(self, context: ToolContext, **params: Any) -> Any:
+            return context
+
+    assert entry_of(Asking()).parameters.context == "context"
+
+
+@pytest.mark.parametrize(
+    ("terms", "key"),
+    [
+        ({"effect": "reads"}, "effect"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": "5"}, "timeout"),
+        ({"retries": -1}, "retries"),
+        ({"retries": 1.5}, "retries"),
+        ({"approval": "maybe"}, "approval"),
+        ({"detach": 1}, "detach"),
+        ({"concurrency": -1}, "concurrency"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused_by_name(terms: dict[str, Any], key: str) -> None:
+    def f() -> None: ...
+
+    with pytest.raises(ConfigError, match=f"tool 'f': {key} is"):
+        entry_of(tool(**terms)(f))
+
+
+@pytest.mark.parametrize("thing", [5, "name", None, Door, {"properties": {"_tool": {"const": "x"}}}])
+def test_what_is_no_tool_is_refused(thing: Any) -> None:
+    with pytest.raises(ConfigError):
+        entry_of(thing)

@@ -1,0 +1,1265 @@
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from acting import Executor, ToolContext
+from spar.clock import SystemClock
+from spar.errors import ConfigError, PermanentError, TransientError
+from spar.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    CallCompleted,
+    CallEvent,
+    CallFailed,
+    CallProgressed,
+    CallProposed,
+    CallSkipped,
+    CallStarted,
+    ContractViolation,
+    Events,
+    WriteConflict,
+)
+from spar.hooks import Decision, Hooks
+from spar.protocols import Context, Host, RunContext
+from spar.tool import tool
+from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
+
+QUICK = {"grace": 0.02}
+
+
+@tool(effect="read")
+async def echo(value: Any = None) -> Any:
+    return value
+
+
+@tool(effect="read")
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool
+async def fail(text: str = "no") -> None:
+    raise ValueError(text)
+
+
+def statuses(result: ActionResult) -> list[str]:
+    return [f"{each.status} {each.reason}".strip() for each in result.results]
+
+
+def kinds(result: ActionResult) -> list[str]:
+    return [each.fault.kind if each.fault else "" for each in result.results]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come to pass within two seconds")
+
+
+def others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+# -- what is handed over
+
+
+async def test_calls_and_wire_dicts_are_executed_and_answered_in_the_order_of_arrival() -> None:
+    result = await Executor([echo, add]).run(
+        [Call("echo", {"value": 1}), {"_tool": "add", "a": 2, "_id": "w"}, Call("echo", {"value": None})]
+    )
+
+    assert result.status == "ok"
+    assert [each.output for each in result.results] == [1, 3, None]
+    assert result.result("w").attempts == 1
+    assert result.result("w").started_at is not None
+    assert result.action is not None
+    assert [call.tool for call in result.action.calls] == ["echo", "add", "echo"]
+
+
+async def test_nothing_to_do_is_done_well() -> None:
+    result = await Executor().run([])
+
+    assert (result.status, result.results, result.state, result.messages) == ("ok", (), {}, ())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        5, None, "echo", [], {}, {"_tool": ""}, {"_tool": 5}, {"_tool": "echo", "_after": "x"},
+        {"_tool": "echo", "_id": 5},
+        {"_tool": "echo", "_outputPath": 5}, {"_tool": "echo", 5: 5}, {"_tool": "echo", "_outputMethod": "burn"},
+        {"_tool": "echo", "_detach": "yes"}, {"_tool": "echo", "_instance": "a"}, {"_tool": "echo", "_delegate": "x"},
+        {"_tool": "echo", "_expect": {"x": 1}}, Call("echo", None), Call("echo", {5: 5}), Call(5),
+        Call("echo", id=None),
+        Call("echo", id=""), Call("echo", after="ab"), Call("echo", after=(1,)), Call("echo", output_path=5),
+        Call("echo", meta=[]), Call("echo", output_path="†state.x", meta={"_detach": True}),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_read_as_a_call_is_a_failed_result_and_disturbs_nothing(item: Any) -> None:
+    result = await Executor([echo]).run([Call("echo", {"value": 1}), item, Call("echo", {"value": 2})])
+
+    assert statuses(result) == ["ok", "failed", "ok"]
+    bad = result.results[1]
+    assert bad.fault is not None
+    assert (bad.fault.kind, bad.attempts, bad.fault.retryable) == ("bad_call", 0, False)
+    assert msgspec.json.encode(result.errors)
+
+
+async def test_what_is_not_even_a_list_is_one_unreadable_call() -> None:
+    for calls in (None, 5, "text"):
+        assert kinds(await Executor([echo]).run(calls)) == ["bad_call"]
+    assert statuses(await Executor([echo]).run(Call("echo"))) == ["ok"]
+
+
+async def test_structural_errors_are_told_apart_and_never_attempted() -> None:
+    result = await Executor([echo, add]).run(
+        [
+            Call("nope"),
+            Call("add", {"a": "x"}),
+            Call("add", {"a": 1, "c": 1}),
+            Call("echo", {"value": ["†state..x"]}),
+            Call("echo", {"value": "†state.x || †state.y"}),
+            Call("echo", output_path="state.x"),
+            Call("echo", {"value": "†state.nobody"}),
+            Call("echo", after=("nobody",)),
+            Call("echo", id="one"),
+            Call("echo", id="one"),
+            Call("echo", {"value": "†state.mine"}, output_path="†state.mine"),
+        ]
+    )
+
+    assert kinds(result) == [
+        "unknown_tool", "bad_parameters", "bad_parameters", "bad_reference", "bad_reference", "bad_reference",
+        "bad_reference", "bad_reference", "", "duplicate_id", "cycle",
+    ]  # fmt: skip
+    assert {each.attempts for each in result.results if each.status == "failed"} == {0}
+    assert result.status == "partial"
+
+
+async def test_an_error_is_told_with_its_call_and_comes_last_among_the_messages() -> None:
+    result = await Executor([echo, fail]).run(
+        [Call("fail", {"text": "broken"}, id="f"), Call("echo", {"value": 1}, id="e")]
+    )
+
+    error = {
+        "call": {"_tool": "fail", "text": "broken", "_id": "f"},
+        "error": {"kind": "bad_input", "message": "broken"},
+    }
+    assert result.errors == (error,)
+    assert result.messages[-1] == {"type": "data", "kind": "error", "data": error}
+    assert result.messages[0]["data"] == {"call": "e", "tool": "echo", "output": 1}
+    assert result.messages[0]["_call"] == {"_tool": "echo", "value": 1, "_id": "e"}
+
+
+# -- data
+
+
+async def test_what_a_call_writes_others_read_wherever_they_stand_in_the_list() -> None:
+    result = await Executor([add]).run(
+        [
+            Call("add", {"a": "†state.b", "b": "†state.a"}, id="late", output_path="†state.c"),
+            Call("add", {"a": 1}, output_path="†state.a"),
+            Call("add", {"a": "†state.a"}, output_path="†state.b"),
+        ]
+    )
+
+    assert result.state == {"a": 2, "b": 3, "c": 5}
+    assert result.result("late").call.params == {"a": "†state.b", "b": "†state.a"}
+
+
+async def test_references_are_resolved_inside_nested_values_and_doubled_signs_are_text() -> None:
+    result = await Executor([echo]).run(
+        [Call("echo", {"value": {"a": ["†input.x.0", "††state", "not †input.x"]}})],
+        context=[{"type": "input", "input": {"x": [False]}}],
+    )
+
+    assert result.results[0].output == {"a": [False, "†state", "not †input.x"]}
+
+
+async def test_context_messages_of_every_shape_can_be_read_and_are_not_changed() -> None:
+    context = [
+        {"type": "input", "input": {"a": 1}},
+        {"type": "state", "state": {"s": {"x": 1, "y": 1}}},
+        {"type": "data", "kind": "page", "data": {"title": "t"}},
+        {"type": "data", "data": {"d": 1}},
+        {"type": "state", "flat": 1},
+        {"type": "input", "input": {"a": 2}, "_instance": "other"},
+    ]
+    before = msgspec.json.encode(context)
+    paths = ["†input.a", "†state.s.x", "†state.s.y", "†page.title", "†data.d", "†state.flat"]
+
+    result = await Executor([echo]).run(
+        [Call("echo", {"value": paths}), Call("echo", {"value": 9}, output_path="†state.s.z")],
+        context=context,
+        state={"s": {"x": 2}},
+    )
+
+    assert result.results[0].output == [1, 2, 1, "t", 1, 1]
+    assert result.state == {"s": {"x": 2, "y": 1, "z": 9}, "flat": 1}
+    assert msgspec.json.encode(context) == before
+
+
+async def test_messages_of_one_tick_are_the_context_of_the_next() -> None:
+    executor = Executor([echo])
+    first = await executor.run(
+        [
+            Call("echo", {"value": {"a": 1, "b": 2}}, id="1", output_path="†state.x"),
+            Call("echo", {"value": {"c": 3}}, output_path="†state.x", after=("1",)),
+        ]
+    )
+
+    second = await executor.run([Call("echo", {"value": "†state"})], context=first.messages)
+
+    assert first.state == {"x": {"c": 3}}
+    assert second.results[0].output == {"x": {"c": 3}}
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "value", "new"),
+    [
+        ("set", {"a": 1}, {"b": 1}, {"b": 1}),
+        ("merge", {"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"x": 1, "y": 2}}),
+        ("assign", {"a": {"x": 1}, "k": 1}, {"a": {"y": 2}}, {"a": {"y": 2}, "k": 1}),
+        ("push", [1], [2], [1, [2]]),
+        ("concat", [1], [2, 3], [1, 2, 3]),
+        ("merge", None, {"a": 1}, {"a": 1}),
+        ("push", None, 1, [1]),
+        ("concat", None, [1], [1]),
+    ],
+)
+async def test_output_methods_change_what_stands_there(method: Any, old: Any, value: Any, new: Any) -> None:
+    result = await Executor([echo]).run(
+        [
+            Call("echo", {"value": value}, output_path="†state.p.q", output_method=method),
+            Call("echo", {"value": "†state.p.q"}),
+        ],
+        state={} if old is None else {"p": {"q": old}},
+    )
+
+    assert result.state == {"p": {"q": new}}
+    assert result.results[1].output == new
+
+
+@pytest.mark.parametrize(
+    ("method", "value"), [("merge", 1), ("assign", [1]), ("push", 1), ("concat", 1), ("concat", [1])]
+)
+async def test_a_value_that_does_not_fit_its_method_fails_the_call_and_writes_nothing(method: Any, value: Any) -> None:
+    result = await Executor([echo]).run(
+        [Call("echo", {"value": value}, output_path="†state.p", output_method=method)], state={"p": "text"}
+    )
+
+    assert kinds(result) == ["bad_output"]
+    assert (result.results[0].attempts, result.state) == (1, {"p": "text"})
+
+
+async def test_the_state_stays_an_object() -> None:
+    result = await Executor([echo]).run(
+        [
+            Call("echo", {"value": 5}, id="a", output_path="†state"),
+            Call("echo", {"value": {"x": 1}}, output_path="†state"),
+        ]
+    )
+
+    assert kinds(result) == ["bad_output", ""]
+    assert result.state == {"x": 1}
+
+
+async def test_no_tool_can_change_what_another_call_the_state_or_the_caller_sees() -> None:
+    @tool(effect="read")
+    async def vandal(value: Any) -> Any:
+        value["x"].append("spoilt")
+        return value
+
+    mine = {"x": [1]}
+    result = await Executor([vandal, echo]).run(
+        [
+            Call("vandal", {"value": "†state"}, id="1"),
+            Call("vandal", {"value": mine}, id="2"),
+            Call("echo", {"value": "†state.x"}, after=("1", "2")),
+        ],
+        state=mine,
+    )
+
+    assert result.results[2].output == [1]
+    assert (mine, result.state) == ({"x": [1]}, {"x": [1]})
+    assert result.results[1].call.params == {"value": {"x": [1]}}
+
+
+async def test_a_message_is_appended_as_it_is_but_a_dict_that_looks_like_one_is_a_value() -> None:
+    @tool(effect="read")
+    async def speak() -> Message:
+        return Message("state", {"told": True})
+
+    @tool(effect="read")
+    async def remote() -> dict[str, Any]:
+        return {"type": "state", "state": {"stolen": True}}
+
+    result = await Executor([speak, remote, echo]).run(
+        [Call("echo", {"value": "†state.told"}), Call("speak"), Call("remote", output_path="†state.page")]
+    )
+
+    assert result.results[0].output is True
+    assert result.state == {"told": True, "page": {"type": "state", "state": {"stolen": True}}}
+
+
+async def test_a_message_that_is_not_what_the_call_said_it_would_write_is_told_as_a_violation() -> None:
+    @tool(effect="read")
+    async def speak() -> Message:
+        return Message("state", {"other": True})
+
+    events = Events()
+    seen: list[ContractViolation] = []
+    events.subscribe(ContractViolation, seen.append)
+
+    await Executor([speak], events=events).run([Call("speak", output_path="†state.mine")])
+
+    assert [each.part for each in seen] == ["speak"]
+
+
+async def test_outputs_are_json_safe_and_bounded_with_head_and_tail_kept() -> None:
+    loop: list[Any] = []
+    loop += [loop, loop]
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("unspeakable")
+
+    values = {
+        "text": "head" + "x" * 5_000_000 + "tail",
+        "items": list(range(1_000_000)),
+        "loop": loop,
+        "deep": deep,
+        "nan": [float("nan"), float("inf")],
+        "surrogate": "a\ud800b",
+        "set": {2, 1},
+        "bytes": b"\xff",
+        "odd": Odd(),
+        "keys": {1: 1, None: 2, "\udfff": 3},
+    }
+
+    @tool(effect="read")
+    async def give(what: str) -> Any:
+        return values[what]
+
+    result = await Executor([give], settings={"max_output": 10_000}).run(
+        [Call("give", {"what": what}, id=what, output_path=f"†state.{what}") for what in values]
+    )
+
+    assert result.status == "ok"
+    assert len(msgspec.json.encode(result)) < 20 * 12_000 * 3
+    for each in result.results:
+        assert len(msgspec.json.encode(each.output)) < 12_000
+    text = result.result("text").output
+    assert text.startswith("head")
+    assert text.endswith("tail")
+    assert "characters left out" in text
+    items = result.result("items").output
+    assert (items[0], items[-1]) == (0, 999_999)
+    assert result.result("nan").output == [None, None]
+    assert result.result("surrogate").output == "a\ufffdb"
+    assert result.result("set").output == [1, 2]
+
+
+# -- order, parallelism, failure
+
+
+async def test_independent_calls_run_side_by_side_within_the_limit() -> None:
+    running = most = 0
+
+    @tool(effect="read")
+    async def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        running -= 1
+
+    await Executor([work]).run([Call("work") for _ in range(20)])
+    assert most == 20
+    most = 0
+    await Executor([work], settings={"max_parallel": 3}).run([Call("work") for _ in range(20)])
+    assert most == 3
+
+
+async def test_a_tools_concurrency_holds_across_runs_and_does_not_hold_back_other_tools() -> None:
+    running = most = 0
+
+    @tool(effect="read", concurrency=2)
+    async def narrow() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        running -= 1
+
+    executor = Executor([narrow, echo], settings={"max_parallel": 4})
+    first, second = await asyncio.gather(
+        *(executor.run([*(Call("narrow") for _ in range(6)), Call("echo")]) for _ in range(2))
+    )
+
+    assert most == 2
+    assert (first.status, second.status) == ("ok", "ok")
+
+
+async def test_blocking_functions_run_in_threads_side_by_side() -> None:
+    meeting = threading.Barrier(3, timeout=2)
+
+    def meet() -> str:
+        meeting.wait()
+        return threading.current_thread().name
+
+    result = await Executor([meet]).run([Call("meet") for _ in range(3)])
+
+    assert result.status == "ok"
+    assert threading.main_thread().name not in {each.output for each in result.results}
+
+
+async def test_a_failing_call_leaves_its_siblings_alone_and_what_depends_on_it_is_skipped() -> None:
+    result = await Executor([echo, fail]).run(
+        [
+            Call("fail", id="f", output_path="†state.f"),
+            Call("echo", {"value": "†state.f.x"}, id="reader", output_path="†state.g"),
+            Call("echo", {"value": "†state.g"}, id="second"),
+            Call("echo", after=("f",), id="follower"),
+            Call("echo", after=("follower",), id="after follower"),
+            Call("echo", id="free"),
+        ]
+    )
+
+    assert statuses(result) == ["failed", *["skipped dep_failed"] * 4, "ok"]
+    assert [error["call"]["_id"] for error in result.errors] == ["f"]
+    assert result.status == "partial"
+
+
+async def test_what_a_refused_call_was_to_write_is_not_waited_for() -> None:
+    result = await Executor([echo]).run(
+        [
+            Call("echo", {"zz": 1}, id="a", output_path="†state.x"),
+            Call("echo", {"value": "†state.x"}),
+            Call("echo", after=("a",)),
+        ]
+    )
+
+    assert statuses(result) == ["failed", "skipped dep_failed", "skipped dep_failed"]
+
+
+async def test_a_producer_that_leaves_out_the_part_makes_its_reader_a_bad_reference() -> None:
+    result = await Executor([echo]).run(
+        [Call("echo", {"value": {"a": 1}}, output_path="†state.x"), Call("echo", {"value": "†state.x.b"})]
+    )
+
+    assert kinds(result) == ["", "bad_reference"]
+
+
+async def test_a_resolved_value_of_the_wrong_type_is_found_before_the_tool_runs() -> None:
+    result = await Executor([echo, add]).run(
+        [Call("echo", {"value": "x"}, output_path="†state.x"), Call("add", {"a": "†state.x"})]
+    )
+
+    assert (kinds(result)[1], result.results[1].attempts) == ("bad_parameters", 0)
+
+
+async def test_a_circle_fails_the_call_that_closes_it_and_skips_the_rest_of_it() -> None:
+    result = await Executor([echo]).run(
+        [
+            Call("echo", {"value": "†state.c"}, output_path="†state.a"),
+            Call("echo", {"value": "†state.a"}, output_path="†state.b"),
+            Call("echo", {"value": "†state.b"}, output_path="†state.c"),
+            Call("echo"),
+        ]
+    )
+
+    assert statuses(result) == ["skipped dep_failed", "skipped dep_failed", "failed", "ok"]
+    assert kinds(result)[2] == "cycle"
+
+
+async def test_two_that_write_one_place_without_knowing_of_each_other_are_told_and_the_last_to_end_wins() -> None:
+    events = Events()
+    seen: list[WriteConflict] = []
+    events.subscribe(WriteConflict, seen.append)
+
+    @tool(effect="read")
+    async def wait(seconds: float, value: int) -> int:
+        await asyncio.sleep(seconds)
+        return value
+
+    executor = Executor([wait, echo], events=events)
+    result = await executor.run(
+        [
+            Call("wait", {"seconds": 0.02, "value": 1}, id="slow", output_path="†state.x"),
+            Call("wait", {"seconds": 0.001, "value": 2}, id="fast", output_path="†state.x"),
+        ]
+    )
+    assert result.state == {"x": 1}
+    assert [(each.path, each.calls) for each in seen] == [("†state.x", ("fast", "slow"))]
+
+    seen.clear()
+    await executor.run(
+        [
+            Call("echo", {"value": 1}, id="a", output_path="†state.x"),
+            Call("echo", {"value": 2}, after=("a",), output_path="†state.x"),
+            Call("echo", {"value": 3}, output_path="†state.y"),
+        ]
+    )
+    assert seen == []
+
+
+# -- time
+
+
+async def test_a_late_call_is_cancelled_at_its_deadline_and_its_siblings_go_on() -> None:
+    cancelled = False
+
+    @tool(timeout=0.02)
+    async def hang() -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled = True
+
+    result = await Executor([hang, echo], settings=QUICK).run(
+        [Call("hang", id="h"), Call("echo"), Call("echo", after=("h",))]
+    )
+
+    assert cancelled
+    assert statuses(result) == ["timeout", "ok", "skipped dep_failed"]
+    assert "did not end within 0.02 s" in str(result.results[0].fault)
+    assert others() == set()
+
+
+async def test_a_tool_that_ignores_cancellation_is_left_behind() -> None:
+    free = asyncio.Event()
+
+    @tool(timeout=0.01, concurrency=1)
+    async def stubborn() -> str:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                pass
+        return "too late"
+
+    executor = Executor([stubborn, echo], settings=QUICK)
+    result = await asyncio.wait_for(executor.run([Call("stubborn"), Call("stubborn"), Call("echo")]), 2)
+
+    assert statuses(result) == ["timeout", "timeout", "ok"]
+    assert executor.snapshot()["left_behind"] == 2
+    free.set()
+    await until(lambda: executor.snapshot()["left_behind"] == 0)
+
+
+async def test_a_thread_that_blocks_past_its_deadline_is_left_behind() -> None:
+    free = threading.Event()
+
+    @tool(timeout=0.02)
+    def block() -> None:
+        free.wait(5)
+
+    result = await asyncio.wait_for(Executor([block], settings=QUICK).run([Call("block")]), 2)
+
+    free.set()
+    assert statuses(result) == ["timeout"]
+
+
+async def test_a_late_answer_within_the_grace_time_is_still_late() -> None:
+    @tool(timeout=0.01)
+    async def slow() -> str:
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            return "cleaned up"
+        return "done"
+
+    result = await Executor([slow, echo]).run([Call("slow", id="s"), Call("echo")])
+
+    assert statuses(result) == ["timeout", "ok"]
+    assert result.results[0].output is None
+
+
+@pytest.mark.parametrize(
+    ("effect", "error", "attempts"),
+    [
+        ("read", TransientError("busy", retry_after=0.001), 3),
+        ("idempotent", ConnectionError("gone"), 3),
+        ("once", TransientError("busy"), 1),
+        ("read", PermanentError("never"), 1),
+        ("read", TransientError("busy", retry_after=3600), 1),
+    ],
+)
+async def test_only_what_may_be_repeated_and_may_help_is_retried(
+    effect: Any, error: Exception, attempts: int, clock: Any
+) -> None:
+    @tool(effect=effect, retries=2)
+    async def shaky() -> None:
+        raise error
+
+    result = await Executor([shaky], clock=clock).run([Call("shaky")])
+
+    assert (statuses(result), result.results[0].attempts) == (["failed"], attempts)
+
+
+async def test_each_attempt_has_the_whole_timeout_and_a_later_one_may_succeed() -> None:
+    tries: list[ToolContext] = []
+
+    @tool(effect="read", retries=1, timeout=0.02)
+    async def second_time(context: ToolContext) -> str:
+        tries.append(context)
+        if len(tries) == 1:
+            await asyncio.sleep(5)
+        return "there"
+
+    executor = Executor([second_time], settings=QUICK, clock=Hasty())
+    result = await executor.run([Call("second_time", id="s")])
+
+    assert (result.results[0].output, result.results[0].attempts) == ("there", 2)
+    assert [each.attempt for each in tries] == [1, 2]
+    assert tries[0].idempotency_key == tries[1].idempotency_key
+    assert tries[0].idempotency_key.endswith("/s")
+
+
+class Hasty(SystemClock):
+    """Does not wait between attempts."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_a_tool_that_cancels_itself_is_told_as_cancelled_and_does_not_cancel_the_run() -> None:
+    @tool
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    result = await Executor([give_up, echo]).run([Call("give_up"), Call("echo")])
+
+    assert statuses(result) == ["cancelled", "ok"]
+
+
+@pytest.mark.parametrize(
+    "error", [GeneratorExit(), StopIteration(1), StopAsyncIteration(), RecursionError(), BaseException("odd")]
+)
+async def test_exceptions_of_any_kind_are_faults_of_their_call(error: BaseException) -> None:
+    @tool
+    async def raises() -> None:
+        raise error
+
+    @tool
+    def raises_in_a_thread() -> None:
+        raise error
+
+    result = await Executor([raises, raises_in_a_thread, echo]).run(
+        [Call("raises"), Call("raises_in_a_thread"), Call("echo")]
+    )
+
+    assert statuses(result) == ["failed", "failed", "ok"]
+
+
+# -- cancelling
+
+
+async def test_cancelling_a_run_cancels_its_calls_leaves_no_task_and_tells_what_became_of_them() -> None:
+    started: list[str] = []
+
+    @tool(effect="once")
+    async def pay() -> None:
+        started.append("pay")
+        await asyncio.Event().wait()
+
+    @tool(effect="read")
+    async def look() -> None:
+        started.append("look")
+        await asyncio.Event().wait()
+
+    executor = Executor([pay, look, echo], settings=QUICK)
+    action = Action(calls=[Call("echo"), Call("pay", id="p"), Call("look", id="l"), Call("echo", after=("l",))])
+    run = asyncio.create_task(executor.act(action))
+    await until(lambda: len(started) == 2)
+    run.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert others() == set()
+    result = executor.interrupted(action.id)
+    assert result is not None
+    assert result.status == "interrupted"
+    assert statuses(result) == ["ok", "in_doubt", "cancelled", "cancelled"]
+    assert [each.attempts for each in result.results] == [1, 1, 1, 0]
+    assert executor.interrupted(action.id) is None
+
+
+async def test_cancelling_frees_the_slots_of_what_had_not_begun() -> None:
+    @tool(effect="read", concurrency=1)
+    async def narrow(wait: bool = False) -> str:
+        if wait:
+            await asyncio.Event().wait()
+        return "through"
+
+    executor = Executor([narrow], settings={**QUICK, "max_parallel": 1})
+    calls = [Call("narrow", {"wait": True}) for _ in range(3)]
+    run = asyncio.create_task(executor.run(calls))
+    await until(lambda: executor.snapshot()["running"])
+    run.cancel()
+    await asyncio.wait([run])
+
+    assert run.cancelled()
+    assert statuses(await asyncio.wait_for(executor.run([Call("narrow")]), 1)) == ["ok"]
+
+
+async def test_cancelling_is_not_stalled_by_a_tool_that_ignores_it() -> None:
+    free = asyncio.Event()
+
+    @tool
+    async def stubborn() -> None:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                pass
+
+    executor = Executor([stubborn], settings=QUICK)
+    run = asyncio.create_task(executor.run([Call("stubborn")]))
+    await until(lambda: executor.snapshot()["running"])
+    run.cancel()
+    done, _ = await asyncio.wait([run], timeout=1)
+
+    assert done
+    assert run.cancelled()
+    free.set()
+    await until(lambda: not others())
+
+
+async def test_cancelling_at_any_moment_leaves_no_task_and_no_slot_taken() -> None:
+    @tool(effect="read", concurrency=2)
+    async def step(value: Any = None) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    executor = Executor([step], settings={**QUICK, "max_parallel": 3}, hooks=Hooks())
+    calls = [Call("step", id=f"a{at}", after=(f"a{at - 3}",) if at > 2 else ()) for at in range(12)]
+    for turns in range(40):
+        run = asyncio.create_task(executor.run(calls))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        run.cancel()
+        await asyncio.wait([run])
+        assert others() == set()
+
+    assert statuses(await asyncio.wait_for(executor.run(calls), 2)) == ["ok"] * 12
+
+
+# -- detached
+
+
+async def test_a_detached_call_is_not_waited_for_and_closing_drains_it() -> None:
+    ended = False
+
+    @tool
+    async def background() -> None:
+        nonlocal ended
+        await asyncio.sleep(0.02)
+        ended = True
+
+    events = Events()
+    seen: list[str] = []
+    events.subscribe(CallEvent, lambda event: seen.append(type(event).__name__))
+    async with Executor([background, echo], events=events) as executor:
+        result = await executor.run([Call("background", id="b", meta={"_detach": True}), Call("echo", after=("b",))])
+
+        assert statuses(result) == ["ok detached", "ok"]
+        assert not ended
+        assert executor.snapshot()["detached"] == 1
+    assert ended
+    assert seen.count("CallCompleted") == 2
+    assert others() == set()
+
+
+async def test_a_detached_calls_failure_is_an_error_of_the_next_run() -> None:
+    @tool(detach=True)
+    async def background() -> None:
+        raise ValueError("later")
+
+    executor = Executor([background, echo])
+    first = await executor.run([Call("background", id="b")])
+    await until(lambda: executor.snapshot()["detached"] == 0)
+    second = await executor.run([Call("echo")])
+    third = await executor.run([Call("echo")])
+
+    assert (first.errors, second.status, third.errors) == ((), "ok", ())
+    assert [(error["call"]["_id"], error["error"]["message"]) for error in second.errors] == [("b", "later")]
+    assert second.messages[-1]["kind"] == "error"
+
+
+async def test_detached_calls_are_bounded_and_cancelled_when_they_outlast_the_drain() -> None:
+    @tool
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    executor = Executor([forever], settings={"max_detached": 1, "drain": 0.01, "grace": 0.02})
+    result = await executor.run([Call("forever", meta={"_detach": True}) for _ in range(2)])
+    await executor.aclose()
+
+    assert statuses(result) == ["ok detached", "failed"]
+    assert kinds(result)[1] == "resources"
+    assert others() == set()
+
+
+# -- approval
+
+
+@tool(approval="ask")
+async def risky(value: Any = None) -> Any:
+    return value
+
+
+@tool(approval="deny")
+async def forbidden() -> None: ...
+
+
+async def _async_yes(call: Call) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("confirm", "status"),
+    [
+        (None, "denied denied"),
+        (lambda call: True, "ok"),
+        (lambda call: Verdict.approve(), "ok"),
+        (_async_yes, "ok"),
+        (lambda call: False, "denied denied"),
+        (lambda call: Verdict.deny("no"), "denied denied"),
+        (lambda call: 1, "denied denied"),
+        (lambda call: None, "denied denied"),
+        (lambda call: "yes", "denied denied"),
+        (lambda call: Verdict("edit"), "denied denied"),
+        (lambda call: 1 / 0, "denied denied"),
+    ],
+)
+async def test_only_a_clear_yes_lets_a_call_run(confirm: Any, status: str) -> None:
+    result = await Executor([risky]).run([Call("risky")], confirm=confirm)
+
+    assert statuses(result) == [status]
+    assert len(result.errors) == (status != "ok")
+
+
+async def test_only_calls_that_need_it_are_asked_about_once_they_are_ready_with_their_values() -> None:
+    asked: list[Call] = []
+
+    def confirm(call: Call) -> bool:
+        asked.append(call)
+        call.params["value"].append("changed by the approver")
+        return True
+
+    result = await Executor([risky, echo, forbidden]).run(
+        [
+            Call("risky", {"value": "†state.x"}, id="r"),
+            Call("echo", {"value": [1]}, output_path="†state.x"),
+            Call("risky", {"value": "†state.nobody"}),
+            Call("forbidden"),
+        ],
+        confirm=confirm,
+    )
+
+    assert [call.id for call in asked] == ["r"]
+    assert asked[0].params["value"][0] == 1
+    assert statuses(result) == ["ok", "ok", "failed", "denied denied"]
+    assert result.results[0].output == [1]
+
+
+async def test_an_edit_replaces_all_parameters_and_is_checked_again() -> None:
+    async def ask(verdict: Verdict) -> ActionResult:
+        return await Executor([risky]).run(
+            [Call("risky", {"value": 1}, id="r")], confirm=lambda call: verdict, state={"x": 7}
+        )
+
+    edited = await ask(Verdict.edit({"value": "†state.x"}))
+    assert edited.results[0].output == 7
+    assert edited.results[0].call.meta["_original"]["value"] == 1
+    for params, kind in (
+        ({"other": 1}, "bad_parameters"),
+        ({"value": "†state.no"}, "bad_reference"),
+        ({1: 1}, "bad_call"),
+    ):
+        refused = await ask(Verdict.edit(params))  # type: ignore[arg-type]
+        assert (statuses(refused), kinds(refused), refused.results[0].attempts) == (["failed"], [kind], 0)
+
+
+async def test_a_replacement_keeps_the_id_and_the_output_path_unless_it_names_one() -> None:
+    async def replaced(new: Call) -> ActionResult:
+        return await Executor([risky, add, forbidden]).run(
+            [Call("risky", id="r", output_path="†state.out"), Call("add", {"a": 1}, id="next", after=("r",))],
+            confirm=lambda call: Verdict.replace(new),
+        )
+
+    result = await replaced(Call("add", {"a": 4}, id="another"))
+    assert (result.results[0].call.id, result.results[0].call.tool, result.state) == ("r", "add", {"out": 5})
+    assert result.results[0].call.meta["_original"]["_tool"] == "risky"
+    assert result.results[1].status == "ok"
+    assert (await replaced(Call("add", {"a": 4}, output_path="†state.else"))).state == {"else": 5}
+    assert kinds(await replaced(Call("nope")))[0] == "unknown_tool"
+    assert statuses(await replaced(Call("forbidden")))[0] == "denied denied"
+
+
+async def test_text_from_outside_does_not_become_a_reference_when_an_approver_hands_it_back() -> None:
+    result = await Executor([risky]).run(
+        [Call("risky", {"value": ["†input.text", 1]})],
+        context=[{"type": "input", "input": {"text": "†state.secret"}}],
+        state={"secret": "s3cret"},
+        confirm=lambda call: Verdict.edit({"value": [call.params["value"][0], 2]}),
+    )
+
+    assert result.results[0].output == ["†state.secret", 2]
+
+
+async def test_an_approver_that_is_late_denies_even_if_it_ignores_cancellation() -> None:
+    free = asyncio.Event()
+    events = Events()
+    seen: list[str] = []
+    events.subscribe(CallEvent, lambda event: seen.append(type(event).__name__))
+
+    async def slow(call: Call) -> bool:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                pass
+        return True
+
+    executor = Executor([risky, echo], approval_timeout=0.01, events=events)
+    result = await asyncio.wait_for(executor.run([Call("risky")], confirm=slow), 1)
+    free.set()
+
+    assert statuses(result) == ["denied expired"]
+    assert seen == ["CallProposed", "ApprovalRequested", "ApprovalExpired", "CallSkipped"]
+    await until(lambda: not others())
+
+
+async def test_others_go_on_while_one_waits_for_its_approval_and_hold_no_slot_meanwhile() -> None:
+    done = asyncio.Event()
+
+    @tool(effect="read")
+    async def finish() -> None:
+        done.set()
+
+    async def confirm(call: Call) -> bool:
+        await done.wait()
+        return True
+
+    result = await asyncio.wait_for(
+        Executor([risky, finish], settings={"max_parallel": 1}).run(
+            [Call("risky"), Call("risky"), Call("finish")], confirm=confirm
+        ),
+        1,
+    )
+
+    assert result.status == "ok"
+
+
+async def test_cancelling_a_run_cancels_its_confirmations() -> None:
+    asked = asyncio.Event()
+
+    async def confirm(call: Call) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    run = asyncio.create_task(Executor([risky], settings=QUICK).run([Call("risky")], confirm=confirm))
+    await asked.wait()
+    run.cancel()
+    await asyncio.wait([run])
+
+    assert run.cancelled()
+    assert others() == set()
+
+
+# -- hooks and events
+
+
+async def test_a_hook_before_a_call_may_deny_rewrite_or_ask() -> None:
+    async def guard(ctx: Any) -> Decision | None:
+        call = ctx.value
+        if call.params.get("value") == "bad":
+            return Decision.deny("not that")
+        if call.params.get("value") == "old":
+            return Decision.rewrite(replace(call, params={"value": "new"}))
+        if call.params.get("value") == "ask":
+            return Decision.require_approval("are you sure")
+        if call.params.get("value") == "junk":
+            return Decision.rewrite("junk")
+        return None
+
+    hooks = Hooks()
+    hooks.add("before_call", guard)
+    result = await Executor([echo], hooks=hooks).run(
+        [Call("echo", {"value": each}) for each in ("bad", "old", "ask", "junk", "fine")], confirm=lambda call: False
+    )
+
+    assert statuses(result) == ["denied denied", "ok", "denied denied", "denied denied", "ok"]
+    assert [each.output for each in result.results] == [None, "new", None, None, "fine"]
+
+
+async def test_a_hook_before_a_call_that_breaks_denies_it() -> None:
+    def broken(ctx: Any) -> None:
+        raise RuntimeError("broken")
+
+    hooks = Hooks()
+    hooks.add("before_call", broken)
+
+    assert statuses(await Executor([echo], hooks=hooks).run([Call("echo")])) == ["denied denied"]
+
+
+async def test_a_hook_that_ends_the_run_lets_nothing_further_start() -> None:
+    hooks = Hooks()
+    hooks.add("before_call", lambda ctx: Decision.stop_run("enough") if ctx.value.id == "stop" else None)
+
+    result = await Executor([echo], hooks=hooks).run(
+        [
+            Call("echo", id="a"),
+            Call("echo", id="stop", after=("a",)),
+            Call("echo", after=("stop",)),
+            Call("echo", {"value": "†state.no"}),
+        ]
+    )
+
+    assert statuses(result) == ["ok", "denied denied", "skipped dep_failed", "skipped dep_failed"]
+    assert result.fault is not None
+    assert result.fault.message == "enough"
+
+
+async def test_hooks_see_each_result_and_may_change_what_is_kept_of_it() -> None:
+    seen: list[CallResult] = []
+
+    def redact(ctx: Any) -> Decision | None:
+        return Decision.rewrite(replace(ctx.value, output="***")) if ctx.value.output == "secret" else None
+
+    hooks = Hooks()
+    hooks.add("after_call", lambda ctx: seen.append(ctx.value))
+    hooks.add("result_persist", redact)
+    result = await Executor([echo, fail], hooks=hooks).run(
+        [Call("echo", {"value": "secret"}, output_path="†state.x"), Call("fail"), Call("echo", {"value": 1})]
+    )
+
+    assert [each.status for each in seen] == ["ok", "failed", "ok"]
+    assert (result.results[0].output, result.state) == ("***", {"x": "***"})
+
+
+async def test_events_tell_the_life_of_each_call_in_order() -> None:
+    @tool(effect="read")
+    async def report(context: ToolContext) -> str:
+        context.progress(0.5)
+        await asyncio.sleep(0)
+        return context.agent
+
+    @tool(effect="read")
+    def blocking(context: ToolContext) -> None:
+        context.progress({"done": 1})
+
+    events = Events()
+    seen: dict[str, list[Any]] = {}
+    events.subscribe(CallEvent, lambda event: seen.setdefault(event.call.id, []).append(event))
+    executor = Executor([report, blocking, fail, risky, echo], events=events)
+
+    await executor.run(
+        [
+            Call("report", id="report"),
+            Call("blocking", id="blocking"),
+            Call("fail", id="fail"),
+            Call("risky", id="risky"),
+            Call("echo", id="skipped", after=("fail",)),
+            Call("nope", id="nope"),
+        ],
+        confirm=lambda call: True,
+    )
+
+    assert {id: [type(each) for each in found] for id, found in seen.items()} == {
+        "report": [CallProposed, CallStarted, CallProgressed, CallCompleted],
+        "blocking": [CallProposed, CallStarted, CallProgressed, CallCompleted],
+        "fail": [CallProposed, CallStarted, CallFailed],
+        "risky": [CallProposed, ApprovalRequested, ApprovalResolved, CallStarted, CallCompleted],
+        "skipped": [CallProposed, CallSkipped],
+        "nope": [CallProposed, CallFailed],
+    }
+    assert seen["fail"][-1].result.status == "failed"
+    assert seen["report"][2].progress == 0.5
+
+
+async def test_anything_with_publish_will_do_and_cannot_disturb_the_run() -> None:
+    class Broken:
+        def publish(self, event: Any) -> None:
+            raise RuntimeError("no")
+
+    assert statuses(await Executor([echo], events=Broken()).run([Call("echo")])) == ["ok"]
+
+
+# -- being a part
+
+
+async def test_the_agents_clock_events_and_hooks_are_taken_unless_given_by_hand() -> None:
+    class Attached:
+        name, effect, timeout = "attached", "read", 1.0
+        host: Host | None = None
+
+        def attach(self, host: Host) -> None:
+            self.host = host
+
+        async def __call__(self) -> str:
+            return "ok"
+
+    events, mine, hooks = Events(), Events(), Hooks()
+    seen: list[Any] = []
+    events.subscribe(CallCompleted, seen.append)
+    hooks.add("before_call", lambda ctx: Decision.deny(ctx.agent))
+    host = Host("main", SystemClock(), events, hooks, wake=lambda: None)
+    part = Attached()
+    ours, theirs = Executor([echo, part], hooks=Hooks()), Executor([echo], events=mine)
+    ours.attach(host)
+    theirs.attach(host)
+
+    assert statuses(await ours.run([Call("echo")])) == ["ok"]
+    assert len(seen) == 1
+    denied = await theirs.run([Call("echo")])
+    assert denied.results[0].fault is not None
+    assert denied.results[0].fault.message == "main"
+    assert len(seen) == 1
+    assert part.host is host
+
+
+async def test_the_run_so_far_is_the_context_of_an_action() -> None:
+    messages = ({"type": "state", "state": {"x": 1}},)
+    context = Context("main", "cycle-1", session="s", run=RunContext("run-1", "goal", messages=messages))
+    asked: list[Any] = []
+    hooks = Hooks()
+    hooks.add("before_call", lambda ctx: asked.append((ctx.session, ctx.run_id, ctx.cycle_id)))
+
+    result = await Executor([echo], hooks=hooks).act(Action(calls=[Call("echo", {"value": "†state.x"})]), context)
+
+    assert result.results[0].output == 1
+    assert asked == [("s", "run-1", "cycle-1")]
+
+
+async def test_tool_objects_are_opened_and_closed_with_the_executor_in_reverse_order() -> None:
+    log: list[str] = []
+
+    class Part:
+        effect, timeout = "read", 1.0
+
+        def __init__(self, name: str, *, breaks: bool = False) -> None:
+            self.name, self.breaks = name, breaks
+
+        async def __aenter__(self) -> None:
+            if self.breaks:
+                raise OSError("cannot open")
+            log.append(f"+{self.name}")
+
+        async def __aexit__(self, *exc: object) -> None:
+            log.append(f"-{self.name}")
+
+        async def __call__(self) -> None: ...
+
+    for _ in range(2):
+        async with Executor([Part("a"), echo, Part("b")]):
+            pass
+    assert log == ["+a", "+b", "-b", "-a"] * 2
+    log.clear()
+    with pytest.raises(OSError, match="cannot open"):
+        async with Executor([Part("a"), Part("b", breaks=True)]):
+            pass
+    assert log == ["+a", "-a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"activities": {"x": print}}, "activities"),
+        ({"strict": True}, "strict"),
+        ({"journal": object()}, "journal"),
+        ({"fallback": "maybe"}, "fallback"),
+        ({"approval_timeout": -1}, "approval_timeout"),
+        ({"settings": {"max_paralel": 1}}, "max_paralel"),
+        ({"settings": {"max_parallel": 0}}, "max_parallel"),
+        ({"settings": {"max_output": 1.5}}, "max_output"),
+        ({"settings": {"grace": float("nan")}}, "grace"),
+        ({"settings": {"drain": -1}}, "drain"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Executor(**options)
+
+
+async def test_resuming_is_refused() -> None:
+    with pytest.raises(ConfigError, match="resume"):
+        await Executor().run([], resume={})
+
+
+# -- planner's garbage
+
+
+async def test_ten_thousand_calls_of_every_kind_of_garbage_end_with_a_result_each() -> None:
+    deep: Any = "†state.x"
+    for _ in range(100_000):
+        deep = {"d": [deep]}
+    kinds_of_garbage: list[Callable[[int], Any]] = [
+        lambda at: Call("echo", {"value": at}, id=f"e{at}", output_path=f"†state.k{at % 50}"),
+        lambda at: {"_tool": "echo", "value": deep},
+        lambda at: Call("echo", {"value": float("nan")}),
+        lambda at: {"_tool": "echo\ud800", "value": "\udfff"},
+        lambda at: {"_tool": "echo", "_id": "same\ud800"},
+        lambda at: Call("echo", {"value": f"†state.c{at}"}, output_path=f"†state.c{at}"),
+        lambda at: Call("echo", {"value": f"†state.r{at % 7}"}, output_path=f"†state.r{(at + 1) % 7}"),
+        lambda at: Call("echo", id=f"x{at}", after=(f"x{at}",)),
+        lambda at: Call("echo", id=f"y{at}", after=(f"y{at + 20}", f"y{at - 10}")),
+        lambda at: {"_tool": "echo", "value": "\ud800" * 10, "_outputPath": "†state.\ud800"},
+    ]
+    calls = [kinds_of_garbage[at % 10](at) for at in range(10_000)]
+
+    result = await asyncio.wait_for(Executor([echo]).run(calls), 60)
+
+    assert len(result.results) == 10_000
+    assert all(each is not None for each in result.results)
+    assert others() == set()
+    assert msgspec.json.encode(result.errors)
+    assert msgspec.json.encode(result.messages)
+
+
+async def test_a_chain_of_ten_thousand_calls_gives_other_tasks_their_turn() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(other())
+    calls = [Call("echo", id=f"c{at}", after=(f"c{at - 1}",) if at else ()) for at in range(10_000)]
+    result = await Executor([echo]).run(calls)
+    watcher.cancel()
+    await asyncio.wait([watcher])
+
+    assert result.status == "ok"
+    assert turns > 100
+
+
+async def test_what_a_call_sets_in_its_context_is_its_own() -> None:
+    colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
+
+    @tool(effect="read")
+    async def paint() -> str:
+        before = colour.get()
+        colour.set("red")
+        return before
+
+    result = await Executor([paint]).run([Call("paint", id="a"), Call("paint", id="b", after=("a",)), Call("paint")])
+
+    assert [each.output for each in result.results] == ["none", "none", "none"]

@@ -1,0 +1,339 @@
+"""Real programs, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from acting.launcher import Capture, Program, environment, find_program, launch, run
+from spar.errors import PermanentError
+
+pytestmark = pytest.mark.process
+
+ENV = environment(("LANG",), workspace="/tmp")
+
+
+def program(*argv: str, cwd: str = "/tmp", **limits: int) -> Program:
+    path = find_program(argv[0], ENV)
+    assert path is not None
+    return Program(path, argv, cwd, ENV, **limits)
+
+
+def shell(script: str, cwd: str = "/tmp") -> Program:
+    return program("sh", "-c", script, cwd=cwd)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(entry.read_bytes())
+        except OSError:
+            pass
+    return found
+
+
+async def pids_in(folder: Path, count: int) -> list[int]:
+    for _ in range(1000):
+        found = [file.read_text().strip() for file in folder.glob("*.pid")]  # noqa: ASYNC240
+        if len(found) == count and all(found):
+            return [int(text) for text in found]
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"{count} processes should have begun, found {found}")
+
+
+# Five processes: the program, a child, one in a session of its own, its child, and one that gave itself no parent.
+FAMILY = """
+echo $$ > 1.pid
+sleep 300 & echo $! > 2.pid
+setsid sh -c 'echo $$ > 3.pid; sleep 300 & echo $! > 4.pid; wait' &
+(setsid sh -c 'echo $$ > 5.pid; exec sleep 300' &)
+"""
+
+
+def zombies() -> list[str]:
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [pid for pid in children if not is_alive(int(pid))]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left_of_ours() -> AsyncIterator[None]:
+    before = descriptors()
+    yield
+    assert zombies() == []
+    assert descriptors() <= before
+
+
+async def test_a_program_runs_and_its_end_is_told() -> None:
+    finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=10)
+
+    assert (finished.exit, finished.signal, finished.timed_out) == (3, None, False)
+    assert (finished.stdout, finished.stderr, finished.omitted) == (b"out\n", b"err\n", 0)
+
+
+async def test_a_program_that_is_killed_says_by_which_signal() -> None:
+    finished = await run(shell("kill -TERM $$"), timeout=10)
+
+    assert (finished.exit, finished.signal) == (None, signal.SIGTERM)
+
+
+async def test_words_arrive_as_they_are() -> None:
+    words = ("$(id)", "`id`", "a b", "; id", "*", "--x=\n", "ü", "\udcff")
+
+    finished = await run(program("printf", "%s|", *words), timeout=10)
+
+    assert finished.stdout == b"".join(os.fsencode(word) + b"|" for word in words)
+
+
+async def test_the_environment_is_what_was_named_and_a_mark() -> None:
+    finished = await run(program("env"), timeout=10)
+
+    names = {line.partition(b"=")[0] for line in finished.stdout.splitlines()}
+    assert names <= {b"LANG", b"PATH", b"HOME", b"SPAR_LAUNCH"}
+    assert b"HOME=/tmp" in finished.stdout.splitlines()
+
+
+def test_secrets_relative_and_own_folders_do_not_get_into_the_environment() -> None:
+    source = {"PATH": "/usr/bin::.:bin:/ws/bin:/bin", "API_KEY": "x", "LANG": "C"}
+
+    assert environment(("LANG", "TZ"), workspace="/ws", source=source) == {
+        "LANG": "C",
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/ws",
+    }
+    assert environment((), workspace="/ws", source={})["PATH"].startswith("/usr/local/sbin:")
+
+
+async def test_rights_limits_and_descriptors_are_small() -> None:
+    script = "umask; ulimit -c; ulimit -n; ulimit -f; ls /proc/self/fd | wc -l; grep NoNewPrivs /proc/self/status; pwd"
+
+    finished = await run(shell(script, cwd="/"), timeout=10)
+
+    assert finished.stdout.split() == [b"0077", b"0", b"1024", b"2097152", b"4", b"NoNewPrivs:", b"1", b"/"]
+
+
+async def test_signals_are_the_usual_ones_so_a_broken_pipe_ends_a_writer() -> None:
+    finished = await run(shell("yes | head -n 1; grep SigIgn /proc/self/status"), timeout=10)
+
+    assert finished.stdout == b"y\nSigIgn:\t0000000000000000\n"
+
+
+async def test_input_is_fed_and_ends() -> None:
+    finished = await run(program("wc", "-c"), stdin=b"x" * 3_000_000, timeout=10)
+
+    assert finished.stdout.strip() == b"3000000"
+
+
+async def test_without_input_there_is_nothing_to_read() -> None:
+    assert (await run(program("wc", "-c"), timeout=10)).stdout.strip() == b"0"
+
+
+async def test_input_that_nobody_reads_is_no_failure() -> None:
+    assert (await run(program("true"), stdin=b"x" * 3_000_000, timeout=10)).exit == 0
+
+
+async def test_at_the_timeout_the_whole_tree_dies(tmp_path: Path) -> None:
+    finished = await run(shell(FAMILY + "echo begun; wait; sleep 300", cwd=str(tmp_path)), timeout=0.5)
+
+    pids = await pids_in(tmp_path, 5)
+    assert finished.timed_out
+    assert finished.stdout == b"begun\n"
+    assert finished.duration < 3
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+async def test_at_a_cancellation_the_whole_tree_dies(tmp_path: Path) -> None:
+    running = asyncio.create_task(run(shell(FAMILY + "wait; sleep 300", cwd=str(tmp_path)), timeout=60))
+    pids = await pids_in(tmp_path, 5)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+async def test_what_a_program_leaves_behind_dies_with_it(tmp_path: Path) -> None:
+    began = time.monotonic()
+    wait_for_all = "while [ $(cat *.pid 2>/dev/null | wc -l) -lt 5 ]; do sleep 0.01; done; echo over"
+
+    finished = await run(shell(FAMILY + wait_for_all, cwd=str(tmp_path)), timeout=60)
+
+    assert (finished.exit, finished.stdout, finished.timed_out) == (0, b"over\n", False)
+    assert time.monotonic() - began < 10
+    assert [pid for pid in await pids_in(tmp_path, 5) if is_alive(pid)] == []
+
+
+async def test_a_program_that_ignores_signals_dies_too() -> None:
+    finished = await run(shell("trap '' TERM INT HUP; while :; do sleep 0.01; done"), timeout=0.2)
+
+    assert (finished.signal, finished.timed_out) == (signal.SIGKILL, True)
+
+
+async def test_a_program_that_stops_its_supervisor_dies_too() -> None:
+    finished = await run(shell("kill -STOP $PPID; sleep 300"), timeout=0.2)
+
+    assert finished.timed_out
+    assert finished.duration < 3
+
+
+async def test_what_kills_its_supervisor_is_found_by_its_mark(tmp_path: Path) -> None:
+    script = "setsid sh -c 'echo $$ > 1.pid; exec sleep 300' & echo $$ > 2.pid; sleep 0.1; kill -KILL $PPID; sleep 300"
+
+    finished = await run(shell(script, cwd=str(tmp_path)), timeout=60)
+
+    assert (finished.exit, finished.signal, finished.timed_out) == (None, None, False)
+    assert [pid for pid in await pids_in(tmp_path, 2) if is_alive(pid)] == []
+
+
+async def test_a_fork_storm_is_caught_up_with(tmp_path: Path) -> None:
+    name = f"{tmp_path}/storm"  # a name by which its processes are known
+    (tmp_path / "storm").symlink_to("/bin/sleep")
+    storm = f"for i in 1 2 3 4 5 6 7 8; do (while :; do setsid {name} 300 & sleep 0.01; done) & done; wait"
+
+    finished = await run(shell(storm), timeout=0.4)
+
+    left = [line for line in command_lines() if name.encode() in line]
+    assert finished.timed_out
+    assert finished.duration < 5
+    assert left == []
+
+
+async def test_the_tree_dies_with_the_service(tmp_path: Path) -> None:
+    script = FAMILY + "wait; sleep 300"
+    code = (
+        "import asyncio; from acting.launcher import *\n"
+        "env = {'PATH': '/usr/bin:/bin'}\n"
+        f"p = Program('/bin/sh', ('sh', '-c', {script!r}), {str(tmp_path)!r}, env)\n"
+        "asyncio.run(run(p, timeout=60))"
+    )
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    service = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=tmp_path, env=env)
+    pids = await pids_in(tmp_path, 5)
+
+    service.kill()
+    await service.wait()
+    for _ in range(1000):
+        if not any(map(is_alive, pids)):
+            break
+        await asyncio.sleep(0.005)
+
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+async def test_a_flood_is_kept_at_both_ends_in_little_memory() -> None:
+    before = resident()
+    command = "echo first; head -c 200000000 /dev/zero; echo; echo last"
+
+    finished = await run(shell(command), timeout=60, max_output=10_000)
+
+    grown = resident() - before
+    assert finished.stdout.startswith(b"first\n")
+    assert finished.stdout.endswith(b"\nlast\n")
+    assert finished.omitted == 200_000_012 - 10_000
+    assert f"{finished.omitted} bytes left out".encode() in finished.stdout
+    assert grown < 32 << 20
+
+
+async def test_an_endless_writer_ends_at_the_timeout_and_others_run_meanwhile() -> None:
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.005)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    finished = await run(program("yes"), timeout=0.5, max_output=1000)
+    beating.cancel()
+
+    assert finished.timed_out
+    assert finished.omitted > 1 << 20
+    assert beats > 20
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (Program("/nowhere/at/all", ("x",), "/tmp"), "no such file"),
+        (Program("/etc/passwd", ("x",), "/tmp"), "permission denied"),
+        (Program("/bin/true", ("x",), "/nowhere"), "working folder cannot be used: no such file"),
+        (Program("/bin/true", ("a\0b",), "/tmp"), "null byte"),
+    ],
+    ids=["missing", "not executable", "no folder", "nul"],
+)
+async def test_what_cannot_be_started_says_why(broken: Program, reason: str) -> None:
+    with pytest.raises(PermanentError, match=reason):
+        await run(broken, timeout=10)
+
+
+async def test_a_file_that_is_no_program_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("hello")
+    file.chmod(0o755)
+
+    with pytest.raises(PermanentError, match="the file is no program"):
+        await run(Program(str(file), ("x",), "/tmp"), timeout=10)
+
+
+async def test_a_file_that_grows_too_large_stops_its_writer(tmp_path: Path) -> None:
+    finished = await run(program("dd", "if=/dev/zero", "of=big", cwd=str(tmp_path), file_bytes=100_000), timeout=10)
+
+    assert finished.signal == signal.SIGXFSZ
+    assert (tmp_path / "big").stat().st_size == 100_000
+
+
+async def test_a_launched_program_can_be_talked_to() -> None:
+    async with launch(program("cat"), with_stdin=True) as process:
+        assert process.status is None
+        os.write(process.stdin or -1, b"hello")
+        process.close_stdin()
+        await process.wait()
+        assert process.status == (0, None)
+        assert os.read(process.stdout or -1, 100) == b"hello"
+
+
+async def test_a_start_is_quick() -> None:
+    took = [(await run(program("true"), timeout=10)).duration for _ in range(9)]
+
+    assert sorted(took)[4] < 0.25  # 0.02 on an idle machine
+
+
+async def test_many_at_once_do_not_mix() -> None:
+    results = await asyncio.gather(*(run(program("echo", str(number)), timeout=30) for number in range(20)))
+
+    assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(20)]
+
+
+def test_a_capture_keeps_all_that_fits_and_counts_the_rest() -> None:
+    whole, cut = Capture(10), Capture(10)
+    for chunk in (b"0123", b"456", b"789"):
+        whole.add(chunk)
+    for number in range(1000):
+        cut.add(b"%03d" % number)
+
+    assert (whole.read(), whole.omitted) == (b"0123456789", 0)
+    assert (cut.read(), cut.omitted) == ("00000\n… 2990 bytes left out …\n98999".encode(), 2990)

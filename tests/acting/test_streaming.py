@@ -1,0 +1,170 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from acting import Executor
+from spar.protocols import StreamingActor
+from spar.tool import tool
+from spar.types import Action, ActionResult, Call
+
+log: list[str] = []
+
+
+@tool(effect="read")
+async def note(text: Any, seconds: float = 0) -> Any:
+    log.append(f"+{text}")
+    await asyncio.sleep(seconds)
+    log.append(f"-{text}")
+    return text
+
+
+@pytest.fixture(autouse=True)
+def _fresh_log() -> None:
+    log.clear()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come to pass within a second")
+
+
+def statuses(result: ActionResult) -> list[str]:
+    return [f"{each.status} {each.reason}".strip() for each in result.results]
+
+
+async def test_a_call_starts_while_the_stream_is_still_open() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        yield Call("note", {"text": "first"})
+        await until(lambda: "-first" in log)
+        yield Call("note", {"text": "second"})
+
+    result = await asyncio.wait_for(Executor([note]).run(plan()), 1)
+
+    assert log == ["+first", "-first", "+second", "-second"]
+    assert result.status == "ok"
+
+
+async def test_a_call_that_is_freed_starts_while_the_stream_is_silent() -> None:
+    async def plan() -> AsyncIterator[Any]:
+        yield {"_tool": "note", "text": "†state.x"}
+        yield {"_tool": "note", "text": "made", "_outputPath": "†state.x"}
+        await until(lambda: log.count("-made") == 2)
+
+    result = await asyncio.wait_for(Executor([note]).run(plan()), 1)
+
+    assert [each.output for each in result.results] == ["made", "made"]
+
+
+async def test_an_action_is_filled_with_the_calls_as_they_came() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        for at in range(3):
+            yield Call("note", {"text": at}, id=str(at))
+
+    executor = Executor([note])
+    action = Action(goal="g")
+    result = await executor.act_stream(action, plan())
+
+    assert isinstance(executor, StreamingActor)
+    assert result.action is not None
+    assert (result.action.id, result.action.goal, [call.id for call in result.action.calls]) == (
+        action.id,
+        "g",
+        ["0", "1", "2"],
+    )
+
+
+async def test_streamed_and_whole_plans_come_to_the_same() -> None:
+    calls = [
+        Call("note", {"text": "†state.b"}, id="1", output_path="†state.c"),
+        Call("note", {"text": "x"}, id="2", output_path="†state.a"),
+        Call("note", {"text": "†state.a"}, id="3", output_path="†state.b"),
+        Call("nope", id="4"),
+        Call("note", {"text": 1}, id="5", after=("4",)),
+    ]
+
+    async def plan() -> AsyncIterator[Call]:
+        for call in calls:
+            await asyncio.sleep(0)
+            yield call
+
+    executor = Executor([note])
+    whole, streamed = await executor.run(calls), await executor.run(plan())
+
+    assert statuses(whole) == statuses(streamed) == ["ok", "ok", "ok", "failed", "skipped dep_failed"]
+    assert whole.state == streamed.state == {"a": "x", "b": "x", "c": "x"}
+
+
+async def test_when_the_stream_breaks_what_had_started_ends_and_nothing_further_starts() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        yield Call("note", {"text": "started", "seconds": 0.01}, id="s")
+        yield Call("note", {"text": "later"}, after=("s",))
+        await asyncio.sleep(0)
+        raise ConnectionError("the model is gone")
+
+    result = await Executor([note]).run(plan())
+
+    assert log == ["+started", "-started"]
+    assert statuses(result) == ["ok", "skipped dep_failed"]
+    assert result.fault is not None
+    assert (result.fault.kind, result.fault.message, result.status) == ("transient", "the model is gone", "partial")
+
+
+async def test_a_list_that_breaks_off_is_a_fault_as_well() -> None:
+    def plan() -> Any:
+        yield Call("note", {"text": 1})
+        raise RuntimeError("no more")
+
+    result = await Executor([note]).run(plan())
+
+    assert result.fault is not None
+    assert result.fault.message == "no more"
+    assert len(result.results) == 1
+
+
+async def test_what_waits_for_a_slot_when_the_stream_breaks_is_skipped() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        for at in range(3):
+            yield Call("note", {"text": at, "seconds": 0.01})
+        await asyncio.sleep(0)
+        raise ConnectionError
+
+    executor = Executor([note], settings={"max_parallel": 1})
+    result = await asyncio.wait_for(executor.run(plan()), 1)
+
+    assert statuses(result) == ["ok", "skipped dep_failed", "skipped dep_failed"]
+    assert statuses(await asyncio.wait_for(executor.run([Call("note", {"text": 1})]), 1)) == ["ok"]
+
+
+async def test_cancelling_while_the_stream_is_open_cancels_everything() -> None:
+    closed = False
+
+    async def plan() -> AsyncIterator[Call]:
+        nonlocal closed
+        try:
+            yield Call("note", {"text": 1, "seconds": 5})
+            await asyncio.Event().wait()
+        finally:
+            closed = True
+
+    run = asyncio.create_task(Executor([note]).run(plan()))
+    await until(lambda: bool(log))
+    run.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert closed
+    assert log == ["+1"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_unreadable_items_in_a_stream_are_results_too() -> None:
+    async def plan() -> AsyncIterator[Any]:
+        for item in (None, 5, {"_tool": "note", "text": 1}, object()):
+            yield item
+
+    assert statuses(await Executor([note]).run(plan())) == ["failed", "failed", "ok", "failed"]
