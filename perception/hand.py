@@ -1,0 +1,157 @@
+"""Makes the calls of one sensor, one at a time, in one task, each for a bounded time.
+
+One task, because what a sensor's `open` enters (a task group, a cancel scope) only the same task can leave in `close`.
+A call that ignores its cancellation, or blocks a thread, is left behind: `outcome` tells when it has ended after all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from spar.clock import Clock
+from spar.errors import PhaseTimeoutError, TransientError
+
+GRACE = 0.2  # seconds between cancelling a call and leaving it behind
+
+Work = Callable[[], Awaitable[Any]]
+
+
+class Hand:
+    """The task.
+
+    When somebody else cancels it while no call is made, as a sensor's own task group does whose background work
+    failed, `farewell` is made in it and then `broke(error)` is called with what that raised, or None.
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, *, farewell: Work, broke: Callable[[BaseException | None], None]
+    ) -> None:
+        self._clock, self._farewell, self._broke = clock, farewell, broke
+        self._work: Work | None = None
+        self.outcome: asyncio.Future[Any] | None = None
+        self._is_over = self._is_cut = False
+        self._idle: asyncio.Future[None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._serve(), name=name)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.outcome is not None and not self.outcome.done()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._is_over or self._task.done()
+
+    async def make(self, work: Work, timeout: float, *, can_cancel: bool) -> Any:
+        """What the work returns or raises; cancelling this cancels the work, if that is possible.
+
+        Raises: PhaseTimeoutError after `timeout` seconds; its `product` is what came within the grace.
+        """
+        outcome = self.outcome = asyncio.get_running_loop().create_future()
+        self._work = work
+        self._stir()
+        try:
+            if await ended(outcome, timeout, self._clock):
+                return outcome.result()
+        except asyncio.CancelledError:
+            if can_cancel:
+                self.cut()
+            raise
+        late = PhaseTimeoutError(f"took longer than {timeout:g} s")
+        if can_cancel:
+            self.cut()
+            late.was_left_behind = not await ended(outcome, GRACE, self._clock)
+        else:
+            late.was_left_behind = True
+        if not late.was_left_behind and outcome.exception() is None:
+            late.product = outcome.result()
+        raise late
+
+    def cut(self) -> None:
+        """Cancel the call that is being made."""
+        if self.is_busy:
+            self._is_cut = True
+            self._task.cancel()
+
+    def end(self) -> None:
+        """Let the task end once its call has."""
+        self._is_over = True
+        self._stir()
+
+    def _stir(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._is_over:
+                work, self._work = self._work, None
+                if work is None:
+                    self._idle = loop.create_future()
+                    await self._idle
+                else:
+                    await self._do(work)
+        except asyncio.CancelledError:
+            if self._is_over:
+                return
+            self._is_over = True
+            failure: BaseException | None = None
+            try:
+                async with asyncio.timeout(GRACE):
+                    await self._farewell()
+            except BaseException as error:
+                failure = error
+            self._broke(failure)
+            raise
+
+    async def _do(self, work: Work) -> None:
+        outcome, task = self.outcome, asyncio.current_task()
+        assert outcome is not None
+        assert task is not None
+        try:
+            product = await work()
+        except asyncio.CancelledError:
+            _settle(outcome, error=TransientError("it was cancelled"))
+            if task.cancelling() and not self._is_cut:
+                raise
+        except BaseException as error:
+            _settle(outcome, error=error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+        else:
+            _settle(outcome, product)
+        if self._is_cut:
+            self._is_cut = False
+            task.uncancel()
+
+
+async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bool:
+    """Wait until the future is done, at most `timeout` seconds of the clock; it is not cancelled."""
+    if future.done():
+        return True
+    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def stir(_: object = None) -> None:
+        if not waiting.done():
+            waiting.set_result(None)
+
+    timer = clock.call_at(clock.monotonic() + timeout, stir)
+    future.add_done_callback(stir)
+    try:
+        await waiting
+    finally:
+        timer.cancel()
+        future.remove_done_callback(stir)
+    return future.done()
+
+
+def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseException | None = None) -> None:
+    if outcome.done():
+        return
+    if error is None:
+        outcome.set_result(product)
+        return
+    outcome.set_exception(error)
+    outcome.exception()  # retrieved here in case nobody waits any more

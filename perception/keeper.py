@@ -1,0 +1,328 @@
+"""Keeps one sensor: its schedule, its timeout, its back-off and its quarantine.
+
+A sensor is written by anybody: it may fail, hang, block a thread or return nonsense, and none of that may reach
+another sensor or the loop. So its methods are called by a `Hand` of its own, waited for up to a timeout and left behind
+after that; what a late poll still returns is not lost.
+
+The keeper decides when a sensor is due, `Sense` begins the polls. Only opening, which must not depend on cycles, is
+begun by a timer. A quarantined sensor is closed; the probe opens it again, and it is restored once it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Literal
+
+from perception.hand import GRACE, Hand, Work, ended
+from perception.inlet import NOTHING, Inlet, described
+from spar.clock import Timer
+from spar.errors import ContractError, PhaseTimeoutError, TransientError
+from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
+from spar.policies import Backoff, Intensity
+from spar.protocols import Context, Host, SensorContext, SensorSpec
+from spar.threads import Threads
+from spar.types import Fault
+
+NEVER = float("inf")
+
+
+class Keeper:
+    """One supervised sensor. Nothing here raises an error; failures are published and seen in `snapshot`.
+
+    Args: limit: how many perceptions may wait; arrived: called after a push, from any thread; changed: called in the
+    loop with the keeper when a turn of it has ended; report: what the sensor knows as `report`.
+    """
+
+    def __init__(
+        self,
+        spec: SensorSpec,
+        host: Host,
+        *,
+        limit: int,
+        arrived: Callable[[], None],
+        changed: Callable[[Keeper], None],
+        report: Callable[..., None],
+    ) -> None:
+        self.spec, self._host, self._changed, self._report = spec, host, changed, report
+        self.name, self._clock = spec.name, host.clock
+        self.inlet = Inlet(spec, limit, arrived, self._lied)
+        self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
+        self.failures = self.polls = 0
+        self.due = NEVER  # when to poll, monotonic seconds
+        self.is_busy = False
+        self._poll = getattr(spec.sensor, "poll", None)
+        self._wants_context = self._poll is not None and _takes_one(self._poll)
+        self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
+        self._threads = Threads(f"sensor {spec.name}", host.clock, limit=2)  # one may hang while the other closes
+        self._backoff = Backoff()
+        # The failure that reaches the limit is the one too many.
+        self._intensity = Intensity(max(spec.max_failures - 1, 0), spec.within)
+        self._hand: Hand | None = None
+        self._left: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: Timer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_open = self._needs_close = self._is_closing = self._is_lie_told = False
+        self._polled_at: float | None = None
+        self._last_error = self._cycle_id = ""
+
+    @property
+    def has_rhythm(self) -> bool:
+        """Whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
+        return self._every > 0 or self.state != "ok"
+
+    def start(self) -> None:
+        """Begin to open the sensor; call in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._is_closing = False
+        self.begin()
+
+    def begin(self, context: Context | None = None) -> None:
+        """Begin the turn that is due: opening, or a poll."""
+        self.due = NEVER
+        if self._is_closing or self.is_busy:
+            return
+        self.is_busy = True
+        self._cycle_id = "" if context is None else context.cycle_id
+        self._spawn(self._turn(context))
+
+    async def close(self) -> None:
+        """End everything, within about the sensor's timeout."""
+        self._is_closing, self.due = True, NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+        if self._hand is not None and self._hand.outcome is not None:
+            await ended(self._hand.outcome, GRACE, self._clock)
+        await self._shut()
+
+    async def save(self) -> None:
+        """Save the cursor of what has been through a cycle; a failure is told, and tried again the next time."""
+        cursor, store = self.inlet.unsaved, self._host.store
+        if cursor is NOTHING:
+            return
+        if store is not None:
+            try:
+                saving = asyncio.ensure_future(store.save(self._cursor_key, cursor))
+                if not await ended(saving, self.spec.timeout, self._clock):
+                    saving.cancel()
+                    raise PhaseTimeoutError(f"saving the cursor took longer than {self.spec.timeout:g} s")
+                saving.result()
+            except Exception as error:
+                self._tell(error, "retry")
+                return
+        if self.inlet.unsaved is cursor:
+            self.inlet.unsaved = NOTHING
+
+    def snapshot(self) -> dict[str, Any]:
+        """How the sensor is, JSON-able; ages in seconds, counts since the beginning, `failures` in a row."""
+        age = None if self._polled_at is None else max(self._clock.monotonic() - self._polled_at, 0.0)
+        return {
+            "state": self.state,
+            "is_open": self._is_open,
+            "failures": self.failures,
+            "last_error": self._last_error,
+            "polls": self.polls,
+            "last_poll_age": age,
+            "pushed": self.inlet.handed_over,
+            "dropped": self.inlet.refused,
+            "waiting": self.inlet.waiting,
+            "left_behind": len(self._left),
+        }
+
+    # -- one turn
+
+    async def _turn(self, context: Context | None) -> None:
+        began, was_open = self._clock.monotonic(), self._is_open
+        try:
+            if self._left:
+                raise PhaseTimeoutError(f"sensor {self.name!r}: an earlier call still runs")
+            await (self._look(began, context) if was_open else self._open())
+        except Exception as error:
+            await self._failed(error)
+        else:
+            self._succeeded(began, was_open)
+        finally:
+            self.is_busy = False
+            self._changed(self)
+
+    async def _open(self) -> None:
+        store, home = self._host.store, self._host.home
+        if self.inlet.cursor is None and store is not None:
+            self.inlet.cursor = await self._make(lambda: store.load(self._cursor_key), "loading the cursor")
+        context = SensorContext(
+            name=self.name,
+            clock=self._clock,
+            push=self.inlet,
+            state_dir=None if home is None else str(Path(home.state) / "sensors" / self.name),
+            cursor=self.inlet.cursor,
+            checkpoint=self.inlet.checkpoint,
+            report=self._report,
+        )
+        self.inlet.is_open = self._needs_close = True
+        await self._call("open", context)
+        self._is_open = True
+
+    async def _look(self, began: float, context: Context | None) -> None:
+        self._polled_at = began
+        self.polls += 1
+        try:
+            product = await self._call("poll", *((context,) if self._wants_context else ()), late=self._came_late)
+        except PhaseTimeoutError as late:
+            self.inlet.accept(late.product)
+            raise
+        self.inlet.accept(product)
+
+    def _came_late(self, product: object) -> None:
+        """A poll that had been given up has returned after all: what it noticed is passed on."""
+        try:
+            self.inlet.accept(product)
+        except Exception as error:
+            self._tell(error, "skip")
+        self._changed(self)
+
+    def _succeeded(self, began: float, was_open: bool) -> None:
+        if self._poll is not None:
+            self.due = began + self._every if was_open else began
+        if was_open or self._poll is None:  # opening alone restores nothing that is there to be polled
+            if self.state == "quarantined":
+                self._intensity.reset()
+                self._host.events.publish(SensorRestored(sensor=self.name))
+            self.state, self.failures = "ok", 0
+
+    async def _failed(self, error: Exception) -> None:
+        now, spec = self._clock.monotonic(), self.spec
+        self.failures += 1
+        was_quarantined = self.state == "quarantined"
+        is_quarantined = was_quarantined or not self._intensity.allow(now)
+        self._tell(error, "quarantine" if is_quarantined else "skip")
+        if is_quarantined and not was_quarantined:
+            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self._last_error}"
+            self._host.events.publish(SensorQuarantined(sensor=self.name, reason=reason))
+        if is_quarantined:
+            self.state = "quarantined"
+        elif self._poll is not None or not self._is_open:
+            self.state = "backing_off"
+        asked = getattr(error, "retry_after", None) or 0.0
+        pause = spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), asked)
+        if is_quarantined or not self._is_open:
+            await self._shut()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._clock.call_at(now + pause, self.begin)
+        elif self._poll is not None:
+            self.due = now + max(pause, self._every)
+
+    async def _shut(self) -> None:
+        """Close the sensor, also after a failed open; what it raises is told."""
+        self.inlet.is_open = self._is_open = False
+        if self._needs_close:
+            try:
+                await self._call("close")
+            except Exception as error:
+                self._tell(error, "skip")
+            self._needs_close = False
+        if self._hand is not None:
+            self._hand.end()
+            self._hand = None
+
+    # -- calling
+
+    def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
+        """A call of the sensor's method (nothing, if it has none), and whether cancelling can end it."""
+        function = getattr(self.spec.sensor, method, None)
+        is_async = function is None or inspect.iscoroutinefunction(function)
+
+        async def work() -> Any:
+            if function is None:
+                return None
+            product = function(*args) if is_async else await self._threads.run(function, *args)
+            return await product if inspect.isawaitable(product) else product
+
+        return work, is_async
+
+    async def _call(self, method: str, *args: Any, late: Callable[[object], None] | None = None) -> Any:
+        work, can_cancel = self._work(method, *args)
+        return await self._make(work, method, can_cancel=can_cancel, late=late)
+
+    async def _make(
+        self, work: Work, what: str, *, can_cancel: bool = True, late: Callable[[object], None] | None = None
+    ) -> Any:
+        hand = self._hand
+        if hand is None or hand.is_busy or hand.is_gone:
+            if hand is not None:
+                hand.end()  # its call hangs and ends when it ends
+            hand = self._hand = Hand(
+                f"sensor {self.name}", self._clock, farewell=lambda: self._work("close")[0](), broke=self._broke
+            )
+        try:
+            return await hand.make(work, self.spec.timeout, can_cancel=can_cancel)
+        except PhaseTimeoutError as error:
+            if outcome := hand.outcome if error.was_left_behind else None:
+                self._left.add(outcome)
+                outcome.add_done_callback(lambda future: self._came_back(future, late))
+            end = "left behind" if error.was_left_behind else "cancelled"
+            named = PhaseTimeoutError(f"sensor {self.name!r}: {what} {error} and was {end}")
+            named.product, named.was_left_behind = error.product, error.was_left_behind
+            raise named from None
+
+    def _came_back(self, outcome: asyncio.Future[Any], late: Callable[[object], None] | None) -> None:
+        self._left.discard(outcome)
+        if late is not None and not self._is_closing and not outcome.cancelled() and outcome.exception() is None:
+            late(outcome.result())
+
+    def _broke(self, cause: BaseException | None) -> None:
+        """The sensor's task was cancelled under it: its background work has failed, and it is closed already."""
+        if self._is_closing or not self._is_open:
+            return
+        self._is_open = self._needs_close = False
+        error = TransientError(f"sensor {self.name!r}: its background work broke off")
+        error.__cause__ = cause
+        self._spawn(self._failed(cause if isinstance(cause, Exception) else error))
+
+    def _lied(self, found: object) -> None:
+        """Something that is no perception was pushed, from any thread; told once at a time."""
+        if self._is_lie_told or self._loop is None or not self.inlet.is_open:
+            return
+        self._is_lie_told = True
+        error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(found)}")
+        try:
+            self._loop.call_soon_threadsafe(self._tell_lie, error)
+        except RuntimeError:  # the loop is closed
+            return
+
+    def _tell_lie(self, error: Exception) -> None:
+        self._is_lie_told = False
+        if not self._is_closing:
+            self._spawn(self._failed(error))
+
+    def _tell(self, error: Exception, policy: str) -> None:
+        fault = Fault.of(error, part=self.name, phase="sense")
+        self._last_error = fault.message
+        self._host.events.publish(
+            ErrorOccurred(cycle_id=self._cycle_id, phase="sense", error=fault, policy=policy, exception=error)
+        )
+
+    @property
+    def _cursor_key(self) -> str:
+        return f"cursor:{self._host.agent}:{self.name}"
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"keeper of {self.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _takes_one(method: Callable[..., Any]) -> bool:
+    """Whether a method must be given an argument: it is the `Context`."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)

@@ -1,0 +1,186 @@
+"""The standard SENSE module: keeps the sensors, gathers what they noticed, runs the pipeline over it.
+
+Sensors that are due are polled all at once and none waits for another: what is there after a moment goes through
+the pipeline, what comes later wakes the agent. When nothing is due and nothing was handed over, sensing costs
+microseconds. A cursor is saved when the cycle that took its perceptions has ended, so that a crash repeats rather
+than loses. What the perceptions mean and which of them matter is the pipeline's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from annotated_types import Ge
+
+import spar.events
+from perception.hand import ended
+from perception.keeper import NEVER, Keeper
+from perception.pipeline import Pipeline
+from spar.clock import SystemClock
+from spar.errors import ConfigError
+from spar.events import Event, Events
+from spar.hooks import Hooks
+from spar.protocols import Context, Host, SensorSpec
+from spar.types import Perception
+
+STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
+PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
+CLOSING = 1.0  # seconds until the next sensor is closed while one is slow to
+BATCH = 1_000  # perceptions taken in one cycle; more would be cut by the pipeline's usual limit
+
+
+class Sense:
+    """Senses through any number of supervised sensors.
+
+    Args: sensors: each with how it is kept; pipeline: settings as in the table `[perception]`; buffer: how many
+    perceptions of one sensor may wait to be sensed, the next one is refused.
+    Raises: ConfigError for two sensors of one name or settings that cannot be used.
+    """
+
+    def __init__(
+        self,
+        sensors: Sequence[SensorSpec] = (),
+        *,
+        pipeline: Mapping[str, Any] | None = None,
+        buffer: Annotated[int, Ge(1)] = 10_000,
+    ) -> None:
+        names = Counter(spec.name for spec in sensors)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ConfigError(f"two sensors are named {twice[0]!r}; each needs a name of its own", path=("sensors",))
+        self.pipeline = Pipeline(pipeline)
+        self._specs, self._buffer = tuple(sensors), buffer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._awaited: set[Keeper] = set()
+        self._stirred: asyncio.Future[None] | None = None
+        self._keepers: tuple[Keeper, ...] = ()
+        clock = SystemClock()
+        self.attach(Host("", clock, Events(clock=clock), Hooks(), lambda: None))
+
+    def attach(self, host: Host) -> None:
+        """Join an agent; before it is opened."""
+        self._host, self._clock = host, host.clock
+        self._keepers = tuple(
+            Keeper(spec, host, limit=self._buffer, arrived=self._arrived, changed=self._turned, report=self._report)
+            for spec in self._specs
+        )
+
+    async def __aenter__(self) -> Sense:
+        """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        for keeper in self._keepers:
+            keeper.start()
+        await self._gather(set(self._keepers), PATIENCE)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next."""
+        loop = asyncio.get_running_loop()
+        closing: list[asyncio.Task[None]] = []
+        for keeper in reversed(self._keepers):
+            closing.append(loop.create_task(keeper.close(), name=f"closing of {keeper.name}"))
+            await ended(closing[-1], CLOSING, self._clock)
+        if closing:
+            await asyncio.wait(closing)
+
+    async def sense(self, context: Context) -> list[Perception]:
+        """What was noticed since the last time, through the pipeline; the most important first."""
+        now = self._clock.monotonic()
+        if due := [keeper for keeper in self._keepers if keeper.due <= now]:
+            for keeper in due:
+                keeper.begin(context)
+            await self._gather(set(due), PATIENCE)
+        news = [keeper for keeper in self._keepers if keeper.inlet.has_news]
+        if not news:
+            return []
+        share = max(BATCH // len(news), 1)
+        batch = [item for keeper in news for item in keeper.inlet.take(share, is_polling=keeper.is_busy)]
+        if any(keeper.inlet.waiting for keeper in news):
+            self._host.wake()
+        perceptions = self.pipeline.process(batch) if batch else []
+        if not perceptions:  # no cycle will come of it, so there is no end of one to wait for
+            await self.settled()
+        return perceptions
+
+    async def perceive(self, pushed: Sequence[Perception], context: Context) -> list[Perception]:
+        """What came in through the agent itself, through the pipeline."""
+        return self.pipeline.process(pushed)
+
+    async def settled(self) -> None:
+        """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
+        for keeper in self._keepers:
+            await keeper.save()
+
+    def next_due(self) -> float | None:
+        """When the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time known."""
+        earliest = min((keeper.due for keeper in self._keepers if keeper.has_rhythm), default=NEVER)
+        return None if earliest == NEVER else earliest
+
+    def snapshot(self) -> dict[str, Any]:
+        """How each sensor is, and what the pipeline has counted; JSON-able."""
+        return {
+            "sensors": {keeper.name: keeper.snapshot() for keeper in self._keepers},
+            "pipeline": dict(self.pipeline.counts),
+        }
+
+    # -- waiting
+
+    async def _gather(self, begun: set[Keeper], patience: float) -> None:
+        """Wait until the turns have ended; not for long, and still less once there is something to pass on."""
+        self._awaited = begun
+        deadline = self._clock.monotonic() + patience
+        has_news = False
+        try:
+            while self._awaited:
+                if not has_news and any(keeper.inlet.waiting for keeper in self._keepers):
+                    has_news = True
+                    deadline = min(deadline, self._clock.monotonic() + STRAGGLERS)
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    return
+                self._stirred = asyncio.get_running_loop().create_future()
+                await ended(self._stirred, left, self._clock)
+        finally:
+            self._awaited, self._stirred = set(), None
+
+    def _stir(self) -> None:
+        if self._stirred is not None and not self._stirred.done():
+            self._stirred.set_result(None)
+
+    def _turned(self, keeper: Keeper) -> None:
+        if keeper in self._awaited:
+            self._awaited.discard(keeper)
+            self._stir()
+        elif keeper.inlet.waiting:
+            self._host.wake()
+
+    def _arrived(self) -> None:
+        """Something was pushed, from any thread."""
+        self._host.wake()
+        if self._stirred is not None:
+            self._in_loop(self._stir)
+
+    # -- telling
+
+    def _report(self, event_name: str, /, **fields: Any) -> None:
+        """What sensors know as `report`: publish a fact, from any thread. Raises: ValueError for an unknown event."""
+        kind = getattr(spar.events, event_name, None)
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            raise ValueError(
+                f"no event named {event_name!r}; known are the classes of spar.events, such as 'TriggerMissed'"
+            )
+        event = kind(**fields)
+        self._in_loop(lambda: self._host.events.publish(event))
+
+    def _in_loop(self, act: Any) -> None:
+        if threading.get_ident() == self._thread:
+            act()
+        elif self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(act)
+            except RuntimeError:  # the loop is closed: nobody is left to be told
+                return

@@ -1,0 +1,110 @@
+"""Cron lines as crontab(5) means them: a line and a time zone to "the first tick after a moment".
+
+APScheduler's `CronTrigger` finds the times; this adds what it does otherwise: 0 and 7 are Sunday, and when day of
+month and weekday are both restricted either is enough. And daylight saving, as Vixie cron has it: where the clock is
+set forward, a tick in the gap comes as much later; where it is set back, a line with fixed hours ticks once, and one
+for every hour ticks on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+from spar.errors import ConfigError
+
+Following = Callable[[datetime], datetime | None]
+
+MOMENT = timedelta(microseconds=1)
+HOUR = timedelta(hours=1)
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+EXAMPLE = 'an example: cron = "0 9 * * mon-fri" (minute, hour, day of month, month, weekday)'
+
+
+def following(line: str, zone: tzinfo) -> Following:
+    """A function from a moment to the first tick after it (UTC), None when there is none until the year 9999.
+
+    Raises: ConfigError for a line that cannot be read or never comes.
+    """
+    fields = line.split()
+    if len(fields) != 5:
+        raise ConfigError(f"a cron line has five fields, found {len(fields)} in {line!r}; {EXAMPLE}", path=("cron",))
+    ticks_every_hour = fields[1] == "*"
+    try:
+        triggers = tuple(_triggers(fields, zone if ticks_every_hour else UTC))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"no cron line: {line!r} ({error}); {EXAMPLE}", path=("cron",)) from None
+    after = _every_hour(triggers) if ticks_every_hour else _fixed_hours(triggers, zone)
+    if after(datetime(2000, 1, 1, tzinfo=UTC)) is None:
+        raise ConfigError(f"cron line {line!r} never comes; {EXAMPLE}", path=("cron",))
+    return after
+
+
+def _triggers(fields: list[str], zone: tzinfo) -> Iterator[Any]:
+    from apscheduler.triggers.cron import CronTrigger
+
+    minute, hour, day, month, weekday = fields
+    weekday = ",".join(_weekdays(item) for item in weekday.lower().split(","))
+    either = not day.startswith("*") and not weekday.startswith("*")
+    for pair in ((day, "*"), ("*", weekday)) if either else ((day, weekday),):
+        yield CronTrigger(minute=minute, hour=hour, day=pair[0], month=month, day_of_week=pair[1], timezone=zone)
+
+
+def _weekdays(item: str) -> str:
+    """One item of the weekday field, by names: APScheduler counts from Monday and knows no range over Sunday."""
+    days, _, step = item.partition("/")
+    if days == "*" and not step:
+        return "*"
+    first, _, last = days.partition("-")
+    begin = 0 if days == "*" else _day(first)
+    end = 6 if days == "*" or (step and not last) else _day(last or first)
+    if end < begin:
+        end += 7
+    if step and (not step.isdigit() or int(step) == 0):
+        raise ValueError(f"the step of {item!r} must be a number from 1")
+    return ",".join(DAYS[number % 7] for number in range(begin, end + 1, int(step or 1)))
+
+
+def _day(text: str) -> int:
+    if text in DAYS:
+        return DAYS.index(text)
+    if text.isdigit() and int(text) <= 7:
+        return int(text)
+    raise ValueError(f"a weekday is 0 to 7 or one of {', '.join(DAYS)}, found {text!r}")
+
+
+def _every_hour(triggers: tuple[Any, ...]) -> Following:
+    """By real time: the trigger goes through gap and repetition in its own zone."""
+
+    def after(moment: datetime) -> datetime | None:
+        return _first(triggers, moment + MOMENT)
+
+    return after
+
+
+def _fixed_hours(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
+    """By the clock on the wall: the triggers see its reading as if it were UTC, which has no gap to fall into."""
+
+    def after(moment: datetime) -> datetime | None:
+        begin = moment
+        if moment.astimezone(zone).utcoffset() != (moment - HOUR).astimezone(zone).utcoffset():
+            begin -= 2 * HOUR  # what stands in a gap comes after it
+        reading: datetime | None = begin.astimezone(zone).replace(tzinfo=UTC, fold=0)
+        while reading is not None:
+            reading = _first(triggers, reading + MOMENT)
+            if reading is not None:
+                tick = reading.replace(tzinfo=zone).astimezone(UTC)
+                if tick > moment:
+                    return tick
+        return None
+
+    return after
+
+
+def _first(triggers: tuple[Any, ...], moment: datetime) -> datetime | None:
+    try:
+        found = [trigger.get_next_fire_time(None, moment) for trigger in triggers]
+    except (OverflowError, ValueError):  # past the year 9999
+        return None
+    return min((tick.astimezone(UTC) for tick in found if tick is not None), default=None)

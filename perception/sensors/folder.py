@@ -1,0 +1,166 @@
+"""What is in a directory: looking at it and reading from it, blocking; the directory sensor does it in a thread.
+
+It never leaves the directory: a symlink counts only when it leads to a regular file inside, a directory behind a
+symlink is not entered. It remembers nothing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from msgspec import Struct
+
+SNIFF = 8_192  # bytes in which a NUL means that a file is binary
+
+
+class Entry(Struct, frozen=True):
+    """A file as it looks from outside. `path` is relative, as the file system spells it; times in ns since 1970."""
+
+    path: str
+    mtime: int
+    size: int
+    ctime: int
+
+
+class Text(Struct, frozen=True):
+    """The beginning of a file. `digest` is of what was read."""
+
+    content: str
+    digest: str
+    truncated: bool
+    binary: bool
+
+
+class Folder:
+    """One directory and which of its files count. Everything here blocks and may raise OSError."""
+
+    def __init__(self, root: Path, *, recursive: bool, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
+        self.root, self._recursive, self._include, self._exclude = root, recursive, include, exclude
+
+    def make(self) -> None:
+        """Make the directory if it is missing. Raises: OSError of the same class that names it."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            next(self.root.iterdir(), None)  # whether it can be read
+        except OSError as error:
+            raise type(error)(f"cannot watch the directory {str(self.root)!r}: {error.strerror or error}") from error
+
+    def identity(self) -> tuple[int, int]:
+        """Which directory stands there now. Raises: FileNotFoundError, NotADirectoryError."""
+        try:
+            found = self.root.stat()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"the directory {str(self.root)!r} is gone") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(f"{str(self.root)!r} is not a directory any more")
+        return found.st_dev, found.st_ino
+
+    def scan(self) -> dict[str, Entry]:
+        """Every file that counts, by its readable name."""
+        return {readable(entry.path): entry for entry in self._below("")}
+
+    def look(self, paths: Iterable[str]) -> tuple[dict[str, Entry], bool]:
+        """Those of these relative paths that are files that count, and whether a directory is among the paths."""
+        found: dict[str, Entry] = {}
+        has_directory = False
+        for path in paths:
+            parent, _, name = path.rpartition("/")
+            if self._is_excluded(path) or (parent and not self._is_inside(parent)):
+                continue
+            try:
+                status = self._full(path).lstat()
+            except OSError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                has_directory = True
+            elif (entry := self._entry(path, name, status)) is not None:
+                found[readable(path)] = entry
+        return found, has_directory
+
+    def read(self, entry: Entry, limit: int) -> Text | None:
+        """The file's first `limit` bytes; None when it is not what it was any more."""
+        real = self._full(entry.path).resolve()
+        # Not to be led elsewhere, nor to wait for a writer of a pipe, by what took the file's place just now.
+        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not self._holds(real) or not _is_same(entry, os.fstat(file.fileno())):
+                return None
+            beginning = file.read(limit)
+            if not _is_same(entry, os.fstat(file.fileno())):
+                return None
+        truncated, binary = len(beginning) < entry.size, b"\0" in beginning[:SNIFF]
+        # "replace": a lone surrogate would break the database, the log and the model's request later on.
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        name = readable(real.name)
+        content = f"binary file {name}, {entry.size} bytes" if binary else decoder.decode(beginning, not truncated)
+        return Text(content, hashlib.blake2b(beginning, digest_size=12).hexdigest(), truncated, binary)
+
+    # -- what counts
+
+    def _below(self, parent: str) -> Iterator[Entry]:
+        try:
+            items = os.scandir(self._full(parent))
+        except OSError:
+            if not parent:
+                raise
+            return  # a subdirectory that has gone, or is not ours to read
+        with items:
+            for item in items:
+                path = f"{parent}/{item.name}" if parent else item.name
+                if self._is_excluded(path):
+                    continue
+                try:
+                    if item.is_dir(follow_symlinks=False):
+                        if self._recursive:
+                            yield from self._below(path)
+                    elif (entry := self._entry(path, item.name, item.stat(follow_symlinks=False))) is not None:
+                        yield entry
+                except OSError:
+                    continue
+
+    def _entry(self, path: str, name: str, status: os.stat_result) -> Entry | None:
+        if ("/" in path and not self._recursive) or not _matches(path, name, self._include):
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            full = self._full(path)
+            try:
+                status = full.stat()
+                if not self._holds(full.resolve()):
+                    return None
+            except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
+                return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return Entry(path, status.st_mtime_ns, status.st_size, status.st_ctime_ns)
+
+    def _is_excluded(self, path: str) -> bool:
+        parts = path.split("/")
+        return any(_matches("/".join(parts[: i + 1]), part, self._exclude) for i, part in enumerate(parts))
+
+    def _is_inside(self, parent: str) -> bool:
+        """Whether a subdirectory is one of ours and not one behind a symlink."""
+        return self._full(parent).resolve() == self.root.resolve() / parent
+
+    def _holds(self, real: Path) -> bool:
+        return real.is_relative_to(self.root.resolve())
+
+    def _full(self, path: str) -> Path:
+        return self.root / path
+
+
+def readable(path: str) -> str:
+    """A path that any encoder takes: bytes that are no UTF-8 are written out as `\\udcff`."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _matches(path: str, name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(path if "/" in pattern else name, pattern) for pattern in patterns)
+
+
+def _is_same(entry: Entry, status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and (entry.mtime, entry.size) == (status.st_mtime_ns, status.st_size)

@@ -1,0 +1,166 @@
+"""Notices when the machine's load, memory or disks run high, and when they are back to normal.
+
+Only a change of level is a perception, and a reminder while it stays high; a quiet machine is not worth a word.
+It measures with psutil and judges by fixed thresholds; what to do about it is for the planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+from msgspec import Struct
+
+from spar.errors import ConfigError
+from spar.protocols import SensorContext
+from spar.types import Fault, Perception
+
+Share = Annotated[float, Gt(0), Le(1)]
+Level = Literal["normal", "high"]
+
+
+class Measure(Struct, frozen=True):
+    """One thing that is measured: how, where high begins, and how it is said."""
+
+    kind: str
+    subject: str
+    noun: str
+    threshold: float
+    unit: Literal["per cpu", "share"]
+    read: Callable[[], float]
+
+
+class _Last(Struct):
+    level: Level = "normal"
+    told_at: float = 0.0  # monotonic seconds
+    is_unreadable: bool = False
+
+
+class HostSensor:
+    """Load (1 minute average per processor), memory and disks (share in use, 0..1).
+
+    Args: every: seconds between two looks; load_high, memory_high, disk_high: where high begins; disks: paths on the
+    file systems to watch; hysteresis: how far below that normal begins; remind: seconds between two reminders while
+    high, 0 for none; read: measures instead of psutil, called with a kind and a disk's path (else "").
+    """
+
+    def __init__(
+        self,
+        *,
+        every: Annotated[float, Gt(0)] = 5.0,
+        load_high: Annotated[float, Gt(0)] = 1.5,
+        memory_high: Share = 0.9,
+        disk_high: Share = 0.9,
+        disks: Sequence[str] = ("/",),
+        hysteresis: Annotated[float, Ge(0)] = 0.05,
+        remind: Annotated[float, Ge(0)] = 300.0,
+        read: Callable[[str, str], float] | None = None,
+    ) -> None:
+        lowest = min(load_high, memory_high, disk_high)
+        if hysteresis >= lowest:
+            message = f"hysteresis must be smaller than every threshold, found {hysteresis!r}; the lowest is {lowest!r}"
+            raise ConfigError(message, path=("hysteresis",))
+        self.every, self._hysteresis, self._remind = every, hysteresis, remind
+        reader = read or measured
+        self._measures = (
+            Measure("host.load", "host.load", "load", load_high, "per cpu", lambda: reader("host.load", "")),
+            Measure("host.memory", "host.memory", "memory", memory_high, "share", lambda: reader("host.memory", "")),
+            *(_disk(reader, path, disk_high) for path in dict.fromkeys(disks)),
+        )
+        self._last: dict[str, _Last] = {}
+        self._ctx: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        self._ctx = ctx
+        # What was high before is told again: nobody knows whether it was dealt with.
+        self._last = {measure.subject: _Last() for measure in self._measures}
+
+    def poll(self) -> list[Perception]:
+        """What has changed its level since the last poll. Raises: what reading raises, when nothing can be read."""
+        noticed: list[Perception] = []
+        failures: list[Exception] = []
+        for measure in self._measures:
+            last = self._last[measure.subject]
+            try:
+                value = float(measure.read())
+            except Exception as error:
+                failures.append(error)
+                self._tell_once(last, error)
+                continue
+            last.is_unreadable = False
+            if (perception := self._judged(measure, last, value)) is not None:
+                noticed.append(perception)
+        if len(failures) == len(self._measures):
+            raise failures[0]
+        return noticed
+
+    def _judged(self, measure: Measure, last: _Last, value: float) -> Perception | None:
+        assert self._ctx is not None
+        now, before = self._ctx.clock.monotonic(), last.level
+        level = last.level = level_of(value, before, measure.threshold, self._hysteresis)
+        is_reminder = level == before == "high" and 0 < self._remind <= now - last.told_at
+        if level == before and not is_reminder:
+            return None
+        last.told_at = now
+        at = self._ctx.clock.now()
+        return Perception(
+            sentence(measure, value, level),
+            source=self._ctx.name,
+            kind=measure.kind,
+            at=at,
+            key=f"{measure.subject} {level} {at.isoformat()}",
+            subject=measure.subject,
+            trust="trusted",
+            attributes={
+                "value": round(value, 4),
+                "threshold": measure.threshold,
+                "level": level,
+                "unit": measure.unit,
+                "reminder": is_reminder,
+            },
+        )
+
+    def _tell_once(self, last: _Last, error: Exception) -> None:
+        """One disk that is gone silences nothing else: it is told, once, and looked for again."""
+        assert self._ctx is not None
+        if not last.is_unreadable:
+            last.is_unreadable = True
+            fault = Fault.of(error, part=self._ctx.name, phase="sense")
+            self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="skip", exception=error)
+
+
+def level_of(value: float, before: Level, threshold: float, hysteresis: float) -> Level:
+    """High from the threshold on; back to normal only below it by the hysteresis."""
+    return "high" if value >= threshold - (hysteresis if before == "high" else 0.0) else "normal"
+
+
+def sentence(measure: Measure, value: float, level: Level) -> str:
+    """One sentence for people."""
+    shown, limit = (
+        (f"{value:.2f} per cpu", f"{measure.threshold:.2f}")
+        if measure.unit == "per cpu"
+        else (f"{value:.0%} in use", f"{measure.threshold:.0%}")
+    )
+    if level == "high":
+        return f"{measure.noun} is high: {shown}, the threshold is {limit}"
+    return f"{measure.noun} is back to normal: {shown}"
+
+
+def measured(kind: str, path: str) -> float:
+    """What psutil says. Raises: OSError, e.g. for a disk that is not there."""
+    import psutil
+
+    if kind == "host.load":
+        # Of the machine's processors, for it is the machine's load, also inside a container.
+        return float(psutil.getloadavg()[0]) / (psutil.cpu_count() or 1)
+    if kind == "host.memory":
+        return float(psutil.virtual_memory().percent) / 100
+    return float(psutil.disk_usage(path).percent) / 100
+
+
+def _disk(read: Callable[[str, str], float], path: str, threshold: float) -> Measure:
+    def reading() -> float:
+        return read("host.disk", path)
+
+    return Measure("host.disk", f"host.disk {path}", f"disk {path}", threshold, "share", reading)

@@ -1,0 +1,513 @@
+"""Files that come, change and go, in real directories under a real watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perception.sensors.directory import DirectorySensor
+from perception.sensors.folder import Entry, Folder, Text, readable
+from perception.sensors.watch import Watch
+from spar.clock import SystemClock
+from spar.protocols import Home, SensorContext
+from spar.testing import check_sensor
+from spar.types import Perception
+
+
+class Quick(DirectorySensor):
+    """One that tries again soon."""
+
+    retry = 0.02
+
+
+class Drop:
+    """A directory and what a sensor says of it, over any number of restarts."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.home = Home(str(root), str(root / "work"), str(root / "state"))
+        self.path = root / "in"
+        self.options = {"settle": 0.02} | options
+        self.found: list[Perception] = []
+        self.faults: list[Any] = []
+        self.cursor: Any = None
+        self.room = 10_000
+
+    @asynccontextmanager
+    async def watched(self, sort: type[DirectorySensor] = Quick, **options: Any) -> AsyncIterator[DirectorySensor]:
+        sensor = sort("in", home=self.home, **self.options | options)
+        context = SensorContext(
+            "drop",
+            SystemClock(),
+            self.push,
+            cursor=self.cursor,
+            checkpoint=self.keep,
+            report=lambda event, **fields: self.faults.append(fields["error"]),
+        )
+        await sensor.open(context)
+        try:
+            yield sensor
+        finally:
+            await sensor.close()
+
+    def push(self, perception: Perception) -> bool:
+        if len(self.found) >= self.room:
+            return False
+        self.found.append(perception)
+        return True
+
+    def keep(self, cursor: Any) -> None:
+        self.cursor = json.loads(json.dumps(cursor))
+
+    def write(self, name: str, content: str | bytes = "hello") -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return [(item.kind, item.attributes["name"]) for item in self.found]
+
+    async def sees(self, *told: tuple[str, str]) -> None:
+        """Wait until exactly this has been told, in any order."""
+        await until(lambda: len(self.found) >= len(told))
+        assert sorted(self.told) == sorted(told)
+
+
+async def until(is_so: Callable[[], bool], limit: float = 5.0) -> None:
+    ends_at = time.monotonic() + limit
+    while not is_so():
+        assert time.monotonic() < ends_at, "it did not become so in time"
+        await asyncio.sleep(0.005)
+
+
+async def idle(sensor: DirectorySensor) -> None:
+    """Wait until the watch has begun and nothing is left to be looked at."""
+    await until(lambda: sensor._watch is not None and sensor._watch._has_begun)
+    await until(lambda: not sensor._pending and not sensor._hints and sensor._look_at > 0)
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Drop:
+    return Drop(tmp_path)
+
+
+async def test_a_file_that_is_dropped_is_told_with_what_is_in_it(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        path = drop.write("note.txt", "grüße\n")
+        await drop.sees(("file.added", "note.txt"))
+
+    (item,) = drop.found
+    assert item.content == "grüße\n"
+    assert (item.subject, item.source, item.trust) == (str(path), "drop", "untrusted")
+    assert item.attributes == {
+        "path": str(path), "name": "note.txt", "suffix": ".txt", "size": 8, "truncated": False, "binary": False,
+    }  # fmt: skip
+    assert item.key is not None
+    assert item.key.startswith(f"{path} {path.stat().st_mtime_ns} 8 ")
+
+
+async def test_changes_and_removals_are_told(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        path = drop.write("a.txt", "one")
+        await drop.sees(("file.added", "a.txt"))
+        drop.write("a.txt", "two!")
+        await drop.sees(("file.added", "a.txt"), ("file.changed", "a.txt"))
+        path.unlink()
+        await drop.sees(("file.added", "a.txt"), ("file.changed", "a.txt"), ("file.removed", "a.txt"))
+        await idle(sensor)
+
+    assert [item.content for item in drop.found] == ["one", "two!", "file a.txt was removed"]
+    assert len({item.key for item in drop.found}) == 3
+    assert drop.cursor["files"] == {}
+
+
+async def test_what_is_there_already_is_told_once(drop: Drop) -> None:
+    drop.write("old.txt")
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "old.txt"))
+        await idle(sensor)
+    async with drop.watched() as sensor:
+        await idle(sensor)
+
+    assert len(drop.found) == 1
+
+
+async def test_what_is_there_already_can_be_left_alone(drop: Drop) -> None:
+    drop.write("old.txt")
+    async with drop.watched(existing=False) as sensor:
+        await idle(sensor)
+        drop.write("new.txt")
+        await drop.sees(("file.added", "new.txt"))
+        drop.write("old.txt", "changed")
+        await drop.sees(("file.added", "new.txt"), ("file.changed", "old.txt"))
+
+
+async def test_after_a_restart_only_what_is_new_changed_or_gone_is_told(drop: Drop) -> None:
+    for name in ("same.txt", "changed.txt", "gone.txt"):
+        drop.write(name)
+    async with drop.watched() as sensor:
+        await drop.sees(*(("file.added", name) for name in ("same.txt", "changed.txt", "gone.txt")))
+        await idle(sensor)
+    drop.found.clear()
+
+    drop.write("changed.txt", "something else")
+    (drop.path / "gone.txt").unlink()
+    drop.write("new.txt")
+    async with drop.watched():
+        await drop.sees(("file.changed", "changed.txt"), ("file.removed", "gone.txt"), ("file.added", "new.txt"))
+
+
+async def test_the_same_content_dropped_again_is_not_told_again(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        path = drop.write("order.txt", "7 apples")
+        await drop.sees(("file.added", "order.txt"))
+        before = drop.cursor["files"]["order.txt"]
+        os.utime(path, ns=(1, 1))
+        await until(lambda: drop.cursor["files"]["order.txt"] != before)
+        await idle(sensor)
+
+    assert len(drop.found) == 1
+
+
+async def test_a_file_that_is_still_written_is_waited_for(drop: Drop) -> None:
+    async with drop.watched(settle=0.15) as sensor:
+        await idle(sensor)
+        for size in range(1, 9):
+            drop.write("slow.txt", "x" * size)
+            await asyncio.sleep(0.03)
+        assert drop.found == []
+        await drop.sees(("file.added", "slow.txt"))
+
+    assert drop.found[0].content == "x" * 8
+
+
+async def test_a_file_moved_over_another_is_one_change(drop: Drop) -> None:
+    drop.write("a.txt", "old")
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "a.txt"))
+        await idle(sensor)
+        drop.write(".a.new", "new!").replace(drop.path / "a.txt")
+        await drop.sees(("file.added", "a.txt"), ("file.changed", "a.txt"))
+
+
+async def test_names_choose_what_is_told(drop: Drop) -> None:
+    for name in ("a.csv", "b.txt", ".hidden.csv", "c.csv.part", "~d.csv"):
+        drop.write(name)
+    async with drop.watched(include=("*.csv",)) as sensor:
+        await idle(sensor)
+        drop.write("e.txt")
+        drop.write("f.csv")
+        await drop.sees(("file.added", "a.csv"), ("file.added", "f.csv"))
+
+
+async def test_what_lies_below_is_told_when_asked_for(drop: Drop) -> None:
+    drop.write("one/a.txt")
+    drop.write("b.txt")
+    drop.write(".git/c.txt")
+    async with drop.watched(recursive=True) as sensor:
+        await drop.sees(("file.added", "a.txt"), ("file.added", "b.txt"))
+        await idle(sensor)
+        drop.write("two/three/d.txt")
+        await until(lambda: len(drop.found) == 3)
+        shutil.rmtree(drop.path / "one")
+        await until(lambda: len(drop.found) == 4)
+
+    assert drop.found[2].subject == str(drop.path / "two/three/d.txt")
+    assert drop.told[3] == ("file.removed", "a.txt")
+
+
+async def test_a_directory_moved_in_brings_its_files(drop: Drop, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("a")
+    async with drop.watched(recursive=True) as sensor:
+        await idle(sensor)
+        (tmp_path / "elsewhere").rename(drop.path / "here")
+        await drop.sees(("file.added", "a.txt"))
+
+
+async def test_without_recursion_what_lies_below_is_not_told(drop: Drop) -> None:
+    drop.write("below/a.txt")
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        drop.write("below/b.txt")
+        drop.write("c.txt")
+        await drop.sees(("file.added", "c.txt"))
+
+
+async def test_symlinks_lead_nowhere_outside(drop: Drop, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key.txt").write_text("s3cret")
+    drop.write("real.txt", "mine")
+    (drop.path / "out.txt").symlink_to(secret / "key.txt")
+    (drop.path / "dir").symlink_to(secret)
+    (drop.path / "loop").symlink_to(drop.path / "loop")
+    (drop.path / "inside.txt").symlink_to("real.txt")
+
+    async with drop.watched(recursive=True) as sensor:
+        await drop.sees(("file.added", "real.txt"), ("file.added", "inside.txt"))
+        (secret / "key.txt").write_text("changed")
+        await idle(sensor)
+
+    assert {item.content for item in drop.found} == {"mine"}
+    assert drop.faults == []
+
+
+async def test_pipes_and_sockets_are_no_files(drop: Drop) -> None:
+    drop.path.mkdir()
+    os.mkfifo(drop.path / "pipe")
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        drop.write("a.txt")
+        await drop.sees(("file.added", "a.txt"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "content", "truncated", "binary"),
+    [
+        (b"", "", False, False),
+        (b"caf\xe9", "caf\ufffd", False, False),
+        (b"0123456789abc", "0123456789", True, False),
+        ("123456789é!".encode(), "123456789", True, False),
+        (b"\x89PNG\0\0", "binary file x, 6 bytes", False, True),
+        (b"{} {braces} \x1b[0m", "{} {braces", True, False),
+    ],
+    ids=["empty", "not utf-8", "too long", "cut in a character", "binary", "braces"],
+)
+async def test_any_bytes_become_text(drop: Drop, raw: bytes, content: str, truncated: bool, binary: bool) -> None:
+    drop.write("x", raw)
+    async with drop.watched(read=10):
+        await drop.sees(("file.added", "x"))
+
+    (item,) = drop.found
+    assert item.content == content
+    assert (item.attributes["truncated"], item.attributes["binary"]) == (truncated, binary)
+    item.content.encode()
+
+
+async def test_a_name_that_is_no_text_is_made_readable(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        os.close(os.open(os.fsencode(drop.path) + b"/bad\xff.txt", os.O_CREAT | os.O_WRONLY))
+        await drop.sees(("file.added", "bad\\udcff.txt"))
+        await idle(sensor)
+        drop.write("good.txt")
+        await until(lambda: len(drop.found) == 2)
+    async with drop.watched() as sensor:
+        await idle(sensor)
+
+    assert len(drop.found) == 2
+    json.dumps([drop.cursor, drop.found[0].attributes], ensure_ascii=False).encode()
+    assert readable("bad\udcff") == "bad\\udcff"
+
+
+async def test_a_full_buffer_delays_and_loses_nothing(drop: Drop) -> None:
+    for i in range(5):
+        drop.write(f"{i}.txt")
+    drop.room = 2
+    async with drop.watched() as sensor:
+        await until(lambda: len(drop.cursor["files"]) == 2 if drop.cursor else False)
+        assert len(drop.found) == 2
+        drop.room = 100
+        sensor._hinted(set())
+        await drop.sees(*(("file.added", f"{i}.txt") for i in range(5)))
+
+
+async def test_a_file_that_cannot_be_read_is_told_once_and_disturbs_no_other(drop: Drop) -> None:
+    class Guarded(Folder):
+        def read(self, entry: Entry, limit: int) -> Text | None:
+            if entry.path == "closed.txt":
+                raise PermissionError(13, "Permission denied")
+            return super().read(entry, limit)
+
+    class Reading(Quick):
+        rescan, folder = 0.05, Guarded
+
+    drop.write("closed.txt")
+    async with drop.watched(Reading):
+        drop.write("open.txt")
+        await drop.sees(("file.added", "open.txt"))
+        await until(lambda: bool(drop.faults))
+        await asyncio.sleep(0.15)  # several looks later
+
+    assert [(fault.kind, fault.message) for fault in drop.faults] == [
+        ("permission", f"cannot read '{drop.path}/closed.txt': Permission denied")
+    ]
+
+
+# -- the directory itself
+
+
+async def test_a_missing_directory_is_made_where_the_configuration_lies(drop: Drop) -> None:
+    async with drop.watched():
+        assert drop.path.is_dir()
+
+
+async def test_a_directory_that_cannot_be_made_is_named(drop: Drop) -> None:
+    drop.path.write_text("a file stands in its place")
+
+    with pytest.raises(OSError, match=f"cannot watch the directory '{drop.path}'"):
+        async with drop.watched():
+            pass
+
+
+async def test_a_directory_that_is_deleted_is_a_fault_until_it_is_back(drop: Drop) -> None:
+    drop.write("a.txt", "a")
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "a.txt"))
+        await idle(sensor)
+        shutil.rmtree(drop.path)
+        await until(lambda: bool(drop.faults))
+        await asyncio.sleep(0.05)
+        drop.write("b.txt", "b")
+        await until(lambda: ("file.added", "b.txt") in drop.told)
+        await idle(sensor)
+        drop.write("c.txt", "c")
+        await until(lambda: ("file.added", "c.txt") in drop.told)
+
+    assert [(fault.kind, fault.part) for fault in drop.faults] == [("not_found", "drop")]
+    assert str(drop.path) in drop.faults[0].message
+
+
+async def test_a_directory_that_is_replaced_at_once_is_still_watched(drop: Drop) -> None:
+    async with drop.watched() as sensor:
+        await idle(sensor)
+        drop.path.rename(drop.path.with_name("moved"))
+        drop.write("a.txt")
+        await until(lambda: ("file.added", "a.txt") in drop.told)
+        await idle(sensor)
+        drop.write("b.txt")
+        await until(lambda: ("file.added", "b.txt") in drop.told)
+
+
+async def test_what_no_event_told_of_is_found_by_looking_everywhere(drop: Drop) -> None:
+    class Blind(Watch):
+        def events(self) -> Any:
+            while not self.is_set():
+                time.sleep(0.01)
+            return ()
+
+    class Looking(Quick):
+        rescan, watch = 0.05, Blind
+
+    async with drop.watched(Looking) as sensor:
+        await idle(sensor)
+        drop.write("a.txt")
+        await drop.sees(("file.added", "a.txt"))
+
+
+async def test_without_inotify_it_looks_by_itself(drop: Drop) -> None:
+    modes = []
+
+    class Refused(Watch):
+        def events(self) -> Any:
+            modes.append(self.must_poll)
+            if not self.must_poll:
+                raise OSError("inotify watch limit reached")
+            return super().events()
+
+    class Polling(Quick):
+        watch = Refused
+
+    async with drop.watched(Polling) as sensor:
+        await until(lambda: len(modes) > 1)
+        await idle(sensor)
+        drop.write("a.txt")
+        await drop.sees(("file.added", "a.txt"))
+
+    assert modes == [False, True]
+    assert [fault.message for fault in drop.faults] == ["inotify watch limit reached"]
+
+
+# -- the cursor
+
+
+async def test_a_cursor_of_another_directory_says_nothing(drop: Drop) -> None:
+    drop.write("a.txt")
+    drop.cursor = {"root": "/elsewhere", "files": {"gone.txt": [1, 1, "", 1]}, "floor": 0}
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "a.txt"))
+        await idle(sensor)
+
+
+@pytest.mark.parametrize("cursor", ["x", {"root": 1}, {"files": []}, 7])
+async def test_a_cursor_that_cannot_be_read_is_no_cursor(drop: Drop, cursor: Any) -> None:
+    drop.write("a.txt")
+    drop.cursor = cursor
+    async with drop.watched():
+        await drop.sees(("file.added", "a.txt"))
+
+
+async def test_a_cursor_is_bounded_and_what_fell_out_of_it_is_not_told_again(drop: Drop) -> None:
+    class Forgetful(Quick):
+        remembered = 3
+
+    for i in range(8):
+        drop.write(f"{i}.txt")
+    async with drop.watched(Forgetful) as sensor:
+        await until(lambda: len(drop.found) == 8)
+        await idle(sensor)
+    assert len(drop.cursor["files"]) == 3
+    drop.found.clear()
+
+    drop.write("new.txt")
+    drop.write("0.txt", "changed")
+    async with drop.watched(Forgetful) as sensor:
+        await until(lambda: len(drop.found) == 2)
+        await idle(sensor)
+
+    assert sorted(name for _, name in drop.told) == ["0.txt", "new.txt"]
+
+
+# -- looking
+
+
+def test_a_folder_reads_nothing_that_has_changed_meanwhile(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, recursive=False, include=("*",), exclude=())
+    (tmp_path / "a").write_text("one")
+    entry = folder.scan()["a"]
+    (tmp_path / "a").write_text("other")
+
+    assert folder.read(entry, 100) is None
+
+
+def test_a_folder_does_not_follow_a_file_that_became_a_symlink(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    folder = Folder(root, recursive=False, include=("*",), exclude=())
+    (root / "a").write_text("one")
+    entry = folder.scan()["a"]
+    (root / "a").rename(tmp_path / "outside")
+    (root / "a").symlink_to(tmp_path / "outside")
+
+    assert folder.read(entry, 100) is None
+
+
+def test_patterns_with_a_slash_match_the_path(tmp_path: Path) -> None:
+    for name in ("a/x.log", "b/x.log", "c/x.log"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("")
+    folder = Folder(tmp_path, recursive=True, include=("a/*.log", "b/*"), exclude=("b/*",))
+
+    assert sorted(folder.scan()) == ["a/x.log"]
+
+
+async def test_it_keeps_the_contract_of_a_sensor(tmp_path: Path) -> None:
+    home = Home(str(tmp_path), str(tmp_path), str(tmp_path))
+    count = iter(range(100))
+
+    def provoke() -> None:
+        (tmp_path / "in" / f"{next(count)}.txt").write_text("x")
+
+    await check_sensor(lambda: DirectorySensor("in", home=home, settle=0.01), provoke=provoke)

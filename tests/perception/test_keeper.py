@@ -1,0 +1,598 @@
+"""One supervised sensor: due, late, failing, lying, in quarantine and back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from perception.keeper import Keeper
+from spar.clock import Clock, SystemClock
+from spar.errors import TransientError
+from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored
+from spar.hooks import Hooks
+from spar.protocols import Context, Host, SensorContext, SensorSpec
+from spar.testing import VirtualClock
+from spar.types import Perception
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def faults(self) -> list[Any]:
+        return [event.error for event in self.of(ErrorOccurred)]
+
+
+class Cursors:
+    """A store that keeps values and fails on demand."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.fails = False
+
+    async def save(self, key: str, value: Any) -> None:
+        if self.fails:
+            raise OSError("disk is full")
+        self.values[key] = value
+
+    async def load(self, key: str) -> Any:
+        if self.fails:
+            raise OSError("disk is gone")
+        return self.values.get(key)
+
+
+class Stage:
+    """A keeper with what it needs, and time to let it work."""
+
+    def __init__(self, sensor: Any, clock: Clock, store: Any = None, *, limit: int = 100, **spec: Any) -> None:
+        self.events, self.wakes, self.turns = Recorder(), 0, 0
+        host = Host("main", clock, self.events, Hooks(), self.wake, store)
+        self.clock = clock
+        self.keeper = Keeper(
+            SensorSpec("eye", sensor, **spec),
+            host,
+            limit=limit,
+            arrived=self.wake,
+            changed=self.turned,
+            report=lambda *args, **fields: None,
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def turned(self, keeper: Keeper) -> None:
+        self.turns += 1
+
+    async def turn(self) -> None:
+        """Let time pass until the sensor is due, begin its turn and wait for the end of it."""
+        keeper = self.keeper
+        while keeper.due == float("inf"):
+            await self.clock.sleep(0.1)
+        await self.clock.sleep(max(keeper.due - self.clock.monotonic(), 0))
+        before = self.turns
+        keeper.begin(Context("main", "cycle-1"))
+        await until(lambda: self.turns > before, self.clock)
+
+    def taken(self) -> list[Perception]:
+        return self.keeper.inlet.take(1_000, is_polling=self.keeper.is_busy)
+
+
+async def until(is_so: Callable[[], bool], clock: Clock | None = None) -> None:
+    """Wait for a condition for at most two real seconds."""
+    ends_at = time.monotonic() + 2
+    while not is_so():
+        assert time.monotonic() < ends_at, "it did not become so in time"
+        await (clock or SystemClock()).sleep(0.002)
+
+
+@asynccontextmanager
+async def opened(sensor: Any, clock: Clock, store: Any = None, **spec: Any) -> AsyncIterator[Stage]:
+    stage = Stage(sensor, clock, store, **spec)
+    stage.keeper.start()
+    await until(lambda: stage.turns > 0, clock)
+    try:
+        yield stage
+    finally:
+        await stage.keeper.close()
+
+
+class Polled:
+    """Returns, raises or awaits what its script says, one item for each poll; opens and closes are counted."""
+
+    every = 1.0
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script)
+        self.opened = self.closed = 0
+        self.context: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.opened += 1
+        self.context = ctx
+
+    async def poll(self) -> Any:
+        item = self.script.pop(0) if self.script else []
+        if isinstance(item, Exception):
+            raise item
+        return await item() if callable(item) else item
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_polled_perception_is_signed_with_the_name_and_session_of_its_sensor(clock: VirtualClock) -> None:
+    async with opened(
+        Polled([Perception("a"), Perception("b", source="own", session="other")]), clock, session="ops"
+    ) as stage:
+        await stage.turn()
+
+        found = [(item.content, item.source, item.session) for item in stage.taken()]
+
+    assert found == [("a", "eye", "ops"), ("b", "own", "other")]
+
+
+async def test_polls_keep_their_rate_from_start_to_start(clock: VirtualClock) -> None:
+    async def slowly() -> list[Perception]:
+        await clock.sleep(0.4)
+        return []
+
+    async with opened(Polled(slowly, slowly), clock) as stage:
+        begun = []
+        for _ in range(3):
+            await stage.turn()
+            begun.append(stage.keeper.snapshot()["last_poll_age"])
+            rate = stage.keeper.due - (clock.monotonic() - begun[-1])
+
+            assert rate == pytest.approx(1.0)
+
+
+async def test_the_interval_of_the_configuration_stands_above_the_sensors_own(clock: VirtualClock) -> None:
+    async with opened(Polled(), clock, every=7.0) as stage:
+        await stage.turn()
+
+        assert stage.keeper.due - clock.monotonic() == pytest.approx(7.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("product", "found"),
+    [("text", "str"), ({"a": 1}, "dict"), (42, "int"), ([Perception("good"), "bad"], "'bad'")],
+    ids=["text", "mapping", "number", "one of the list"],
+)
+async def test_a_sensor_that_returns_nonsense_is_named(clock: VirtualClock, product: Any, found: str) -> None:
+    async with opened(Polled(product), clock) as stage:
+        await stage.turn()
+        taken = stage.taken()
+
+    fault = stage.events.faults[0]
+    assert (fault.kind, fault.part, fault.phase) == ("contract", "eye", "sense")
+    assert "'eye'" in fault.message
+    assert found in fault.message
+    assert [item.content for item in taken] == (["good"] if isinstance(product, list) else [])
+
+
+@pytest.mark.parametrize("product", [None, Perception("one"), (Perception("one"),)], ids=["none", "bare", "tuple"])
+async def test_what_can_be_understood_as_perceptions_is_accepted(clock: VirtualClock, product: Any) -> None:
+    async with opened(Polled(product), clock) as stage:
+        await stage.turn()
+
+        assert len(stage.taken()) == (0 if product is None else 1)
+        assert stage.keeper.state == "ok"
+
+
+async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clock: VirtualClock) -> None:
+    async with opened(Polled(OSError("a"), OSError("b"), OSError("c")), clock, every=0.0, within=0.1) as stage:
+        pauses = []
+        for _ in range(3):
+            await stage.turn()
+            pauses.append(stage.keeper.due - clock.monotonic())
+            assert stage.keeper.state == "backing_off"
+        await stage.turn()
+
+    assert pauses == pytest.approx([0.5, 1.0, 2.0], abs=0.05)
+    assert (stage.keeper.state, stage.keeper.failures) == ("ok", 0)
+    assert [(event.policy, event.cycle_id) for event in stage.events.of(ErrorOccurred)] == [("skip", "cycle-1")] * 3
+
+
+async def test_a_sensor_that_says_when_to_come_back_is_left_alone_until_then(clock: VirtualClock) -> None:
+    async with opened(Polled(TransientError("busy", retry_after=90.0)), clock) as stage:
+        await stage.turn()
+
+        assert stage.keeper.due - clock.monotonic() == pytest.approx(90.0, abs=0.1)
+
+
+async def test_too_many_failures_lead_to_quarantine_and_a_probe_leads_out_of_it(clock: VirtualClock) -> None:
+    sensor = Polled(*[OSError("no route")] * 4)
+    async with opened(sensor, clock, max_failures=3, within=60.0, probe_after=600.0) as stage:
+        for _ in range(3):
+            await stage.turn()
+        quarantined_at = clock.monotonic()
+
+        assert stage.keeper.state == "quarantined"
+        assert sensor.closed == 1
+
+        await stage.turn()  # the probe fails
+        assert stage.keeper.state == "quarantined"
+        assert clock.monotonic() - quarantined_at == pytest.approx(600.0, abs=1)
+        assert not stage.events.of(SensorRestored)
+
+        await stage.turn()  # the next one does not
+        assert stage.keeper.state == "ok"
+        assert clock.monotonic() - quarantined_at == pytest.approx(1200.0, abs=1)
+
+    assert [event.sensor for event in stage.events.of(SensorRestored)] == ["eye"]
+    (quarantine,) = stage.events.of(SensorQuarantined)
+    assert quarantine.sensor == "eye"
+    assert "no route" in quarantine.reason
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip", "skip", "quarantine", "quarantine"]
+
+
+async def test_a_sensor_that_cannot_be_opened_is_closed_and_opened_again_later(clock: VirtualClock) -> None:
+    class Stubborn(Polled):
+        async def open(self, ctx: SensorContext) -> None:
+            await super().open(ctx)
+            if self.opened < 3:
+                raise ConnectionError("refused")
+
+    sensor = Stubborn([Perception("there")])
+    async with opened(sensor, clock) as stage:
+        assert stage.keeper.state == "backing_off"
+        await stage.turn()
+
+        assert (sensor.opened, sensor.closed) == (3, 2)
+        assert [item.content for item in stage.taken()] == ["there"]
+        assert stage.keeper.state == "ok"
+
+
+async def test_a_pushing_sensor_that_never_opens_ends_in_quarantine(clock: VirtualClock) -> None:
+    class Closed:
+        async def open(self, ctx: SensorContext) -> None:
+            raise OSError("port is taken")
+
+    async with opened(Closed(), clock, max_failures=2) as stage:
+        await until(lambda: stage.keeper.state == "quarantined", clock)
+
+        assert stage.keeper.snapshot()["last_error"] == "port is taken"
+
+
+async def test_a_poll_that_hangs_is_cancelled_at_its_timeout(clock: VirtualClock) -> None:
+    async with opened(Polled(lambda: clock.sleep(1e6)), clock, timeout=2.0) as stage:
+        await stage.turn()
+
+    (fault,) = stage.events.faults
+    assert fault.kind == "timeout"
+    assert fault.message == "sensor 'eye': poll took longer than 2 s and was cancelled"
+
+
+async def test_a_poll_that_ignores_its_cancellation_is_left_behind_and_not_repeated(clock: VirtualClock) -> None:
+    release = asyncio.Event()
+    begun = 0
+
+    async def deaf() -> list[Perception]:
+        nonlocal begun
+        begun += 1
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return [Perception("late")]
+
+    sensor = Polled(deaf, [Perception("next")])
+    async with opened(sensor, clock, timeout=1.0, every=0.0) as stage:
+        await stage.turn()
+        await stage.turn()
+
+        assert begun == 1
+        assert stage.keeper.snapshot()["left_behind"] == 1
+        assert [fault.message for fault in stage.events.faults] == [
+            "sensor 'eye': poll took longer than 1 s and was left behind",
+            "sensor 'eye': an earlier call still runs",
+        ]
+
+        release.set()
+        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+        await stage.turn()
+
+        assert [item.content for item in stage.taken()] == ["late", "next"]
+        assert stage.keeper.state == "ok"
+
+
+async def test_a_poll_that_blocks_its_thread_is_left_behind_and_its_late_find_is_kept() -> None:
+    release = threading.Event()
+
+    class Blocking:
+        every = 0.0
+        closed = False
+
+        def poll(self) -> list[Perception]:
+            release.wait(5)
+            return [Perception("late")]
+
+        def close(self) -> None:
+            self.closed = True
+
+    sensor = Blocking()
+    try:
+        async with opened(sensor, SystemClock(), timeout=0.03) as stage:
+            await stage.turn()
+            assert stage.events.faults[0].kind == "timeout"
+            release.set()
+            await until(lambda: stage.keeper.inlet.waiting > 0)
+            assert [item.content for item in stage.taken()] == ["late"]
+    finally:
+        release.set()
+    assert sensor.closed
+
+
+async def test_a_sensor_whose_thread_hangs_is_closed_nevertheless() -> None:
+    release, closed = threading.Event(), threading.Event()
+
+    class Blocking:
+        def poll(self) -> list[Perception]:
+            release.wait(5)
+            return []
+
+        def close(self) -> None:
+            closed.set()
+
+    try:
+        async with opened(Blocking(), SystemClock(), timeout=0.03) as stage:
+            await stage.turn()
+        assert closed.is_set()
+    finally:
+        release.set()
+
+
+async def test_plain_functions_run_in_a_thread_and_not_in_the_loop() -> None:
+    threads: list[int] = []
+
+    class Plain:
+        every = 0.0
+
+        def open(self, ctx: SensorContext) -> None:
+            threads.append(threading.get_ident())
+
+        def poll(self) -> list[Perception]:
+            threads.append(threading.get_ident())
+            return [Perception("plain")]
+
+    async with opened(Plain(), SystemClock()) as stage:
+        await stage.turn()
+        assert [item.content for item in stage.taken()] == ["plain"]
+
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+
+
+async def test_a_poll_that_asks_for_it_is_given_the_context(clock: VirtualClock) -> None:
+    class Curious:
+        every = 0.0
+
+        async def poll(self, context: Context) -> list[Perception]:
+            return [Perception(context.cycle_id)]
+
+    async with opened(Curious(), clock) as stage:
+        await stage.turn()
+
+        assert [item.content for item in stage.taken()] == ["cycle-1"]
+
+
+async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(clock: VirtualClock) -> None:
+    sensor = Polled()
+    async with opened(sensor, clock, limit=2) as stage:
+        assert sensor.context is not None
+        accepted = [sensor.context.push(Perception(str(i))) for i in range(3)]
+
+        assert accepted == [True, True, False]
+        assert stage.wakes == 2
+        assert stage.keeper.snapshot()["dropped"] == 1
+        assert stage.keeper.snapshot()["pushed"] == 2
+    assert sensor.context.push(Perception("too late")) is False
+
+
+async def test_what_a_poll_returns_beyond_the_buffer_is_counted_and_told(clock: VirtualClock) -> None:
+    async with opened(Polled([Perception(str(i)) for i in range(5)]), clock, limit=3) as stage:
+        await stage.turn()
+
+        assert len(stage.taken()) == 3
+        assert stage.keeper.snapshot()["dropped"] == 2
+        assert "returned 5 perceptions" in stage.events.faults[0].message
+
+
+async def test_pushing_nonsense_from_a_thread_is_told_by_name(clock: VirtualClock) -> None:
+    sensor = Polled()
+    async with opened(sensor, clock) as stage:
+        assert sensor.context is not None
+        push: Any = sensor.context.push
+        thread = threading.Thread(target=push, args=({"content": "x"},))
+        thread.start()
+        thread.join()
+        await until(lambda: bool(stage.events.faults), clock)
+
+    fault = stage.events.faults[0]
+    assert (fault.kind, fault.part) == ("contract", "eye")
+    assert "found dict ({'content': 'x'})" in fault.message
+
+
+async def test_a_sensor_may_hold_a_task_group_from_open_to_close(clock: VirtualClock) -> None:
+    class Grouped:
+        async def open(self, ctx: SensorContext) -> None:
+            self.group = anyio.create_task_group()
+            await self.group.__aenter__()
+            self.group.start_soon(self.serve, ctx)
+
+        async def serve(self, ctx: SensorContext) -> None:
+            ctx.push(Perception("from the group"))
+            await clock.sleep(1e6)
+
+        async def close(self) -> None:
+            self.group.cancel_scope.cancel()
+            await self.group.__aexit__(None, None, None)
+
+    async with opened(Grouped(), clock) as stage:
+        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+
+    assert stage.events.faults == []
+
+
+async def test_a_sensor_whose_background_work_fails_is_opened_again(clock: VirtualClock) -> None:
+    class Breaking:
+        opened = 0
+
+        async def open(self, ctx: SensorContext) -> None:
+            self.opened += 1
+            self.group = anyio.create_task_group()
+            await self.group.__aenter__()
+            self.group.start_soon(self.serve, ctx)
+
+        async def serve(self, ctx: SensorContext) -> None:
+            if self.opened == 1:
+                await clock.sleep(1.0)
+                raise ConnectionError("lost the broker")
+            ctx.push(Perception("again"))
+
+        async def close(self) -> None:
+            self.group.cancel_scope.cancel()
+            await self.group.__aexit__(None, None, None)
+
+    sensor = Breaking()
+    async with opened(sensor, clock) as stage:
+        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+
+        assert sensor.opened == 2
+        assert [item.content for item in stage.taken()] == ["again"]
+    assert [fault.message for fault in stage.events.faults] == ["lost the broker"]
+
+
+async def test_a_sensor_that_cancels_itself_has_failed_and_nothing_else_has(clock: VirtualClock) -> None:
+    async def cancel() -> None:
+        raise asyncio.CancelledError
+
+    async with opened(Polled(cancel, [Perception("fine")]), clock) as stage:
+        await stage.turn()
+        await stage.turn()
+
+        assert [item.content for item in stage.taken()] == ["fine"]
+    assert [fault.kind for fault in stage.events.faults] == ["transient"]
+
+
+async def test_closing_cuts_a_poll_that_runs_and_then_closes(clock: VirtualClock) -> None:
+    steps: list[str] = []
+
+    class Long:
+        every = 0.0
+
+        async def poll(self) -> list[Perception]:
+            try:
+                await clock.sleep(1e6)
+            finally:
+                steps.append("poll ended")
+            return []
+
+        async def close(self) -> None:
+            steps.append("closed")
+
+    async with opened(Long(), clock, timeout=1e9) as stage:
+        stage.keeper.begin(None)
+        await clock.sleep(0.01)
+
+    assert steps == ["poll ended", "closed"]
+
+
+# -- cursors
+
+
+async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock: VirtualClock) -> None:
+    store, sensor = Cursors(), Polled()
+    async with opened(sensor, clock, store) as stage:
+        assert sensor.context is not None
+        sensor.context.push(Perception("1"))
+        sensor.context.push(Perception("2"))
+        sensor.context.checkpoint({"at": 2})
+
+        await stage.keeper.save()
+        assert store.values == {}
+
+        stage.keeper.inlet.take(1, is_polling=False)
+        await stage.keeper.save()
+        assert store.values == {}
+
+        stage.keeper.inlet.take(1, is_polling=False)
+        await stage.keeper.save()
+        assert store.values == {"cursor:main:eye": {"at": 2}}
+
+
+async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: VirtualClock) -> None:
+    store = Cursors()
+
+    class Paging(Polled):
+        async def poll(self) -> list[Perception]:
+            assert self.context is not None
+            self.context.checkpoint(7)
+            await clock.sleep(1.0)
+            return [Perception("page")]
+
+    async with opened(Paging(), clock, store) as stage:
+        stage.keeper.begin(None)
+        await clock.sleep(0.5)
+        stage.taken()
+        await stage.keeper.save()
+        assert store.values == {}
+
+        await clock.sleep(1.0)
+        assert len(stage.taken()) == 1
+        await stage.keeper.save()
+        assert store.values == {"cursor:main:eye": 7}
+
+
+async def test_the_saved_cursor_is_given_at_the_next_start(clock: VirtualClock) -> None:
+    store = Cursors()
+    store.values["cursor:main:eye"] = ["page", 3]
+    sensor = Polled()
+
+    async with opened(sensor, clock, store):
+        assert sensor.context is not None
+        assert sensor.context.cursor == ["page", 3]
+
+
+async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetting(clock: VirtualClock) -> None:
+    store, sensor = Cursors(), Polled()
+    store.values["cursor:main:eye"] = 5
+    store.fails = True
+
+    async with opened(sensor, clock, store):
+        assert sensor.opened == 0
+        store.fails = False
+        await until(lambda: sensor.opened == 1, clock)
+
+        assert sensor.context is not None
+        assert sensor.context.cursor == 5
+
+
+async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: VirtualClock) -> None:
+    store, sensor = Cursors(), Polled()
+    async with opened(sensor, clock, store) as stage:
+        assert sensor.context is not None
+        sensor.context.checkpoint(1)
+        stage.taken()
+        store.fails = True
+        await stage.keeper.save()
+        store.fails = False
+        await stage.keeper.save()
+
+    assert store.values == {"cursor:main:eye": 1}
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]

@@ -1,0 +1,452 @@
+"""Many sensors, one list of perceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from perception.sense import Sense
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError
+from spar.events import ErrorOccurred, Event, TriggerMissed
+from spar.hooks import Hooks
+from spar.protocols import Context, Host, SensorContext, SensorSpec
+from spar.testing import VirtualClock
+from spar.types import Perception
+
+CONTEXT = Context("main", "cycle-1")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        self.events.append(event)
+
+    @property
+    def faults(self) -> list[Any]:
+        return [event.error for event in self.events if isinstance(event, ErrorOccurred)]
+
+
+class Cursors:
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    async def save(self, key: str, value: Any) -> None:
+        self.values[key] = value
+
+    async def load(self, key: str) -> Any:
+        return self.values.get(key)
+
+
+class Surroundings:
+    """What an agent would lend."""
+
+    def __init__(self, clock: Clock, store: Any = None) -> None:
+        self.events, self.wakes = Recorder(), 0
+        self.host = Host("main", clock, self.events, Hooks(), self.wake, store)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+
+class Plain:
+    """Hands the pipeline's input on; stands for one whose stages are all off."""
+
+    counts: dict[str, Any] = {"in": 0}  # noqa: RUF012
+    dropped = ()
+
+    def process(self, perceptions: Any) -> list[Perception]:
+        return list(perceptions)
+
+
+class Eye:
+    """A sensor that takes `seconds` for each poll and then sees `what`."""
+
+    def __init__(self, clock: Clock, what: str = "", *, seconds: float = 0.0, every: float = 0.0) -> None:
+        self.clock, self.what, self.seconds, self.every = clock, what, seconds, every
+        self.polls = self.closed = 0
+        self.context: SensorContext | None = None
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
+
+    async def poll(self) -> list[Perception]:
+        self.polls += 1
+        await self.clock.sleep(self.seconds)
+        return [Perception(f"{self.what} {self.polls}")] if self.what else []
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Pusher:
+    """A sensor that is never polled."""
+
+    context: SensorContext
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
+
+
+def sensing(sensors: dict[str, Any], around: Surroundings, **more: Any) -> Sense:
+    spec = {name: more.pop(name) for name in list(more) if name in sensors}
+    sense = Sense([SensorSpec(name, sensor, **spec.get(name, {})) for name, sensor in sensors.items()], **more)
+    sense.attach(around.host)
+    sense.pipeline = Plain()  # type: ignore[assignment]
+    return sense
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + 2
+    while not is_so():
+        assert time.monotonic() < ends_at, "it did not become so in time"
+        await asyncio.sleep(0.002)
+
+
+def contents(perceptions: list[Perception]) -> list[Any]:
+    return [item.content for item in perceptions]
+
+
+async def test_sensors_that_are_due_are_polled_all_at_once(clock: VirtualClock) -> None:
+    around = Surroundings(clock)
+    async with sensing({name: Eye(clock, name, seconds=0.03) for name in "abc"}, around) as sense:
+        began = clock.monotonic()
+        found = await sense.sense(CONTEXT)
+
+    assert sorted(contents(found)) == ["a 1", "b 1", "c 1"]
+    assert clock.monotonic() - began == pytest.approx(0.03, abs=0.01)
+
+
+async def test_a_slow_poll_does_not_hold_back_the_others_and_wakes_when_it_is_there(clock: VirtualClock) -> None:
+    around = Surroundings(clock)
+    sensors = {"slow": Eye(clock, "slow", seconds=3.0, every=60), "fast": Eye(clock, "fast", every=60)}
+    async with sensing(sensors, around) as sense:
+        began = clock.monotonic()
+        first = await sense.sense(CONTEXT)
+        waited = clock.monotonic() - began
+        wakes = around.wakes
+        await clock.sleep(4)
+        second = await sense.sense(CONTEXT)
+
+    assert contents(first) == ["fast 1"]
+    assert waited == pytest.approx(0.05, abs=0.01)
+    assert around.wakes == wakes + 1
+    assert contents(second) == ["slow 1"]
+
+
+async def test_a_poll_that_is_slow_alone_is_waited_for_a_little_longer(clock: VirtualClock) -> None:
+    async with sensing({"slow": Eye(clock, "slow", seconds=0.8)}, Surroundings(clock)) as sense:
+        assert contents(await sense.sense(CONTEXT)) == ["slow 1"]
+
+
+async def test_a_push_ends_the_wait_for_a_slow_poll(clock: VirtualClock) -> None:
+    pusher = Pusher()
+    async with sensing({"slow": Eye(clock, seconds=30.0), "hook": pusher}, Surroundings(clock)) as sense:
+        clock.call_at(clock.monotonic() + 0.2, lambda: pusher.context.push(Perception("now")))
+        began = clock.monotonic()
+        found = await sense.sense(CONTEXT)
+
+    assert contents(found) == ["now"]
+    assert clock.monotonic() - began == pytest.approx(0.25, abs=0.01)
+
+
+async def test_a_failing_sensor_is_told_and_the_others_are_heard(clock: VirtualClock) -> None:
+    class Failing:
+        every = 0.0
+
+        async def poll(self) -> list[Perception]:
+            raise ConnectionError("no route to host")
+
+    around = Surroundings(clock)
+    async with sensing({"bad": Failing(), "good": Eye(clock, "good")}, around) as sense:
+        found = await sense.sense(CONTEXT)
+
+    assert contents(found) == ["good 1"]
+    assert [(fault.part, fault.kind, fault.phase) for fault in around.events.faults] == [("bad", "transient", "sense")]
+
+
+async def test_a_sensor_that_is_not_due_is_not_polled(clock: VirtualClock) -> None:
+    eye = Eye(clock, "x", every=10.0)
+    async with sensing({"eye": eye}, Surroundings(clock)) as sense:
+        await sense.sense(CONTEXT)
+        await sense.sense(CONTEXT)
+        assert eye.polls == 1
+
+        due = sense.next_due()
+        assert due is not None
+        assert due - clock.monotonic() == pytest.approx(10.0, abs=0.1)
+        await clock.sleep(due - clock.monotonic())
+        await sense.sense(CONTEXT)
+        assert eye.polls == 2
+
+
+async def test_only_sensors_with_a_rhythm_of_their_own_are_a_reason_to_wake(clock: VirtualClock) -> None:
+    async with sensing({"each": Eye(clock), "hook": Pusher()}, Surroundings(clock)) as sense:
+        await sense.sense(CONTEXT)
+
+        assert sense.next_due() is None
+
+
+async def test_idle_sensing_costs_microseconds() -> None:
+    clock = SystemClock()
+    sensors = {f"eye-{i}": Eye(clock, every=3600.0) for i in range(5)} | {"hook": Pusher()}
+    async with sensing(sensors, Surroundings(clock)) as sense:
+        await sense.sense(CONTEXT)
+        best = float("inf")
+        for _ in range(20):
+            began = time.perf_counter()
+            for _ in range(100):
+                await sense.sense(CONTEXT)
+            best = min(best, (time.perf_counter() - began) / 100)
+
+    assert best < 30e-6
+
+
+async def test_pushes_from_any_thread_arrive_complete_and_in_order() -> None:
+    around, pusher = Surroundings(SystemClock()), Pusher()
+    async with sensing({"hook": pusher}, around) as sense:
+        threads = [
+            threading.Thread(target=lambda i=i: [pusher.context.push(Perception((i, n))) for n in range(100)])
+            for i in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        found: list[Perception] = []
+        for thread in threads:
+            while thread.is_alive():
+                found += await sense.sense(CONTEXT)
+                await asyncio.sleep(0)
+        found += await sense.sense(CONTEXT)
+
+    assert sorted(contents(found)) == [(i, n) for i in range(4) for n in range(100)]
+    assert all([n for who, n in contents(found) if who == i] == list(range(100)) for i in range(4))
+    assert around.wakes >= 400
+
+
+async def test_a_full_buffer_refuses_and_the_others_have_their_own(clock: VirtualClock) -> None:
+    loud, quiet = Pusher(), Pusher()
+    async with sensing({"loud": loud, "quiet": quiet}, Surroundings(clock), buffer=3) as sense:
+        accepted = [loud.context.push(Perception(str(i))) for i in range(5)]
+        assert accepted == [True] * 3 + [False] * 2
+        assert quiet.context.push(Perception("me too")) is True
+
+        assert contents(await sense.sense(CONTEXT)) == ["0", "1", "2", "me too"]
+        assert sense.snapshot()["sensors"]["loud"]["dropped"] == 2
+
+
+async def test_a_flood_is_taken_in_portions_and_starves_nobody(clock: VirtualClock) -> None:
+    around, loud, quiet = Surroundings(clock), Pusher(), Pusher()
+    async with sensing({"loud": loud, "quiet": quiet}, around) as sense:
+        for i in range(2_000):
+            loud.context.push(Perception(i))
+        quiet.context.push(Perception("quiet"))
+        wakes = around.wakes
+        first = await sense.sense(CONTEXT)
+        assert around.wakes == wakes + 1
+
+        taken = list(first)
+        while found := await sense.sense(CONTEXT):
+            assert len(found) <= 1_000
+            taken += found
+
+    assert "quiet" in contents(first)
+    assert [item for item in contents(taken) if item != "quiet"] == list(range(2_000))
+
+
+async def test_the_pipeline_sees_what_is_sensed_and_what_is_pushed_through_the_agent(clock: VirtualClock) -> None:
+    around, pusher = Surroundings(clock), Pusher()
+    sense = Sense([SensorSpec("hook", pusher)])
+    sense.attach(around.host)
+    async with sense:
+        pusher.context.push(Perception("disk is full", key="k"))
+        pusher.context.push(Perception("disk is full", key="k"))
+        sensed = await sense.sense(CONTEXT)
+        perceived = await sense.perceive([Perception("hello", key="m")], CONTEXT)
+
+    assert contents(sensed) == ["disk is full"]
+    assert contents(perceived) == ["hello"]
+    assert json.loads(json.dumps(sense.snapshot()))["pipeline"]["dedup"]["dropped"] == 1
+
+
+# -- cursors
+
+
+async def test_cursors_are_saved_when_the_cycle_has_ended_and_not_before(clock: VirtualClock) -> None:
+    store, pusher = Cursors(), Pusher()
+    async with sensing({"hook": pusher}, Surroundings(clock, store)) as sense:
+        pusher.context.push(Perception("1"))
+        pusher.context.checkpoint(1)
+        await sense.sense(CONTEXT)
+        assert store.values == {}
+        pusher.context.push(Perception("2"))
+        pusher.context.checkpoint(2)
+
+        await sense.settled()
+        assert store.values == {"cursor:main:hook": 1}
+
+        await sense.sense(CONTEXT)
+        await sense.settled()
+        assert store.values == {"cursor:main:hook": 2}
+
+
+async def test_a_cursor_that_belongs_to_no_perception_is_saved_at_once(clock: VirtualClock) -> None:
+    store, pusher = Cursors(), Pusher()
+    async with sensing({"hook": pusher}, Surroundings(clock, store)) as sense:
+        pusher.context.checkpoint("here")
+        assert await sense.sense(CONTEXT) == []
+
+        assert store.values == {"cursor:main:hook": "here"}
+
+
+async def test_without_a_store_nothing_is_saved_and_nothing_fails(clock: VirtualClock) -> None:
+    around, pusher = Surroundings(clock), Pusher()
+    async with sensing({"hook": pusher}, around) as sense:
+        pusher.context.push(Perception("1"))
+        pusher.context.checkpoint(1)
+        await sense.sense(CONTEXT)
+        await sense.settled()
+
+    assert around.events.faults == []
+
+
+# -- opening and closing
+
+
+async def test_a_sensor_that_hangs_in_opening_delays_the_start_only_a_little(clock: VirtualClock) -> None:
+    class Hanging:
+        async def open(self, ctx: SensorContext) -> None:
+            await clock.sleep(1e6)
+
+    around, pusher = Surroundings(clock), Pusher()
+    began = clock.monotonic()
+    async with sensing({"hung": Hanging(), "hook": pusher}, around) as sense:
+        assert clock.monotonic() - began <= 1.0
+        pusher.context.push(Perception("works"))
+        assert contents(await sense.sense(CONTEXT)) == ["works"]
+
+        await clock.sleep(31)
+        assert [fault.part for fault in around.events.faults] == ["hung"]
+        assert sense.snapshot()["sensors"]["hung"]["state"] == "backing_off"
+
+
+async def test_sensors_are_closed_in_reverse_order_and_all_of_them(clock: VirtualClock) -> None:
+    closed: list[str] = []
+
+    class Closing:
+        def __init__(self, name: str, how: str = "") -> None:
+            self.name, self.how = name, how
+
+        async def open(self, ctx: SensorContext) -> None:
+            pass
+
+        async def close(self) -> None:
+            if self.how == "hang":
+                await clock.sleep(1e6)
+            closed.append(self.name)
+            if self.how == "fail":
+                raise OSError("cannot close")
+
+    around = Surroundings(clock)
+    sensors = {"a": Closing("a"), "b": Closing("b", "fail"), "c": Closing("c", "hang"), "d": Closing("d")}
+    sense = sensing(sensors, around)
+    await sense.__aenter__()
+    began = clock.monotonic()
+    await sense.__aexit__(None, None, None)
+
+    assert closed == ["d", "b", "a"]
+    assert clock.monotonic() - began <= 31
+    assert sorted(fault.part for fault in around.events.faults) == ["b", "c"]
+
+
+async def test_it_can_be_opened_again_after_it_was_closed(clock: VirtualClock) -> None:
+    eye = Eye(clock, "x")
+    sense = sensing({"eye": eye}, Surroundings(clock))
+    found = []
+    for _ in range(2):
+        async with sense:
+            found += contents(await sense.sense(CONTEXT))
+
+    assert found == ["x 1", "x 2"]
+    assert eye.closed == 2
+
+
+async def test_nothing_is_left_running_after_closing(clock: VirtualClock) -> None:
+    before = asyncio.all_tasks()
+    async with sensing({"slow": Eye(clock, seconds=100.0), "hook": Pusher()}, Surroundings(clock)) as sense:
+        await sense.sense(CONTEXT)
+
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_cancelled_sense_loses_nothing(clock: VirtualClock) -> None:
+    pusher = Pusher()
+    async with sensing({"slow": Eye(clock, "slow", seconds=5.0), "hook": pusher}, Surroundings(clock)) as sense:
+        cycle = asyncio.create_task(sense.sense(CONTEXT))
+        await clock.sleep(0.01)
+        pusher.context.push(Perception("pushed"))
+        cycle.cancel()
+        await asyncio.gather(cycle, return_exceptions=True)
+        await clock.sleep(6)
+
+        assert sorted(contents(await sense.sense(CONTEXT))) == ["pushed", "slow 1"]
+
+
+# -- the rest
+
+
+async def test_a_sensor_can_report_a_fact_from_any_thread() -> None:
+    around, pusher = Surroundings(SystemClock()), Pusher()
+    due_at = datetime(2026, 1, 1, tzinfo=UTC)
+    async with sensing({"clock": pusher}, around):
+        report = pusher.context.report
+        thread = threading.Thread(
+            target=report, args=("TriggerMissed",), kwargs={"trigger": "clock", "due_at": due_at, "reason": "asleep"}
+        )
+        thread.start()
+        await until(lambda: bool(around.events.events))
+        thread.join()
+
+        with pytest.raises(ValueError, match="no event named 'Nonsense'"):
+            report("Nonsense")
+
+    assert around.events.events == [TriggerMissed(trigger="clock", due_at=due_at, reason="asleep")]
+
+
+async def test_the_snapshot_says_how_each_sensor_is(clock: VirtualClock) -> None:
+    async with sensing({"eye": Eye(clock, "x", every=60.0)}, Surroundings(clock)) as sense:
+        await sense.sense(CONTEXT)
+        await clock.sleep(5)
+        found = json.loads(json.dumps(sense.snapshot()))["sensors"]["eye"]
+
+    assert found["state"] == "ok"
+    assert found["failures"] == 0
+    assert found["last_poll_age"] == pytest.approx(5.0, abs=0.2)
+    assert (found["polls"], found["pushed"], found["dropped"], found["waiting"]) == (1, 1, 0, 0)
+
+
+async def test_without_sensors_and_without_an_agent_it_senses_nothing() -> None:
+    async with Sense() as sense:
+        assert await sense.sense(CONTEXT) == []
+        assert sense.next_due() is None
+        await sense.settled()
+
+
+def test_two_sensors_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two sensors are named 'a'"):
+        Sense([SensorSpec("a", Pusher()), SensorSpec("a", Pusher())])  # type: ignore[arg-type]
+
+
+def test_settings_of_the_pipeline_are_checked() -> None:
+    with pytest.raises(ConfigError):
+        Sense(pipeline={"dedup": {"window": -1}})
