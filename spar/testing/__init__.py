@@ -1,0 +1,77 @@
+"""The public test kit: an hour in milliseconds, modules that follow a script, parts that record, contracts.
+
+    VirtualClock                    time of a running asyncio loop, moved only when everything waits
+    ScriptedSensor, ScriptedSense, ScriptedPlanner, ScriptedActor, ScriptedReflector, ScriptedModel
+    stream, Hang, Fail              what a script may hold besides values: a plan in pieces, a hung or failing module
+    RecordingTool, RecordingStore, RecordingEvents, RecordingNotifier
+    check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier
+
+Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spar.testing.clock import VirtualClock
+    from spar.testing.contracts import (
+        check_actor,
+        check_notifier,
+        check_planner,
+        check_reflector,
+        check_sensor,
+        check_store,
+        check_tool,
+    )
+    from spar.testing.recording import RecordedCall, RecordingEvents, RecordingNotifier, RecordingStore, RecordingTool
+    from spar.testing.script import Fail, Hang, stream
+    from spar.testing.scripted import (
+        ScriptedActor,
+        ScriptedModel,
+        ScriptedPlanner,
+        ScriptedReflector,
+        ScriptedSense,
+        ScriptedSensor,
+    )
+
+__all__ = [
+    "Fail",
+    "Hang",
+    "RecordedCall",
+    "RecordingEvents",
+    "RecordingNotifier",
+    "RecordingStore",
+    "RecordingTool",
+    "ScriptedActor",
+    "ScriptedModel",
+    "ScriptedPlanner",
+    "ScriptedReflector",
+    "ScriptedSense",
+    "ScriptedSensor",
+    "VirtualClock",
+    "check_actor",
+    "check_notifier",
+    "check_planner",
+    "check_reflector",
+    "check_sensor",
+    "check_store",
+    "check_tool",
+    "stream",
+]
+
+
+_HOMES = {"Virtual": "clock", "check_": "contracts", "Recor": "recording", "Scripted": "scripted"}
+
+
+def _home(name: str) -> str:
+    return next((home for beginning, home in _HOMES.items() if name.startswith(beginning)), "script")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_home(name)}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,332 @@
+"""Virtual time for an asyncio loop that is already running: an hour of waiting takes milliseconds.
+
+The clock stands between the loop and its selector. When the loop would wait, real I/O is asked first; if
+nothing is ready, time jumps to the next timer. *All* time of that loop is virtual then: `clock.sleep` and
+`clock.call_at`, but also `asyncio.sleep`, `asyncio.timeout`, `anyio.fail_after` and `loop.call_later`.
+
+Threads and other processes live in real time. While `clock.working()` is held (as `spar.threads` does, and as this
+clock does for `loop.run_in_executor`) the loop waits for them really, up to `patience` seconds; hold it yourself
+around a subprocess or a peer in another process. It does not virtualise `time.time` or `time.monotonic`.
+
+Source of the idea: pytest-looptime, trio's MockClock with autojump.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from spar.clock import Timer
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+#: A timer further away than this (three centuries, in seconds) is no reason to jump: `sleep(inf)` waits for I/O.
+NEVER = 1e10
+#: How many turns a loop that never idles makes between two looks at the real clock.
+SPINS = 1024
+
+
+class VirtualClock:
+    """A `spar.clock.Clock` whose time moves only when the event loop has nothing else to do.
+
+    `clock = VirtualClock()` in async code is all: it takes hold of the running loop, and lets go when the loop is
+    closed. Made elsewhere (in a plain fixture), it takes hold when it is first used in a running loop. As a context
+    manager, sync or async, it lets go at the end of the block; timers that are still pending then keep their
+    remaining time. One loop has one clock, and a clock one loop at a time.
+
+    Args:
+        start: what `now()` says at the beginning; an aware datetime.
+        autojump: with False time moves only by `advance`, and a loop that waits for a timer waits really.
+        patience: how many real seconds to wait for a working thread (from when its work began), and to let a
+            loop spin that never waits, before time moves on nevertheless.
+    """
+
+    is_virtual = True
+
+    def __init__(self, *, start: datetime = START, autojump: bool = True, patience: float = 0.2) -> None:
+        self.autojump = autojump
+        self.patience = patience
+        self._loop: Any = None  # Any: what is exchanged on a loop is not in its public type
+        self._is_closed = False
+        self._at = self._origin = _aligned(time.monotonic())
+        self._wall = _utc(start)
+        self._wall_from = self._at
+        self._workers: dict[object, float] = {}
+        self._stops: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._stop_count = itertools.count().__next__
+        self._id_lock = threading.Lock()
+        self._id_from = int(self._wall.timestamp()) * 10**9
+        self._last_id, self._id_tail = 0, secrets.token_hex(3)
+        self._attach_if_running()
+
+    # -- the port
+
+    def now(self) -> datetime:
+        """The virtual wall clock, UTC."""
+        if self._loop is None:
+            self._attach_if_running()
+        return self._wall + timedelta(seconds=self._at - self._wall_from)
+
+    def monotonic(self) -> float:
+        """The same as the loop's own `time()`: deadlines of `asyncio` and of this clock can be mixed."""
+        if self._loop is None:
+            self._attach_if_running()
+        return self._at
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual `seconds` pass; other tasks run meanwhile, also for 0."""
+        self._running()
+        await asyncio.sleep(seconds)
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
+        """Call back in the loop's thread once `monotonic()` has reached `when`."""
+        timer: Timer = self._running().call_at(when, callback)
+        return timer
+
+    def new_id(self) -> str:
+        """As `spar.ids.new_id`, by virtual time; sorted however many one moment sees, whatever the wall clock does."""
+        with self._id_lock:
+            moment = (self._id_from + int(self.elapsed * 1e9)) << 16
+            self._last_id = max(self._last_id + 1, moment)
+            return f"{self._last_id:020x}{self._id_tail}"
+
+    def working(self) -> AbstractContextManager[object]:
+        """Hold time while something works outside the loop: really wait for it, up to `patience` seconds."""
+        if self._loop is None:
+            self._attach_if_running()
+        return self._working()
+
+    # -- for tests
+
+    @property
+    def elapsed(self) -> float:
+        """Virtual seconds since the clock was first used; exact for whole and half seconds."""
+        return self._at - self._origin
+
+    async def advance(self, seconds: float) -> None:
+        """Let exactly that much pass: returns once everything due by then has run and the loop is idle."""
+        if not 0 <= seconds < NEVER:
+            raise ValueError(f"time can only be advanced by 0 to {NEVER:g} seconds, found {seconds!r}")
+        reached: asyncio.Future[None] = self._running().create_future()
+        stop = (self._at + seconds, self._stop_count(), reached)
+        heapq.heappush(self._stops, stop)
+        try:
+            await reached
+        finally:
+            if stop in self._stops:  # cancelled: time must not move for its sake
+                self._stops.remove(stop)
+                heapq.heapify(self._stops)
+
+    def set_wall(self, at: datetime) -> None:
+        """Set the wall clock, as an administrator or a time server does; `monotonic` does not move."""
+        self._wall, self._wall_from = _utc(at), self._at
+
+    def jump_wall(self, seconds: float) -> None:
+        """Move the wall clock forwards or (negative) backwards; `monotonic` does not move."""
+        self.set_wall(self.now() + timedelta(seconds=seconds))
+
+    def close(self) -> None:
+        """Give the loop its selector back and let its time go on really, from where it is. Idempotent.
+
+        Afterwards `now` and `monotonic` stand still, and waiting with this clock is an error.
+        """
+        self._is_closed = True
+        self._release()
+
+    def __enter__(self) -> VirtualClock:
+        self._is_closed = False
+        if self._loop is None:
+            self._attach_if_running()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> VirtualClock:
+        return self.__enter__()
+
+    async def __aexit__(self, *exc: Any) -> None:
+        self.close()
+
+    # -- taking hold of a loop
+
+    def _running(self) -> Any:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._attach(loop)
+        return loop
+
+    def _attach_if_running(self) -> None:
+        if not self._is_closed and (loop := asyncio._get_running_loop()) is not None:
+            self._attach(loop)
+
+    def _attach(self, loop: Any) -> None:
+        if self._is_closed:
+            raise RuntimeError("this VirtualClock was closed; enter it again, or make a new one")
+        if self._loop is not None:
+            raise RuntimeError("this VirtualClock drives another event loop; close it there first, or make a new one")
+        selector = getattr(loop, "_selector", None)
+        if isinstance(selector, _Selector):
+            raise RuntimeError("this event loop already has a VirtualClock; share it, or close it first")
+        if selector is None or not hasattr(loop, "_scheduled"):
+            kind = f"{type(loop).__module__}.{type(loop).__qualname__}"
+            raise RuntimeError(
+                f"VirtualClock needs asyncio's default event loop, found {kind}, which waits in its own way"
+            )
+        elapsed, wall = self._at - self._origin, self._at - self._wall_from
+        self._at = _aligned(loop.time())
+        self._origin, self._wall_from = self._at - elapsed, self._at - wall
+        self._loop = loop
+        self._resolution = loop._clock_resolution
+        self._selector = selector
+        loop._selector = _Selector(self, selector)
+        loop.time = lambda: self._at
+        loop.run_in_executor = self._run_in_executor
+        loop.shutdown_default_executor = self._shutdown_default_executor
+        self._move_to(self._at)
+
+    def _release(self) -> None:
+        """Let go of the loop. Its time stays continuous: pending timers keep their remaining time."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        for _, _, reached in self._stops:
+            reached.cancel()
+        self._stops.clear()
+        loop._clock_resolution = self._resolution
+        for name in ("time", "run_in_executor", "shutdown_default_executor"):
+            loop.__dict__.pop(name, None)
+        if isinstance(loop._selector, _Selector):
+            loop._selector = self._selector
+        if not loop.is_closed():
+            real = type(loop).time
+            ahead = self._at - real(loop)
+            loop.time = lambda: real(loop) + ahead
+
+    def _run_in_executor(self, *args: Any) -> Any:
+        loop = self._loop
+        future = type(loop).run_in_executor(loop, *args)
+        token = object()
+        self._workers[token] = time.monotonic() + self.patience
+        future.add_done_callback(lambda _: self._workers.pop(token, None))
+        return future
+
+    async def _shutdown_default_executor(self, *args: Any) -> None:
+        loop = self._loop
+        self._release()  # the loop ends: joining its threads takes real time
+        await type(loop).shutdown_default_executor(loop, *args)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        token = object()
+        self._workers[token] = time.monotonic() + self.patience
+        try:
+            yield
+        finally:
+            self._workers.pop(token, None)
+
+    # -- moving time (called by the selector, in the loop's thread)
+
+    def _move_to(self, when: float) -> None:
+        self._at = when
+        # A timer is due if it is earlier than time + resolution. The loop's fixed 1 ns is less than one step of a
+        # float after half a year, and no timer would ever be due; more than one step would be early.
+        self._loop._clock_resolution = math.ulp(when)
+
+    def _idle(self, selector: Any) -> Any:
+        """The loop has nothing to do: wait for threads, else let time jump, else wait really."""
+        while self._workers and (left := max(tuple(self._workers.values())) - time.monotonic()) > 0:
+            if events := selector.select(left):
+                return events
+        if self._jump():
+            return []
+        if not self._workers and _is_alone(self._loop, selector):
+            raise RuntimeError(self._why_nothing_can_happen())
+        return selector.select(None)
+
+    def _jump(self) -> bool:
+        """Go to the next timer, or to where `advance` stops if that is earlier; False if there is neither."""
+        timers = self._loop._scheduled
+        due = timers[0]._when if timers else math.inf
+        stop = self._stops[0][0] if self._stops else math.inf
+        if due <= stop and due - self._at < NEVER and (self.autojump or self._stops):
+            self._move_to(max(due, self._at))
+            return True
+        if not self._stops:
+            return False
+        self._move_to(max(stop, self._at))
+        while self._stops and self._stops[0][0] <= self._at:
+            reached = heapq.heappop(self._stops)[2]
+            if not reached.done():
+                reached.set_result(None)
+        return True
+
+    def _why_nothing_can_happen(self) -> str:
+        waiting = sorted(_described(task) for task in asyncio.all_tasks(self._loop))
+        cause = "no timer" if self.autojump else "time moves only by advance(), which nobody awaits"
+        return f"the event loop would wait forever: {cause}, no I/O, no thread; waiting: {'; '.join(waiting[:10])}"
+
+
+class _Selector:
+    """Stands for the loop's selector; everything but waiting goes straight through."""
+
+    def __init__(self, clock: VirtualClock, real: Any) -> None:
+        self._clock, self._real = clock, real
+        self._spins, self._spinning_since = 0, 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = self._real.select(0)
+        if timeout is None or timeout > 0:
+            self._spins = 0
+            return events or self._clock._idle(self._real)
+        # A loop that always has something ready (an agent without an interval, a cancellation that is ignored) would
+        # never let time move, where real time goes by: after `patience` seconds of that, the next timer is due.
+        self._spins += 1
+        if self._spins % SPINS == 0 and not events:
+            real = time.monotonic()
+            if self._spins == SPINS:
+                self._spinning_since = real
+            elif real - self._spinning_since > self._clock.patience:
+                self._spins = 0
+                self._clock._jump()
+        return events
+
+    def close(self) -> None:
+        self._clock._release()
+        self._real.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _aligned(seconds: float) -> float:
+    """Rounded up to 1/1024 s, so that whole seconds added to it are exact."""
+    return math.ceil(seconds * 1024) / 1024
+
+
+def _utc(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise ValueError(f"the wall clock needs an aware datetime, found {at!r}; add tzinfo=UTC")
+    return at.astimezone(UTC)
+
+
+def _is_alone(loop: Any, selector: Any) -> bool:
+    """Whether nothing outside can wake the loop: no other thread, no signal handler, no file but its own pipe."""
+    return (
+        threading.active_count() == 1 and not getattr(loop, "_signal_handlers", None) and len(selector.get_map()) <= 1
+    )
+
+
+def _described(task: asyncio.Task[Any]) -> str:
+    frames = task.get_stack(limit=1)
+    place = f" at {frames[0].f_code.co_filename}:{frames[0].f_lineno}" if frames else ""
+    return f"{task.get_name()}{place}"

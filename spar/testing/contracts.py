@@ -1,0 +1,291 @@
+"""Contract suites: `await check_planner(MyPlanner)` holds a part to what `spar.protocols` says of its port.
+
+Each check takes a factory without arguments (a class, a function, sync or async) because it makes several parts,
+and raises an `AssertionError` whose one sentence names the duty that was broken. Parts are called as the agent
+calls them: plain methods in a thread, a `Context` to those that ask for one, `attach`ed and entered first.
+
+Common arguments: `limit` seconds for each call, `grace` seconds from a cancellation to its end, and the `clock` that
+the part is given (the system's unless named; real time unless the test runs under a `VirtualClock`).
+What a check cannot know, it does not check: whether a plan is wise, whether a notice was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, get_args
+
+from spar.clock import Clock
+from spar.ids import new_id
+from spar.protocols import Effect, SensorContext
+from spar.testing.duties import ODD_TEXTS, Stage, are, are_json, described, is_duration, legal_perceptions, owed
+from spar.testing.phase_contracts import check_actor, check_planner, check_reflector
+from spar.tool import terms_of
+from spar.types import CycleRecord, Experience, Message, Perception
+
+__all__ = [
+    "check_actor",
+    "check_notifier",
+    "check_planner",
+    "check_reflector",
+    "check_sensor",
+    "check_store",
+    "check_tool",
+]
+
+Factory = Callable[[], Any]
+GARBAGE = ('"', "AND OR NOT", "*", "NEAR(", "a:b", "((((", "-", "%_", "^", "a" * 100_000, *ODD_TEXTS)
+
+
+async def check_sensor(
+    make_sensor: Factory,
+    *,
+    provoke: Callable[[], Any] | None = None,
+    state_dir: str | None = None,
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold a sensor to `protocols.Sensor`.
+
+    Args: provoke: makes something happen that the sensor must notice within `limit`, and must not once closed.
+    """
+    stage = Stage("sensor", clock, limit, grace)
+    pushed: list[Perception] = []
+    cursors: list[Any] = [None]
+
+    def push(perception: Perception) -> bool:
+        pushed.append(perception)
+        return True
+
+    async def step(sensor: Any, name: str, *args: Any) -> Any:
+        method = getattr(sensor, name, None)
+        return [] if method is None else await stage.run(method, *args)
+
+    async def perform(sensor: Any, name: str, *args: Any, when: str = "") -> Any:
+        product = await stage.value(f"sensor.{name}(){when}", step(sensor, name, *args))
+        if name == "poll":
+            legal_perceptions(f"sensor.poll(){when}", product)
+        legal_perceptions("sensor's push", pushed)
+        return product
+
+    def context() -> SensorContext:
+        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append)
+
+    async def notices(sensor: Any) -> bool:
+        assert provoke is not None
+        await stage.run(provoke)
+        ends_at = stage.clock.monotonic() + limit
+        while stage.clock.monotonic() < ends_at:
+            if await perform(sensor, "poll") or pushed:
+                return True
+            await stage.clock.sleep(0.02)
+        return False
+
+    @asynccontextmanager
+    async def made() -> AsyncIterator[Any]:
+        sensor = await stage.make(make_sensor)
+        try:
+            yield sensor
+        except BaseException:
+            with suppress(AssertionError):  # the duty that was broken first is told
+                await perform(sensor, "close")
+            raise
+
+    async with made() as sensor:
+        every = getattr(sensor, "every", 0.0)
+        owed(is_duration(every), f"sensor.every must be seconds from 0, found {every!r}")
+        can_notice = callable(getattr(sensor, "poll", None)) or callable(getattr(sensor, "open", None))
+        owed(can_notice, "sensor must have poll(), or open() to push from")
+        await perform(sensor, "close", when=" of one that never opened")
+
+    async with made() as sensor:
+        await stage.cut("sensor.open()", lambda: step(sensor, "open", context()))
+        await perform(sensor, "close", when=" after an opening that was cut short")
+
+    async with made() as sensor:
+        await perform(sensor, "open", context())
+        await perform(sensor, "poll")
+        if provoke is not None:
+            owed(await notices(sensor), f"sensor must notice what was provoked, but noticed nothing within {limit:g} s")
+        await stage.cut("sensor.poll()", lambda: step(sensor, "poll"))
+        await perform(sensor, "poll", when=" after one that was cancelled")
+        await perform(sensor, "close")
+        await perform(sensor, "close", when=" a second time")
+        await stage.outcome("sensor.poll() of a closed one", step(sensor, "poll"))  # may raise, must end
+        if provoke is not None:
+            count = len(pushed)
+            await stage.run(provoke)
+            await stage.clock.sleep(0.05)
+            owed(len(pushed) == count, "sensor must not push once it is closed")
+        are_json("what sensor checkpoints", *cursors)
+
+        await perform(sensor, "open", context(), when=" again after close")
+        await perform(sensor, "poll", when=" after it was opened again")
+        await perform(sensor, "close")
+    await stage.is_clean()
+
+
+async def check_tool(
+    make_tool: Factory,
+    *,
+    params: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold a tool to `protocols.Tool`; a plain typed function (`@tool` or not) to what its schema is made from.
+
+    Args: params: parameters that it takes and with which it ends well.
+    """
+    stage = Stage("tool", clock, limit, grace)
+    given = dict(params or {})
+    async with stage.opened(make_tool) as tool:
+        owed(callable(tool), f"a tool must be callable, found {described(tool)}")
+        (_function_tool if inspect.isroutine(tool) else _object_tool)(tool)
+        effect = getattr(tool, "effect", terms_of(tool).effect)
+
+        async def called() -> Any:
+            passed = copy.deepcopy(given)
+            output = await stage.run(tool, **passed)
+            owed(passed == given, "a tool must leave its parameters as they are, but changed them")
+            are_json("what a tool returns", output.data if isinstance(output, Message) else output)
+            return output
+
+        await stage.value("calling the tool", called())
+        if effect != "once":
+            await stage.value(f"calling an {effect!r} tool again", called())
+            both = asyncio.gather(called(), called())
+            await stage.value("calling the tool twice at once", both)
+        await stage.cut("calling the tool", called)
+        await stage.value("calling the tool after a call that was cancelled", called())
+    await stage.is_clean()
+
+
+def _object_tool(tool: Any) -> None:
+    name, schema = getattr(tool, "name", None), getattr(tool, "schema", None)
+    owed(isinstance(name, str) and name, f"a tool must have a name, found {name!r}")
+    owed(isinstance(schema, Mapping), f"the tool {name!r} must have a schema, found {described(schema)}")
+    assert isinstance(schema, Mapping)
+    are_json(f"the schema of the tool {name!r}", schema)
+    constant = schema.get("properties", {}).get("_tool", {}).get("const")
+    owed(constant == name, f"properties._tool.const of the tool {name!r} must be its name, found {constant!r}")
+    effect, timeout = getattr(tool, "effect", None), getattr(tool, "timeout", None)
+    owed(
+        effect in get_args(Effect),
+        f"the effect of the tool {name!r} must be read, idempotent or once, found {effect!r}",
+    )
+    is_positive = isinstance(timeout, (int, float)) and not math.isnan(timeout) and timeout > 0
+    owed(is_positive, f"the timeout of the tool {name!r} must be more than 0 seconds, found {timeout!r}")
+
+
+def _function_tool(tool: Any) -> None:
+    bare = [name for name, item in inspect.signature(tool).parameters.items() if item.annotation is item.empty]
+    owed(not bare, f"the tool {tool.__name__!r} must say the types of its parameters, found none for {bare}")
+    owed(inspect.getdoc(tool), f"the tool {tool.__name__!r} must say in a docstring what it does")
+
+
+async def check_store(
+    make_store: Factory, *, durable: bool = False, clock: Clock | None = None, limit: float = 5.0, grace: float = 0.5
+) -> None:
+    """Hold a store to `protocols.Store`.
+
+    Args: durable: the factory opens the same data each time, and what was flushed must be there again.
+    """
+    stage = Stage("store", clock, limit, grace)
+    mark = f"w{new_id()}"
+    values = [None, True, 0, -1.5, "", ODD_TEXTS[2], ODD_TEXTS[4], [1, [2, {"a": None}]], {"ключ": {"nested": ["†"]}}]
+    async with stage.opened(make_store) as store:
+
+        async def step(name: str, *args: Any, **named: Any) -> Any:
+            method = getattr(store, name, None)
+            owed(callable(method), f"a store must have {name}()")
+            return await stage.value(f"store.{name}()", stage.run(getattr(store, name), *args, **named))
+
+        async def recalled(query: str, k: int = 5, **filters: Any) -> list[str]:
+            found = await step("recall", query, k, **filters)
+            are("what store.recall() returns", found, Experience)
+            owed(len(found) <= k, f"store.recall() must return at most k={k} experiences, found {len(found)}")
+            return [item.id for item in found]
+
+        owed(await step("load", mark) is None, "store.load() of a key that was never saved must be None")
+        for value in values:
+            await step("save", mark, value)
+            loaded = await step("load", mark)
+            owed(loaded == value, f"store must load what was saved, saved {value!r:.60}, found {loaded!r:.60}")
+        for text in ODD_TEXTS:
+            await step("save", f"{mark}{text[:200]}", text)
+        kept = {"list": [1]}
+        await step("save", mark, kept)
+        kept["list"].append(2)
+        owed(await step("load", mark) == {"list": [1]}, "store must keep a copy of what is saved")
+
+        told = [Experience(f"{mark}x{number} {text}", lesson=text) for number, text in enumerate(ODD_TEXTS)]
+        await asyncio.gather(*(step("store", item) for item in told))
+        await step("flush")
+        for number, item in enumerate(told):
+            found = await recalled(f"{mark}x{number}")
+            owed(item.id in found, f"store must recall what was stored and flushed, but not {item.situation!r:.60}")
+        again = Experience(f"{mark}again")
+        for _ in range(2):
+            await step("store", again)
+        await step("flush")
+        copies = (await recalled(f"{mark}again")).count(again.id)
+        owed(copies == 1, f"store must keep one experience for each id, found {copies} of one that was stored twice")
+        private = Experience(f"{mark}private", session=f"{mark}session")
+        await step("store", private)
+        await step("flush")
+        inside = await recalled(f"{mark}private", session=f"{mark}session")
+        owed(private.id in inside, "store.recall(session=…) must find what was stored in that session")
+        outside = await recalled(f"{mark}private", session=f"{mark}elsewhere")
+        owed(private.id not in outside, "store.recall(session=…) must not find what was stored in another session")
+        for query in GARBAGE:
+            await recalled(query)
+        owed(await recalled(mark, 0) == [], "store.recall() with k=0 must find nothing")
+
+        cycle = CycleRecord(mark, "contract", "main", stage.clock.now(), 0.1, "acted", (Perception(ODD_TEXTS[1]),))
+        for _ in range(2):
+            await step("record", cycle)
+        await step("flush")
+        await stage.cut("store.recall()", lambda: stage.run(store.recall, mark))
+        await stage.cut("store.flush()", lambda: stage.run(store.flush))
+        await step("flush")
+    if durable:
+        async with stage.opened(make_store) as store:
+            owed(await step("load", mark) == {"list": [1]}, "a durable store must still have what was saved")
+            owed(await recalled(f"{mark}again") == [again.id], "a durable store must still have what was flushed")
+    await stage.is_clean()
+
+
+async def check_notifier(
+    make_notifier: Factory,
+    *,
+    make_unreachable: Factory | None = None,
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold a notifier to `protocols.Notifier`.
+
+    Args: make_unreachable: makes one whose messages cannot arrive.
+    """
+    stage = Stage("notifier", clock, limit, grace)
+    async with stage.opened(make_notifier) as notifier:
+        notify = notifier.notify
+        for urgency in ("low", "normal", "critical"):
+            work = stage.run(notify, "contract", "a test", urgency=urgency)
+            answer = await stage.value(f"notify(urgency={urgency!r})", work)
+            owed(answer is None, f"notify() must return nothing and raise when it failed, found {described(answer)}")
+        for text in ODD_TEXTS:
+            await stage.value(f"notify() of {text[:30]!r}", stage.run(notify, text[:200], text))
+        await stage.cut("notify()", lambda: stage.run(notify, "contract", "cut short"))
+        await stage.value("notify() after one that was cancelled", stage.run(notify, "contract", "a test"))
+    if make_unreachable is not None:
+        async with stage.opened(make_unreachable) as notifier:
+            _, error = await stage.outcome("notify()", stage.run(notifier.notify, "contract", "to nobody"))
+            owed(error, "notify() must raise when the message cannot have arrived")
+    await stage.is_clean()

@@ -1,0 +1,301 @@
+"""How a part is held to its contract: called as the agent calls it, cancelled, and its products judged.
+
+Everything here ends in an `AssertionError` of one sentence that names the duty that was broken, or in nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, get_args
+
+from spar.clock import Clock, SystemClock
+from spar.hooks import Hooks
+from spar.modules import Module
+from spar.protocols import Context, Host
+from spar.testing.recording import RecordingEvents
+from spar.threads import Threads
+from spar.types import (
+    Ability,
+    Action,
+    ActionResult,
+    ActionStatus,
+    Call,
+    CallFailure,
+    CallResult,
+    CallStatus,
+    Experience,
+    OutputMethod,
+    Perception,
+    Phase,
+    Reflection,
+)
+
+#: Text that has broken parts before: nothing, half a character, format strings, control and escape characters,
+#: our own reference signs, markup and queries, and a lot.
+ODD_TEXTS = (
+    "",
+    "half a character \ud800",
+    "{braces} {0} %s %(x)d ${HOME}",
+    "nul \x00 bell \x07 escape \x1b[31m\r\n",
+    "†state.a.b || †input && ††",
+    "'; DROP TABLE experience; -- <script>",
+    "NaN",
+    "much " * 20_000,
+)
+
+
+def owed(is_kept: object, duty: str) -> None:
+    """Raises: AssertionError with the duty, unless it is kept."""
+    if not is_kept:
+        raise AssertionError(duty)
+
+
+class Stage:
+    """Makes and calls the parts of one check. Every call has an end: `limit` seconds, `grace` once cancelled."""
+
+    def __init__(self, port: str, clock: Clock | None, limit: float, grace: float) -> None:
+        self.port, self.limit, self.grace = port, limit, grace
+        self.clock: Clock = clock or SystemClock()
+        self.context = Context(agent="contract", cycle_id="contract", clock=self.clock)
+        self._threads = Threads(f"contract of the {port}", self.clock, limit=16)
+        self._before = asyncio.all_tasks()
+
+    async def make(self, factory: Callable[[], Any]) -> Any:
+        part = factory()
+        if inspect.isawaitable(part):
+            part = await part
+        owed(part is not None, f"the factory of the {self.port} must return it, found None")
+        return part
+
+    @asynccontextmanager
+    async def opened(self, factory: Callable[[], Any]) -> AsyncIterator[Any]:
+        """A new part, attached and entered as the agent does it, in this task, and left at the end."""
+        part = await self.make(factory)
+        if callable(getattr(part, "attach", None)):
+            part.attach(Host("contract", self.clock, RecordingEvents("contract"), Hooks(), _nothing))
+        if hasattr(part, "__aenter__"):
+            try:
+                async with asyncio.timeout(self.limit):
+                    await part.__aenter__()
+            except Exception as error:
+                raise AssertionError(f"{self.port} must open, but opening it raised {error!r}") from error
+        try:
+            yield part
+        except BaseException:
+            with suppress(Exception):  # the duty that was broken first is told
+                await self._leave(part)
+            raise
+        await self._leave(part)
+
+    async def _leave(self, part: Any) -> None:
+        if hasattr(part, "__aexit__"):
+            try:
+                async with asyncio.timeout(self.limit):
+                    await part.__aexit__(None, None, None)
+            except Exception as error:
+                raise AssertionError(f"{self.port} must close, but closing it raised {error!r}") from error
+
+    # -- calling
+
+    async def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Call a function as the agent does: async ones here, plain ones in a thread."""
+        called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+        if inspect.iscoroutinefunction(called):
+            return await function(*args, **named)
+        product = await self._threads.run(lambda: function(*args, **named))
+        return await product if inspect.isawaitable(product) else product
+
+    def phase(self, phase: Phase, part: Any) -> Callable[[Any], Coroutine[Any, Any, Any]]:
+        """A phase's module as a function of its value; the context is given to one that asks for it."""
+        module = Module(phase, part, self.clock)
+        if module.wants_context:
+            return lambda value: module.call(value, self.context)
+        return module.call
+
+    async def outcome(self, what: str, work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+        """What it returned, and what it raised, within the limit."""
+        task = asyncio.ensure_future(_caught(work))
+        try:
+            done, _ = await asyncio.wait([task], timeout=self.limit)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not done:
+            task.cancel()
+            raise AssertionError(f"{what} must come to an end, but did not within {self.limit:g} s")
+        owed(not task.cancelled(), f"{what} raised CancelledError though nobody cancelled it")
+        return task.result()
+
+    async def value(self, what: str, work: Awaitable[Any]) -> Any:
+        """What it returned; that it raised is a broken duty."""
+        value, error = await self.outcome(what, work)
+        if error is not None:
+            raise AssertionError(f"{what} must not raise here, but raised {error!r}") from error
+        return value
+
+    async def cut(self, what: str, begin: Callable[[], Awaitable[Any]], *, may_return: bool = False) -> None:
+        """Cancel it early and a little later: it lets the cancellation through within the grace time.
+
+        Args: may_return: a phase may still hand over what it has instead.
+        """
+        for pause in (0.0, 0.01):
+            task = asyncio.ensure_future(_caught(begin()))
+            await asyncio.wait([task], timeout=pause) if pause else await asyncio.sleep(0)
+            if task.done():
+                continue
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=self.grace)
+            owed(done, f"{what} must let its cancellation through, but did not end within {self.grace:g} s of it")
+            if task.cancelled():
+                continue
+            value, error = task.result()
+            owed(error is None, f"{what} must let its cancellation through, but turned it into {error!r}")
+            owed(may_return, f"{what} must let its cancellation through, but swallowed it and returned {value!r:.80}")
+
+    async def is_clean(self) -> None:
+        """No task that was begun since is still there (a grace time is given)."""
+        left = {task for task in asyncio.all_tasks() - self._before if task is not asyncio.current_task()}
+        if left:
+            await asyncio.wait(left, timeout=self.grace)
+        names = sorted(task.get_name() for task in left if not task.done())
+        owed(not names, f"{self.port} must release everything when it is closed, but left tasks running: {names}")
+
+
+async def _caught(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await work, None
+    except (Exception, SystemExit) as error:
+        return None, error
+
+
+def _nothing() -> None:
+    return None
+
+
+# -- legal products (pure) ---------------------------------------------------------------------------------
+
+
+def described(value: object) -> str:
+    return f"{type(value).__name__} ({value!r:.60})"
+
+
+def are_json(what: str, *values: Any) -> None:
+    for value in values:
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise AssertionError(f"{what} must be JSON-able, found {described(value)}: {error}") from error
+
+
+def is_share(value: Any) -> bool:
+    """Whether a number is within 0..1."""
+    return _is_number(value) and 0 <= value <= 1
+
+
+def is_duration(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < math.inf
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def are(what: str, values: Any, kind: type) -> None:
+    owed(isinstance(values, (list, tuple)), f"{what} must be a list of {kind.__name__}, found {described(values)}")
+    for item in values:
+        owed(isinstance(item, kind), f"{what} must be a list of {kind.__name__}, found {described(item)} in it")
+
+
+def are_different(what: str, ids: Iterable[str]) -> None:
+    known: set[str] = set()
+    for item in ids:
+        owed(item not in known, f"{what} must have different ids, found {item!r} twice")
+        known.add(item)
+
+
+def legal_perceptions(what: str, found: Any) -> None:
+    are(what, found, Perception)
+    are_different(f"the perceptions of {what}", (item.id for item in found))
+    for item in found:
+        texts = (item.source, item.kind, item.id, item.session, item.intent)
+        are_texts = all(isinstance(text, str) for text in texts)
+        owed(are_texts, f"{what} must give text for source, kind, id, session and intent")
+        owed(item.at.tzinfo is not None, f"{what} must give aware times, found {item.at!r}")
+        owed(is_share(item.priority), f"{what} must give a priority within 0..1, found {item.priority!r}")
+        owed(is_share(item.confidence), f"{what} must give a confidence within 0..1, found {item.confidence!r}")
+        owed(item.trust in ("trusted", "untrusted"), f"{what} must say trusted or untrusted, found {item.trust!r}")
+        are_json(f"content and attributes from {what}", item.content, item.attributes)
+
+
+def legal_action(what: str, found: Any) -> None:
+    if found is None:
+        return
+    owed(isinstance(found, Action), f"{what} must return Action, a stream of calls or None, found {described(found)}")
+    are(f"the calls of {what}", found.calls, Call)
+    are_different(f"the calls of {what}", (call.id for call in found.calls))
+    ids = {call.id for call in found.calls}
+    for call in found.calls:
+        owed(isinstance(call.tool, str) and call.tool, f"{what} must name a tool in each call, found {call.tool!r}")
+        owed(isinstance(call.params, dict), f"{what} must give parameters as a dict, found {described(call.params)}")
+        are_named = all(isinstance(key, str) for key in call.params)
+        owed(are_named, f"{what} must name parameters by text, found {call.params!r:.60}")
+        are_json(f"the parameters of {call.tool!r} from {what}", call.params)
+        unknown = set(call.after) - ids
+        owed(not unknown, f"{what} must let calls wait for calls of the same action, found {sorted(unknown)} in after")
+        known_method = call.output_method in get_args(OutputMethod)
+        owed(known_method, f"{what} must use a known output method, found {call.output_method!r}")
+    is_near = found.next_look is None or is_duration(found.next_look)
+    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")
+    are_json(f"the output of {what}", found.output)
+
+
+def legal_result(what: str, action: Action, found: Any) -> None:
+    owed(isinstance(found, ActionResult), f"{what} must return an ActionResult, found {described(found)}")
+    are(f"the results of {what}", found.results, CallResult)
+    ids = [item.call.id for item in found.results]
+    for call in action.calls:
+        owed(call.id in ids, f"{what} owes exactly one CallResult for each call, found none for {call.tool!r}")
+    are_different(f"the results of {what}", ids)
+    strangers = sorted(set(ids) - {call.id for call in action.calls})
+    owed(not strangers, f"{what} must answer for the calls of its action only, found {strangers}")
+    owed(found.status in get_args(ActionStatus), f"{what} must have a known status, found {found.status!r}")
+    bad = [item for item in found.results if item.status not in ("ok", "skipped") and item.reason != "handled"]
+    for item in found.results:
+        owed(item.status in get_args(CallStatus), f"{what} must give calls a known status, found {item.status!r}")
+        owed(is_duration(item.duration), f"{what} must measure durations in seconds from 0, found {item.duration!r}")
+        are_json(f"the output of {item.call.tool!r} from {what}", item.output)
+    for item in bad:
+        owed(item.fault or item.reason, f"{what} must say by fault or reason why {item.call.tool!r} is {item.status}")
+    owed(not bad or found.status != "ok", f"{what} must not be ok as a whole when a call is not")
+    is_good = all(item.status == "ok" for item in found.results) and found.fault is None
+    owed(not is_good or found.status in ("ok", "interrupted"), f"{what} must be ok as a whole when all calls are")
+    is_same = found.action is None or found.action.id == action.id
+    owed(is_same, f"{what} must lead back to the action it was given, found another")
+    are_json(f"state, messages and errors of {what}", found.state, found.messages, found.errors)
+
+
+def legal_reflection(what: str, result: ActionResult, found: Any) -> None:
+    owed(isinstance(found, Reflection), f"{what} must return a Reflection, found {described(found)}")
+    owed(is_share(found.score), f"{what} must give a score within 0..1, found {found.score!r}")
+    are(f"the successes of {what}", found.successes, Call)
+    are(f"the failures of {what}", found.failures, CallFailure)
+    are(f"the abilities of {what}", found.abilities, Ability)
+    are(f"the experiences of {what}", found.experiences, Experience)
+    known = {item.call.id for item in result.results}
+    named = {call.id for call in found.successes} | {failure.call.id for failure in found.failures}
+    owed(named <= known, f"{what} must judge calls of its result only, found {sorted(named - known)}")
+    for item in found.abilities:
+        is_legal = is_share(item.estimate) and is_share(item.uncertainty * 2) and item.trials >= 0
+        owed(is_legal, f"{what} must estimate within 0..1 (uncertainty 0..0.5, trials from 0), found {item!r:.99}")
+    are_different(f"the experiences of {what}", (item.id for item in found.experiences))
+    for item in found.experiences:
+        texts = (item.situation, item.action, item.outcome, item.task, item.cause, item.lesson)
+        are_texts = all(isinstance(text, str) for text in texts)
+        owed(are_texts, f"{what} must write experiences in text, found {item!r:.120}")
+    is_near = found.next_look is None or is_duration(found.next_look)
+    owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")

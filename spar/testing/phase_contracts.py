@@ -1,0 +1,185 @@
+"""The contracts of the phases: planner, actor, reflector. See `spar.testing.contracts` for how they are used."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from spar.clock import Clock
+from spar.ids import new_id
+from spar.protocols import StreamingActor
+from spar.testing.duties import ODD_TEXTS, Stage, described, legal_action, legal_reflection, legal_result, owed
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace
+
+Factory = Callable[[], Any]
+MOST_STREAMED = 10_000
+
+
+async def check_planner(
+    make_planner: Factory,
+    *,
+    perceptions: Sequence[Perception] = (),
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold a planner to `protocols.Planner`: an object with `plan`, or a bare function.
+
+    Args: perceptions: something that it plans for, besides odd texts.
+    """
+    stage = Stage("planner", clock, limit, grace)
+    odd = [Perception(text, source="contract", kind="message") for text in ODD_TEXTS]
+    sensible = list(perceptions) or [Perception("the disk is nearly full", source="contract", kind="alert")]
+    async with stage.opened(make_planner) as planner:
+        plan = stage.phase("plan", planner)
+
+        async def planned(given: list[Perception]) -> None:
+            before = copy.deepcopy(given)
+            product = await plan(given)
+            if hasattr(product, "__aiter__"):
+                product = await _written(product)
+            owed(given == before, "plan() must leave the perceptions as they are, but changed them")
+            legal_action("plan()", product)
+
+        for given in ([], sensible, sensible, odd, [], sensible):
+            await stage.value("plan()", planned(list(given)))
+        product = await stage.value("plan()", plan(list(sensible)))
+        if hasattr(product, "aclose"):
+            await stage.value("closing a plan that is still being written", _first_only(product))
+        await stage.cut("plan()", lambda: planned(list(sensible)), may_return=True)
+        await stage.value("plan() after one that was cancelled", planned(list(sensible)))
+    async with stage.opened(make_planner) as planner:
+        await stage.value("plan() of a second planner", stage.phase("plan", planner)([]))
+    await stage.is_clean()
+
+
+async def _written(stream: AsyncIterator[Any]) -> Action:
+    action = Action()
+    calls: list[Call] = []
+    async for piece in stream:
+        if isinstance(piece, Action):
+            action = piece
+            calls.extend(piece.calls)
+        elif isinstance(piece, Mapping):
+            calls.append(Call.from_wire(piece))
+        else:
+            owed(isinstance(piece, Call), f"plan() must stream calls, found {described(piece)}")
+            calls.append(piece)
+        owed(len(calls) <= MOST_STREAMED, f"plan() must end its stream, but wrote more than {MOST_STREAMED} calls")
+    return replace(action, calls=tuple(calls))
+
+
+async def _first_only(stream: Any) -> None:
+    async for _ in stream:
+        break
+    await stream.aclose()
+
+
+async def check_actor(
+    make_actor: Factory,
+    *,
+    calls: Sequence[Call] = (),
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold an actor to `protocols.Actor`, and to `StreamingActor` if it has `act_stream`.
+
+    Args: calls: calls that it can execute and that end well, with whatever they depend on.
+    """
+    stage = Stage("actor", clock, limit, grace)
+    unknown = Call("no_tool_has_this_name", {"text": ODD_TEXTS[1]})
+    async with stage.opened(make_actor) as actor:
+        act = stage.phase("act", actor)
+
+        async def acted(*parts: Call) -> ActionResult:
+            action = Action(calls=parts)
+            before = copy.deepcopy(action)
+            result: ActionResult = await stage.value("act()", act(action))
+            owed(action == before, "act() must leave the action as it is, but changed it")
+            legal_result("act()", action, result)
+            return result
+
+        owed((await acted()).status == "ok", "act() of an action without calls must be ok")
+        await acted(*_again([unknown]))
+        if calls:
+            fine = await acted(*_again(calls))
+            owed(fine.status == "ok", f"act() must execute the given calls, found {fine.status}: {fine.errors!r:.200}")
+            disturbed = await acted(*_again(calls), *_again([unknown]))
+            ended = [item.status for item in disturbed.results].count("ok")
+            owed(ended >= len(calls), "act() must not let a failing call disturb its siblings")
+        both = [*calls, unknown]
+        await stage.cut("act()", lambda: act(Action(calls=_again(both))), may_return=True)
+        await acted(*_again(both))
+        if isinstance(actor, StreamingActor):
+            for error in (None, ValueError("the plan broke off")):
+                given = _again(both)
+                work = stage.run(actor.act_stream, Action(), _streamed(given, error))
+                result = await stage.value("act_stream()", work)
+                is_result = isinstance(result, ActionResult)
+                owed(is_result, f"act_stream() must return an ActionResult, found {described(result)}")
+                legal_result("act_stream()", Action(calls=given), replace(result, action=None))
+                owed(error is None or result.fault, "act_stream() must set the fault when its stream breaks off")
+    await stage.is_clean()
+
+
+def _again(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The same calls with new ids, still waiting for one another."""
+    ids = {call.id: new_id() for call in calls}
+    return tuple(replace(call, id=ids[call.id], after=tuple(ids[item] for item in call.after)) for call in calls)
+
+
+async def _streamed(calls: Sequence[Call], error: Exception | None) -> AsyncIterator[Call]:
+    for call in calls:
+        await asyncio.sleep(0)
+        yield call
+    if error is not None:
+        raise error
+
+
+async def check_reflector(
+    make_reflector: Factory,
+    *,
+    results: Sequence[ActionResult] = (),
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Hold a reflector to `protocols.Reflector`; `results` are reflected on besides good, bad and odd ones."""
+    stage = Stage("reflector", clock, limit, grace)
+    given = [*results, *_all_sorts_of_results()]
+    async with stage.opened(make_reflector) as reflector:
+        reflect = stage.phase("reflect", reflector)
+        for result in (*given, given[-1]):
+            before = copy.deepcopy(result)
+            found = await stage.value("reflect()", reflect(result))
+            owed(result == before, "reflect() must leave the result as it is, but changed it")
+            legal_reflection("reflect()", result, found)
+        await stage.cut("reflect()", lambda: reflect(given[-1]), may_return=True)
+        found = await stage.value("reflect() after one that was cancelled", reflect(given[-1]))
+        legal_reflection("reflect()", given[-1], found)
+    await stage.is_clean()
+
+
+def _all_sorts_of_results() -> list[ActionResult]:
+    seen = tuple(Perception(text, source="contract") for text in ODD_TEXTS[:-1])
+    good = [CallResult(Call("probe", {"text": text}), "ok", output=text, attempts=1) for text in ODD_TEXTS]
+    fault = Fault("timeout", ODD_TEXTS[1], part="probe", phase="act")
+    bad = [
+        CallResult(Call("probe"), "failed", fault=fault, attempts=3),
+        CallResult(Call("probe"), "timeout", fault=fault),
+        CallResult(Call("probe"), "skipped", "dep_failed"),
+        CallResult(Call("probe"), "denied", "denied"),
+        CallResult(Call("probe"), "in_doubt", fault=fault),
+        CallResult(Call("probe"), "cancelled", "steered"),
+    ]
+
+    def made(results: list[CallResult], status: Any) -> ActionResult:
+        action = Action(calls=tuple(item.call for item in results), perceptions=seen, goal=ODD_TEXTS[2])
+        return ActionResult(action=action, status=status, results=tuple(results))
+
+    broken = ActionResult(status="failed", fault=fault)
+    mixed = made([*good, *bad], "partial")
+    return [ActionResult(), broken, made([], "ok"), made(bad, "failed"), made(good, "ok"), mixed]

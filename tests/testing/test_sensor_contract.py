@@ -1,0 +1,300 @@
+"""`check_sensor` lets good sensors pass and names the duty that a bad one breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from spar.protocols import SensorContext
+from spar.testing import (
+    Hang,
+    ScriptedSensor,
+    check_sensor,
+)
+from spar.types import (
+    Perception,
+    utcnow,
+)
+
+QUICK: dict[str, Any] = {"limit": 0.1, "grace": 0.03}
+
+
+async def breaks(check: Any, part: Any, duty: str, **given: Any) -> None:
+    """The check fails for this part and its sentence says so."""
+    with pytest.raises(AssertionError, match=duty):
+        await check(part, **QUICK, **given)
+
+
+async def deaf(seconds: float = 0.15) -> None:
+    """Swallows cancellation for a while."""
+    with Hang(seconds, ignore_cancel=True) as hang:
+        await hang.wait()
+
+
+async def test_a_good_sensor_passes() -> None:
+    await check_sensor(lambda: ScriptedSensor(["polled"], pushed=["pushed"], every=1.0))
+
+
+async def test_a_sensor_of_plain_functions_that_leaves_out_what_it_does_not_need_passes() -> None:
+    class Plain:
+        def poll(self) -> list[Perception]:
+            return [Perception("x")]
+
+    await check_sensor(Plain)
+
+
+async def test_a_sensor_is_given_back_its_cursor_and_what_was_provoked_is_noticed() -> None:
+    happened: list[str] = []
+    cursors: list[Any] = []
+
+    class Counting:
+        every = 0.0
+
+        async def open(self, ctx: SensorContext) -> None:
+            self.context, self.at = ctx, ctx.cursor or 0
+            cursors.append(ctx.cursor)
+
+        async def poll(self) -> list[Perception]:
+            new, self.at = happened[self.at :], len(happened)
+            self.context.checkpoint(self.at)
+            return [Perception(text) for text in new]
+
+        async def close(self) -> None:
+            pass
+
+    await check_sensor(Counting, provoke=lambda: happened.append("x"))
+
+    assert cursors[-1] == 1
+
+
+class Silent:
+    """A sensor that keeps every duty; the bad ones below differ in one point."""
+
+    every: Any = 0.0
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
+
+    async def poll(self) -> Any:
+        await asyncio.sleep(0)
+        return []
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+
+class NegativeEvery(Silent):
+    every = -1
+
+
+class NoneFromPoll(Silent):
+    async def poll(self) -> Any:
+        return None
+
+
+class TextFromPoll(Silent):
+    async def poll(self) -> Any:
+        return ["text"]
+
+
+class SameIdTwice(Silent):
+    async def poll(self) -> Any:
+        return [Perception("a", id="x"), Perception("b", id="x")]
+
+
+class NaiveTime(Silent):
+    async def poll(self) -> Any:
+        return [Perception("a", at=utcnow().replace(tzinfo=None))]
+
+
+class LoudPriority(Silent):
+    async def poll(self) -> Any:
+        return [Perception("a", priority=7)]
+
+
+class Unspeakable(Silent):
+    async def poll(self) -> Any:
+        return [Perception(object())]
+
+
+class RaisingPoll(Silent):
+    async def poll(self) -> Any:
+        raise KeyError("nothing new")
+
+
+class ExitingPoll(Silent):
+    async def poll(self) -> Any:
+        raise SystemExit(3)
+
+
+class CancellingPoll(Silent):
+    async def poll(self) -> Any:
+        raise asyncio.CancelledError
+
+
+class EndlessPoll(Silent):
+    async def poll(self) -> Any:
+        await asyncio.sleep(60)
+
+
+class DeafPoll(Silent):
+    polls = 0
+
+    async def poll(self) -> Any:
+        self.polls += 1
+        await (asyncio.sleep(0) if self.polls == 1 else deaf())
+        return []
+
+
+class SwallowingPoll(Silent):
+    async def poll(self) -> Any:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            return []
+        return []
+
+
+class TranslatingPoll(Silent):
+    async def poll(self) -> Any:
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            raise ValueError("interrupted") from None
+        return []
+
+
+class PoisonedByCancellation(Silent):
+    is_locked = False
+
+    async def poll(self) -> Any:
+        if self.is_locked:
+            raise RuntimeError("locked")
+        self.is_locked = True
+        await asyncio.sleep(0)
+        self.is_locked = False
+        return []
+
+
+class ClosesOnlyWhatOpened(Silent):
+    async def close(self) -> None:
+        assert self.context
+
+
+class ClosesOnce(Silent):
+    async def close(self) -> None:
+        if hasattr(self, "context"):
+            del self.context
+            self.was_open = True
+        elif hasattr(self, "was_open"):
+            raise RuntimeError("already closed")
+
+
+class OpensOnce(Silent):
+    async def open(self, ctx: SensorContext) -> None:
+        if hasattr(self, "context"):
+            raise RuntimeError("already opened")
+        self.context = ctx
+
+
+class HangsWhenClosed(Silent):
+    is_closed = False
+
+    async def poll(self) -> Any:
+        await asyncio.sleep(60 if self.is_closed else 0)
+        return []
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class LeavesATask(Silent):
+    async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
+        self.task = asyncio.create_task(asyncio.sleep(0.3), name="the forgotten one")
+
+
+class OddCursor(Silent):
+    async def poll(self) -> Any:
+        self.context.checkpoint(object())
+        return []
+
+
+class PushesText(Silent):
+    async def open(self, ctx: SensorContext) -> None:
+        ctx.push("text")  # type: ignore[arg-type]
+
+
+class Nothing:
+    every = 0.0
+
+
+@pytest.mark.parametrize(
+    ("sensor", "duty"),
+    [
+        (NegativeEvery, r"sensor\.every must be seconds"),
+        (Nothing, r"must have poll\(\), or open\(\)"),
+        (NoneFromPoll, "must be a list of Perception, found NoneType"),
+        (TextFromPoll, "must be a list of Perception, found str"),
+        (SameIdTwice, "different ids, found 'x' twice"),
+        (NaiveTime, "aware times"),
+        (LoudPriority, r"priority within 0\.\.1, found 7"),
+        (Unspeakable, "must be JSON-able"),
+        (PushesText, "push must be a list of Perception, found str"),
+        (RaisingPoll, r"poll\(\) must not raise here, but raised KeyError"),
+        (ExitingPoll, r"poll\(\) must not raise here, but raised SystemExit"),
+        (CancellingPoll, "raised CancelledError though nobody cancelled it"),
+        (EndlessPoll, r"poll\(\) must come to an end, but did not within 0\.1 s"),
+        (DeafPoll, r"must let its cancellation through, but did not end within 0\.03 s"),
+        (SwallowingPoll, r"swallowed it and returned \[\]"),
+        (TranslatingPoll, "turned it into ValueError"),
+        (PoisonedByCancellation, r"poll\(\) after one that was cancelled must not raise"),
+        (ClosesOnlyWhatOpened, r"close\(\) of one that never opened must not raise"),
+        (ClosesOnce, r"close\(\) a second time must not raise"),
+        (OpensOnce, r"open\(\) again after close must not raise"),
+        (HangsWhenClosed, r"poll\(\) of a closed one must come to an end"),
+        (LeavesATask, "left tasks running: .*the forgotten one"),
+        (OddCursor, "checkpoints must be JSON-able"),
+    ],
+)
+async def test_a_bad_sensor_is_caught(sensor: Any, duty: str) -> None:
+    await breaks(check_sensor, sensor, duty)
+
+
+async def test_a_sensor_that_misses_what_was_provoked_is_caught() -> None:
+    await breaks(check_sensor, Silent, "noticed nothing", provoke=lambda: None)
+
+
+async def test_a_sensor_that_pushes_after_close_is_caught() -> None:
+    sensors: list[SensorContext] = []
+
+    class Restless(Silent):
+        async def open(self, ctx: SensorContext) -> None:
+            sensors.append(ctx)
+
+    def provoke() -> None:
+        sensors[-1].push(Perception("x"))
+
+    await breaks(check_sensor, Restless, "must not push once it is closed", provoke=provoke)
+
+
+async def test_a_sensor_whose_opening_is_deaf_is_caught() -> None:
+    class DeafOpening(Silent):
+        async def open(self, ctx: SensorContext) -> None:
+            await deaf()
+
+    await breaks(check_sensor, DeafOpening, r"sensor\.open\(\) must let its cancellation through")
+
+
+async def test_a_sensor_that_breaks_a_duty_is_closed_nevertheless() -> None:
+    closed: list[str] = []
+
+    class Noted(TextFromPoll):
+        async def close(self) -> None:
+            closed.append("closed")
+
+    await breaks(check_sensor, Noted, "found str")
+
+    assert len(closed) == 3  # never opened, cut short, and this one
