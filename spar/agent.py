@@ -572,7 +572,8 @@ class Agent:
         """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
         if cycle.faults:
             await self.health.mend()
-        if self.settled is not None and cycle.perceptions and not cycle.faults:
+        # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
+        if self.settled is not None and cycle.session == STANDING and cycle.perceptions and not cycle.faults:
             try:
                 await self.settled()
             except Exception as error:

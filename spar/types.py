@@ -202,6 +202,9 @@ class Fault(Struct, frozen=True):
             message = _sentence(error)
         if isinstance(cause, TransientError) and cause.retry_after is not None:
             detail["retry_after"] = cause.retry_after
+        output = getattr(cause, "output", None)
+        if output is not None:
+            detail["output"] = output  # what a tool had brought before it failed
         return cls(_kind_of(cause), message, part, phase, not isinstance(cause, PermanentError), detail)
 
 

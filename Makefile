@@ -1,0 +1,33 @@
+# Two commands: `make run` and `make test`. Both need Python >= 3.11 and a package index, nothing else.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.run  ## set up and run the service on config.toml
+	@$(BIN)/spar run
+
+test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts, tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest
+
+bench: $(VENV)/.run  ## measure spar beside its peers (installs them in an environment of their own)
+	@PYTHON=$(PYTHON) sh benchmarks/run.sh
+
+clean:  ## forget the environments
+	rm -rf $(VENV) benchmarks/.venv
+
+$(VENV)/.run: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "spar needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
