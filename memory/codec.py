@@ -1,0 +1,232 @@
+"""Any value to ASCII JSON and back: what goes into a row.
+
+ASCII, because then no text can break the database, a log or a terminal: lone surrogates, control characters
+and everything else outside ASCII stand as `\\uXXXX`. `encode` never raises and never writes more than about
+a megabyte. What JSON has no word for is written so:
+
+- NaN and infinities are `null`; a struct's field that must be a number reads `null` as NaN;
+- datetimes are ISO 8601, bytes base64, sets and tuples lists, keys text, anything unknown its `repr`;
+- what is too large or too deep (64 levels) is cut: a text ends in `… truncated`, a list in `"truncated"`, a dict
+  has the key `truncated`, and so has the outermost object of a struct.
+
+It does not know rows or tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+T = TypeVar("T")
+
+MAX_BYTES = 1 << 20  # of a row: what SQLite still writes well, and a person can still look at
+MAX_TEXT = 1 << 16  # characters of a text in a column, and at first of each text in a row that is too large
+_TIGHTER = (MAX_TEXT, 1 << 12, 1 << 8)  # tried in turn, so that a few large texts cannot crowd out the rest
+MAX_DEPTH = 64
+_SHORT = 64  # characters that are never cut: ids, statuses and times must stay readable as what they are
+_MAX_INT_BITS = 10_000  # Python refuses to write integers of more than 4,300 digits
+
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_OPENING = b"[{"
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode(value: Any, *, exact: bool = False) -> str:
+    """The value as ASCII JSON.
+
+    Args: exact: refuse what could only be written cut or as its `repr`.
+    Raises: ValueError, and only when `exact`, saying what cannot be kept.
+    """
+    unknown = _refuse if exact else _text_of
+    try:
+        raw = msgspec.json.encode(value, enc_hook=unknown)
+    except Exception:  # lone surrogates, strange keys, circles, a broken method of a stranger's object
+        raw = b""
+    if raw and len(raw) <= MAX_BYTES and not _is_deep(raw):
+        text = raw.decode()
+        if not raw.isascii():
+            text = _NOT_ASCII.sub(_escape, text)
+        if len(text) <= MAX_BYTES:
+            return text
+    for max_text in _TIGHTER:
+        walk = _Bounded(unknown, max_text)
+        plain = walk.plain(value, 0)
+        if walk.left > 0:
+            break
+    if walk.cut and exact:
+        raise ValueError(f"too large or too deep to be kept whole: at most {MAX_BYTES} bytes and {MAX_DEPTH} levels")
+    if walk.cut and isinstance(value, Struct):
+        plain["truncated"] = True
+    return _dumps(plain)
+
+
+def decode(text: str | bytes, kind: type[T]) -> T:
+    """The value of a given type that `encode` wrote.
+
+    Raises: ValueError (msgspec.ValidationError is one) saying where it is not what the type asks for.
+    """
+    return read(json.loads(text, parse_constant=_no_constant), kind)
+
+
+def read(plain: Any, kind: type[T]) -> T:
+    """Parsed JSON as a value of a type. Raises: ValueError."""
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError:
+        return msgspec.convert(_with_numbers(plain, kind), kind, strict=False)
+
+
+def safe(text: object, limit: int = MAX_TEXT) -> str:
+    """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`."""
+    kept = text if type(text) is str else _text_of(text)
+    kept = kept[:limit]
+    if "\0" in kept:
+        kept = kept.replace("\0", "\\x00")
+    try:
+        kept.encode()
+    except UnicodeEncodeError:
+        kept = kept.encode(errors="backslashreplace").decode()
+    return kept
+
+
+class _Bounded:
+    """One walk over a value that was too large, too deep or too strange for the fast way."""
+
+    def __init__(self, unknown: Any, max_text: int) -> None:
+        self.left, self.cut, self._unknown, self._max_text = MAX_BYTES, False, unknown, max_text
+
+    def plain(self, value: Any, depth: int) -> Any:
+        self.left -= 8
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(str.__str__(value))
+        if isinstance(value, int):
+            return int(value) if value.bit_length() <= _MAX_INT_BITS else self._text(hex(value))
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._text(base64.b64encode(bytes(value[: max(self.left, 0) + _SHORT])).decode())
+        if isinstance(value, Struct):
+            pairs = ((name, getattr(value, name)) for name in value.__struct_fields__)
+            return {name: self._deeper(item, depth) for name, item in pairs}
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return self._list(value, depth)
+        try:
+            leaf = msgspec.to_builtins(value, enc_hook=self._unknown)
+        except ValueError:
+            raise
+        except Exception:
+            leaf = _text_of(value)
+        return self._text(leaf) if isinstance(leaf, str) else self._deeper(leaf, depth)
+
+    def _deeper(self, value: Any, depth: int) -> Any:
+        if depth >= MAX_DEPTH and not isinstance(value, (str, int, float, type(None))):
+            self.cut = True
+            return "truncated"
+        return self.plain(value, depth + 1)
+
+    def _text(self, text: str) -> str:
+        room = max(min(self.left, self._max_text), _SHORT)
+        self.left -= min(len(text), room)
+        if len(text) <= room:
+            return text
+        self.cut = True
+        return f"{text[:room]}… truncated, {len(text)} characters"
+
+    def _list(self, items: Any, depth: int) -> list[Any]:
+        kept: list[Any] = []
+        for item in items:
+            if self.left <= 0:
+                self.cut = True
+                if not isinstance(item, Struct):
+                    kept.append("truncated")
+                break
+            kept.append(self._deeper(item, depth))
+        return kept
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for key, item in value.items():
+            if self.left <= 0:
+                self.cut = True
+                kept["truncated"] = f"{len(value) - len(kept)} more"
+                break
+            kept[self._text(key if type(key) is str else _key_of(key))] = self._deeper(item, depth)
+        return kept
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, str):  # a subclass
+        return str.__str__(value)
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _key_of(key: object) -> str:
+    return "null" if key is None else _text_of(key)
+
+
+def _refuse(value: object) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise ValueError(f"a {type(value).__name__} cannot be kept; use text, numbers, lists and objects")
+
+
+def _escape(match: re.Match[str]) -> str:
+    return json.dumps(match.group())[1:-1]
+
+
+def _is_deep(raw: bytes) -> bool:
+    # Brackets inside texts count too: that only sends a rare value the slow way, which looks exactly.
+    brackets = raw.translate(None, _NOT_BRACKETS)
+    if len(brackets) <= 2 * MAX_DEPTH:
+        return False
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in _OPENING else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+@cache
+def _fields(kind: type[Struct]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _with_numbers(value: Any, kind: Any) -> Any:
+    """The same with NaN where a number must stand and `null` was written."""
+    if kind is float:
+        return math.nan if value is None else value
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        others = [arg for arg in args if arg is not type(None)]
+        return value if value is None or len(others) != 1 else _with_numbers(value, others[0])
+    if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
+        hints = _fields(kind)
+        return {name: _with_numbers(item, hints.get(name, Any)) for name, item in value.items()}
+    if origin is tuple and isinstance(value, list):
+        return [_with_numbers(item, args[0]) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _with_numbers(item, args[1]) for key, item in value.items()}
+    return value

@@ -1,0 +1,180 @@
+"""Experiences as rows: put in, found, forgotten, read in order.
+
+Functions of a connection; what writes is called by the writer's thread inside its transaction and may be called
+again when that had to be undone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from memory import recall
+from memory.codec import decode, encode, read, safe
+from spar.errors import ContractError
+from spar.types import Experience
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+_INDEXED = ("situation", "task", "action", "outcome", "cause", "lesson")
+_ROW_OVERHEAD = 200  # bytes of columns and index entries beside the texts
+CANDIDATES = 50  # how many the index proposes before recency and usefulness have their say
+
+_INSERT = (
+    "INSERT INTO experience (id, at, bytes, session, task, success, lesson, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING"
+)
+_INDEX = f"INSERT INTO experience_text (rowid, {', '.join(_INDEXED)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+class Row(Struct, frozen=True):
+    """An experience, encoded: made where it is accepted, so that nothing can change it before it is written."""
+
+    columns: tuple[Any, ...]
+    words: tuple[str, ...]
+    size: int
+
+
+class Where(Struct, frozen=True):
+    """Which experiences: every field that is set must hold. Times are aware (naive ones are taken as UTC)."""
+
+    id: str | None = None
+    session: str | None = None
+    task: str | None = None
+    success: bool | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+
+    def sql(self) -> tuple[str, tuple[Any, ...]]:
+        """The condition and its bindings; `1` when nothing is set."""
+        conditions = (
+            ("experience.id = ?", None if self.id is None else safe(self.id)),
+            ("experience.session = ?", None if self.session is None else safe(self.session)),
+            ("experience.task = ?", None if self.task is None else safe(self.task)),
+            ("experience.success = ?", self.success),
+            ("experience.at >= ?", None if self.since is None else seconds(self.since)),
+            ("experience.at < ?", None if self.before is None else seconds(self.before)),
+        )
+        chosen = [(text, value) for text, value in conditions if value is not None]
+        return " AND ".join(text for text, _ in chosen) or "1", tuple(value for _, value in chosen)
+
+
+def seconds(at: datetime) -> float:
+    """Seconds since 1970; a time without a zone is taken as UTC."""
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def row(experience: Experience) -> Row:
+    """The experience as it will be written. Raises: ContractError when it is none, or a field has a wrong type."""
+    if not isinstance(experience, Experience):
+        raise ContractError(f"only an Experience can be stored, found {type(experience).__name__}")
+    wrong = [name for name, kinds in _KINDS if not isinstance(getattr(experience, name), kinds)]
+    if wrong or experience.trust not in ("trusted", "untrusted"):
+        name = wrong[0] if wrong else "trust"
+        raise ContractError(f"experience.{name} cannot be {getattr(experience, name)!r:.200}")
+    body = encode(experience)
+    words = tuple(recall.words_of(safe(getattr(experience, name))) for name in _INDEXED)
+    size = len(body) + sum(map(len, words)) + _ROW_OVERHEAD
+    success = None if experience.success is None else int(experience.success)
+    columns = (
+        safe(experience.id),
+        seconds(experience.at),
+        size,
+        safe(experience.session),
+        safe(experience.task),
+        success,
+        int(bool(experience.lesson.strip())),
+        body,
+    )
+    return Row(columns, words, size)
+
+
+_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    *((name, str) for name in (*_INDEXED, "id", "session", "origin")),
+    ("at", datetime),
+    ("success", (bool, type(None))),
+    ("cost", (int, float)),
+)
+
+
+def insert(connection: Connection, rows: Sequence[Row]) -> int:
+    """Write them, index included; one whose id is known is left as it is. Returns how many were new."""
+    new = 0
+    for item in rows:
+        connection.execute(_INSERT, item.columns)
+        if connection.changes():
+            connection.execute(_INDEX, (connection.last_insert_rowid(), *item.words))
+            new += 1
+    return new
+
+
+def delete(connection: Connection, where: Where) -> int:
+    """Forget them; returns how many there were. The index follows by a trigger."""
+    condition, bindings = where.sql()
+    connection.execute(f"DELETE FROM experience WHERE {condition}", bindings)
+    return connection.changes()
+
+
+def search(connection: Connection, query: str, k: int, where: Where) -> tuple[list[Experience], int]:
+    """The k best, and how many rows could not be read. A query without words asks for the most recent."""
+    condition, bindings = where.sql()
+    expression = recall.match(query)
+    if not expression:
+        sql = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC, seq DESC LIMIT ?"
+        return _bodies(connection, [_int(found[0]) for found in connection.execute(sql, (*bindings, k))])
+    join = "" if condition == "1" else "JOIN experience ON experience.seq = experience_text.rowid"
+    # The index ranks by itself; what the order needs beside the rank is fetched for the best only.
+    sql = (
+        "SELECT seq, score, at, success, lesson FROM experience JOIN ("
+        f"  SELECT experience_text.rowid AS number, rank AS score FROM experience_text {join}"
+        f"  WHERE experience_text MATCH ? AND {condition} ORDER BY rank, experience_text.rowid DESC LIMIT ?"
+        ") ON seq = number"
+    )
+    scores: dict[int, float] = {}
+    candidates: dict[int, recall.Candidate] = {}
+    for seq, score, at, success, lesson in connection.execute(sql, (expression, *bindings, max(CANDIDATES, 4 * k))):
+        # bm25 is lower for better; rounded, so that equal texts are equal whatever the sum's last digits.
+        scores[_int(seq)] = -round(_float(score), 6)
+        judged = None if success is None else bool(success)
+        candidates[_int(seq)] = recall.Candidate(_float(at), judged, bool(lesson))
+    return _bodies(connection, recall.order(candidates, [scores])[:k])
+
+
+def after(connection: Connection, seq: int, limit: int) -> list[tuple[int, str]]:
+    """The next rows in order of arrival, as `(seq, body)`."""
+    found = connection.execute("SELECT seq, body FROM experience WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
+    return [(_int(number), str(body)) for number, body in found]
+
+
+def _bodies(connection: Connection, chosen: list[int]) -> tuple[list[Experience], int]:
+    experiences = list(_read(connection, chosen))
+    return experiences, len(chosen) - len(experiences)
+
+
+def _read(connection: Connection, chosen: list[int]) -> Iterator[Experience]:
+    for seq in chosen:
+        body = connection.execute("SELECT body FROM experience WHERE seq = ?", (seq,)).get
+        try:
+            yield decode(str(body), Experience)
+        except (ValueError, RecursionError):
+            continue
+
+
+def of_line(plain: Any) -> Experience:
+    """An experience from parsed JSON. Raises: ValueError saying what is wrong."""
+    if not isinstance(plain, dict):
+        raise ValueError(f"an experience must be an object, found {type(plain).__name__}")
+    return read(plain, Experience)
+
+
+def _int(value: Any) -> int:
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    return float(value) if value is not None else math.nan

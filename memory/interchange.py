@@ -1,0 +1,75 @@
+"""Experiences as JSON lines: one ASCII object a line, to carry them from one memory to another.
+
+Reading looks at every line before anything is kept: a file with a bad line is refused as a whole, and the error
+names the lines. What was exported reads back equal, lone surrogates included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from memory.experiences import Row, of_line, row
+from spar.errors import SparError
+
+_MAX_NAMED = 10  # bad lines that the error names; more would not be read
+
+
+def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str]) -> int:
+    """Write the lines; a file appears complete or not at all. Returns how many. Raises: OSError."""
+    if not isinstance(target, (str, os.PathLike)):
+        return _write(target, bodies)
+    path = Path(target)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            count = _write(file, bodies)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return count
+
+
+def read_lines(source: str | os.PathLike[str] | IO[Any]) -> list[Row]:
+    """The rows that a file holds; empty lines are skipped.
+
+    Raises: SparError naming the bad lines and what is wrong with each; OSError.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with Path(source).open("rb") as file:
+            return _rows(file, str(source))
+    return _rows(source, str(getattr(source, "name", "the file")))
+
+
+def _write(file: IO[str], bodies: Iterable[str]) -> int:
+    count = 0
+    for body in bodies:
+        file.write(body + "\n")
+        count += 1
+    return count
+
+
+def _rows(lines: Iterable[str | bytes], name: str) -> list[Row]:
+    bad: list[str] = []
+    rows = list(_readable(lines, bad))
+    if bad:
+        more = f"; and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
+        raise SparError(f"nothing was imported from {name!r}: {'; '.join(bad[:_MAX_NAMED])}{more}")
+    return rows
+
+
+def _readable(lines: Iterable[str | bytes], bad: list[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield row(of_line(json.loads(line)))
+        except (ValueError, TypeError, SparError, RecursionError) as error:
+            bad.append(f"line {number}: {error}")

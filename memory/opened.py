@@ -1,0 +1,143 @@
+"""A file that is open: one writer, some readers, and reads that see what was written just before.
+
+The store says what is to be done; this says where it runs. Waits for the disk are bounded by the real clock, and
+held against the agent's, so that a virtual one does not run ahead of a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memory import database
+from memory.database import IN_MEMORY
+from memory.lock import Lock
+from memory.reader import Readers
+from memory.writer import Writer, is_done
+from spar.clock import Clock
+from spar.errors import PermanentError, TransientError
+from spar.threads import Threads
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+R = TypeVar("R")
+
+CLOSE_WITHIN = 10.0  # seconds; then what a failing disk did not take is given up, loudly
+SETTLE_WITHIN = 2.0  # seconds that a read waits for what was written just before it
+_READERS = 4
+
+
+class Opened:
+    """An open file; made by `open_file`."""
+
+    def __init__(self, path: str, clock: Clock, writer: Writer | None, readers: Readers | None) -> None:
+        self._path, self._clock, self._writer, self._readers = path, clock, writer, readers
+
+    @property
+    def pending(self) -> int:
+        """How much was accepted and is not yet committed."""
+        return self._writer.pending if self._writer is not None else 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """The writer's counts; empty when read-only. Safe from any thread."""
+        return self._writer.snapshot() if self._writer is not None else {}
+
+    async def put(self, work: Callable[[Connection], Any], size: int) -> None:
+        """Accept work; waits only while the queue is full. Raises: PermanentError when read-only."""
+        writer = self.writer
+        if not writer.offer(work, size):
+            with self._clock.working():
+                await writer.put(work, size)
+
+    async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
+        """What the work returned, once it is safe. Raises: what it raised; PermanentError when read-only."""
+        with self._clock.working():
+            return await self.writer.commit(work, size)
+
+    async def read(self, work: Callable[[Connection], R]) -> R:
+        """What the work returned, from the file as it is now. Raises: TransientError when it cannot be read."""
+        if self._readers is None:  # in memory: there is one connection, the writer's
+            return await self.commit(work)
+        if self.pending and self._writer is not None and not self._writer.is_failing:
+            await self.written(SETTLE_WITHIN)  # while the disk is failing, what is written must do
+        return await self._readers.read(work)
+
+    async def written(self, within: float) -> bool:
+        """Whether everything accepted so far was safe in time; waits for that at most `within` seconds."""
+        if self._writer is None:
+            return True
+        with self._clock.working():
+            mark = self._writer.submit(_nothing)
+            try:
+                return await is_done(mark, within)
+            finally:
+                mark.cancel()
+
+    async def close(self) -> None:
+        """Write what is queued, close all connections, release the lock; bounded. Again does nothing.
+
+        Raises: TransientError when not everything could be written, with how much and why.
+        """
+        if self._readers is not None:
+            self._readers.close()  # first: the writer, closed last, then takes the write-ahead log away
+        writer = self._writer
+        if writer is not None:
+            with self._clock.working():
+                await writer.close(CLOSE_WITHIN)
+        if writer is not None and (lost := writer.lost or writer.pending):
+            raise TransientError(f"{lost} accepted items could not be written before closing: {writer.last_error}")
+
+    @property
+    def writer(self) -> Writer:
+        """The writer. Raises: PermanentError when there is none."""
+        if self._writer is None:
+            raise PermanentError(f"{self._path!r} is open read-only; what is to be changed must go to its own process")
+        return self._writer
+
+
+async def open_file(
+    path: str,
+    durability: str,
+    clock: Clock,
+    *,
+    read_only: bool,
+    tend: Callable[[Connection], bool],
+    told: Callable[[Fault | None], None],
+) -> Opened:
+    """Open a file, or say why not. Raises: ConfigError, TransientError; nothing then stays open or locked."""
+    threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
+
+    def prepare() -> Connection | None:
+        if read_only:
+            database.inspect(path, read_only=True)
+            return None
+        return database.prepare(path, durability, lock)
+
+    # A thread cannot be cancelled: when the caller is, what it opens in the end is closed again.
+    opening = asyncio.ensure_future(threads.run(prepare))
+    try:
+        connection = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda late: _close_late(late, lock))
+        raise
+    writer = None
+    if connection is not None:
+        writer = Writer(connection, path, tend=tend, told=told, ended=lock.release)
+        writer.start()
+    readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
+    return Opened(path, clock, writer, readers)
+
+
+def _close_late(opening: asyncio.Future[Connection | None], lock: Lock) -> None:
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    if (connection := opening.result()) is not None:
+        connection.close()
+    lock.release()
+
+
+def _nothing(connection: Connection) -> None:
+    return None

@@ -1,0 +1,79 @@
+"""Reading beside the writer: a few connections that cannot write, each used by one thread at a time.
+
+A read is one short transaction, so it sees one state of the file and holds up no checkpoint for long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from spar.errors import SparError, TransientError
+from spar.threads import Threads
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+R = TypeVar("R")
+
+
+class Readers:
+    """Read-only connections to one file, opened when needed, at most as many as `threads` allows at once."""
+
+    def __init__(self, path: str, connect: Callable[[str], Connection], threads: Threads) -> None:
+        self._path, self._connect, self._threads = path, connect, threads
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._is_closed = False
+
+    async def read(self, work: Callable[[Connection], R]) -> R:
+        """What `work` returns, run in a thread within one transaction.
+
+        Raises: TransientError when the file cannot be read now; SparError once closed; what `work` raises.
+        """
+        return await self._threads.run(self._run, work)
+
+    def close(self) -> None:
+        """Close what is idle, interrupt what is busy; safe from any thread and more than once."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            for connection in self._busy:
+                connection.interrupt()
+        for connection in idle:
+            connection.close()
+
+    def _run(self, work: Callable[[Connection], R]) -> R:
+        import apsw
+
+        try:
+            connection = self._take()
+            try:
+                connection.execute("BEGIN")
+                return work(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+                self._give_back(connection)
+        except apsw.Error as error:
+            if self._is_closed:
+                raise SparError("the memory was closed while it was read") from None
+            raise TransientError(f"cannot read {self._path!r}: {error}") from error
+
+    def _take(self) -> Connection:
+        with self._lock:
+            if self._is_closed:
+                raise SparError("the memory is closed")
+            connection = self._idle.pop() if self._idle else self._connect(self._path)
+            self._busy.add(connection)
+            return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()

@@ -1,0 +1,105 @@
+"""What may go, and when: by age, by number, by size, the oldest first.
+
+`due` is the pure decision; `trim` carries it out in one small transaction on the writer's connection, so that no
+other work waits long. When the whole is too large, the tape and the experiences each keep half: neither can crowd the
+other out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+BATCH = 250  # rows deleted at once: some milliseconds
+_DAY = 86_400.0
+_TIMES = {"cycle": "started_at", "experience": "at"}
+_MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merged, a search costs a fifth
+_VACUUM_PAGES = 500
+
+
+class Limits(Struct, frozen=True):
+    """What is kept; None means all. `bytes` is about what the rows take in the file."""
+
+    days: float | None
+    cycles: int | None
+    experiences: int | None
+    bytes: int | None
+
+    def rows(self, kind: str) -> int | None:
+        return self.cycles if kind == "cycle" else self.experiences
+
+
+def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, over: int, horizon: float | None) -> int:
+    """How many of the oldest rows go now.
+
+    Args: oldest: `(at, bytes)` in order of age; count: how many rows there are in all; keep: how many may stay;
+        over: bytes too many; horizon: rows from before this moment (seconds since 1970) go.
+    """
+    gone = freed = 0
+    for at, size in oldest:
+        is_old = horizon is not None and at < horizon
+        is_many = keep is not None and count - gone > keep
+        if not (is_old or is_many or over > freed):
+            break
+        gone, freed = gone + 1, freed + size
+    return gone
+
+
+def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
+    """How many bytes each kind has too many: each may take half, and what the others leave free of theirs."""
+    if limit is None:
+        return dict.fromkeys(held, 0)
+    total, half = sum(held.values()), limit // len(held)
+    return {kind: max(0, size - max(half, limit - (total - size))) for kind, size in held.items()}
+
+
+def trim(connection: Connection, limits: Limits, now: float) -> int:
+    """Delete one batch of what is due; returns how many rows went. Writes nothing when nothing is due."""
+    held = {kind: _held(connection, kind) for kind in _TIMES}
+    over = shares({kind: size for kind, (_, size) in held.items()}, limits.bytes)
+    horizon = None if limits.days is None else now - limits.days * _DAY
+    gone = 0
+    for kind, (count, _) in held.items():
+        at = _TIMES[kind]
+        rows = [
+            (float(t), int(size))
+            for t, size in _rows(connection, f"SELECT {at}, bytes FROM {kind} ORDER BY {at} LIMIT {BATCH}")
+        ]
+        number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
+        if number:
+            connection.execute(
+                f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {at} LIMIT ?)", (number,)
+            )
+            gone += connection.changes()
+    return gone
+
+
+def tidy(connection: Connection) -> bool:
+    """Merge some of the text index and give free pages back; returns whether there is more to do."""
+    before = connection.total_changes()
+    connection.execute("INSERT INTO experience_text (experience_text, rank) VALUES ('merge', ?)", (_MERGE_PAGES,))
+    more = connection.total_changes() - before >= 2  # fewer: there was nothing to merge, says FTS5's manual
+    free, pages = (_number(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
+    if free > max(_VACUUM_PAGES, pages // 4):  # some free pages are kept: they will be needed again
+        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").get  # noqa: B018 - reading it makes it run
+        more = more or _number(connection, "PRAGMA freelist_count") < free
+    return more
+
+
+def _held(connection: Connection, kind: str) -> tuple[int, int]:
+    [(count, size)] = _rows(connection, f"SELECT count(*), total(bytes) FROM {kind}")
+    return int(count), int(size)
+
+
+def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
+    return list(connection.execute(sql))
+
+
+def _number(connection: Connection, sql: str) -> int:
+    value = connection.execute(sql).get
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,78 @@
+"""The format of the file: its version, how an older one becomes the present one, why a newer one is refused.
+
+The version is SQLite's `user_version`; `application_id` says that the file is ours at all. Step n of `STEPS`
+leads from version n to n + 1, the first from an empty file. All steps that a file needs run in one transaction:
+a migration that fails or is cut off leaves the file as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+APPLICATION_ID = 0x73706172  # "spar"
+Step = Callable[["Connection"], object]
+
+
+def _create(connection: Connection) -> None:
+    connection.execute(Path(__file__).with_name("schema.sql").read_text("utf-8"))
+
+
+STEPS: tuple[Step, ...] = (_create,)
+
+
+def version(connection: Connection) -> int:
+    """The version that a file says it has; 0 for an empty one. Reads only."""
+    return int(_number(connection, "PRAGMA user_version"))
+
+
+def check(connection: Connection, name: str, *, steps: Sequence[Step] = STEPS, read_only: bool = False) -> None:
+    """See that a file is ours and of a version that can be used. Reads only.
+
+    Raises: ConfigError naming the file, what was found and what to do.
+    """
+    found, known = version(connection), len(steps)
+    owner = _number(connection, "PRAGMA application_id")
+    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
+    if tables and owner != APPLICATION_ID:
+        raise ConfigError(f"{name!r} is a database of another program; let memory.url name another file", path=("url",))
+    if found > known:
+        raise ConfigError(
+            f"{name!r} was written by a newer version (format {found}, known here up to {known}); "
+            "it is left unchanged: upgrade spar, or let memory.url name another file",
+            path=("url",),
+        )
+    if read_only and found < known:
+        state = f"has the older format {found}" if tables else "holds no memory yet"
+        raise ConfigError(f"{name!r} {state}; open it once for writing (spar run) before it is read", path=("url",))
+
+
+def migrate(connection: Connection, *, steps: Sequence[Step] = STEPS) -> int:
+    """Bring a checked file to the present version; returns how many steps that took.
+
+    Raises: whatever the failing step raises, after everything has been undone.
+    """
+    if version(connection) == len(steps):
+        return 0
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        found = version(connection)
+        for step in steps[found:]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(steps)}; COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return len(steps) - found
+
+
+def _number(connection: Connection, query: str) -> int:
+    value = connection.execute(query).get
+    return int(value) if isinstance(value, int) else 0

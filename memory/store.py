@@ -1,0 +1,325 @@
+"""The memory's public face: experiences, the tape of cycles and small state, in one SQLite file.
+
+Nothing here blocks the event loop: what is written is encoded at once and queued for the writer's thread
+(`writer`), what is read is read in a worker thread (`reader`). What was stored is found by the next recall. It
+opens nothing until it is entered, and an idle memory writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import anyio
+from annotated_types import Gt
+
+from memory import database, experiences, interchange, retention, tape
+from memory.codec import decode, encode, safe
+from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
+from memory.experiences import Where
+from memory.opened import Opened, open_file
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, SparError, TransientError
+from spar.protocols import Home, Host
+from spar.threads import Threads
+from spar.types import CycleRecord, Experience, Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+_MOST = 10_000  # rows of one answer: more is an export
+_EXPORT_BATCH = 500  # rows of one short read
+_EXPORT_WAIT = 60.0  # seconds for one batch
+
+
+class Memory:
+    """Experiences, cycles and state in one file; `async with Memory.open(url) as memory`.
+
+    Args:
+        url: `sqlite:///relative` (to `home.state`, else the working directory), `sqlite:////absolute` or
+            `sqlite://:memory:`, which is gone when it is closed.
+        durability: what survives of what `flush` acknowledged: "power" a power cut, "process" the death of the
+            process, "off" neither for sure.
+        keep_days, keep_cycles, keep_experiences, keep_bytes: what is kept, the oldest goes first; None keeps all.
+        read_only: reads a file that another process may have open; takes no lock and cannot write.
+    Raises: ConfigError when a value cannot be used.
+
+    `on_fault` is called in the event loop with a Fault when writing begins to fail or an accepted item had to be set
+    aside, and with None when writing works again. It may be entered more than once (an agent enters the memory that
+    it is given) and closes with the last exit; once closed it can be opened again.
+    """
+
+    def __init__(
+        self,
+        url: str = "sqlite:///memory.db",
+        *,
+        durability: Durability = "power",
+        keep_days: Annotated[float, Gt(0)] | None = 365,
+        keep_cycles: Annotated[int, Gt(0)] | None = 100_000,
+        keep_experiences: Annotated[int, Gt(0)] | None = 100_000,
+        keep_bytes: Annotated[int, Gt(0)] | None = 1 << 30,
+        read_only: bool = False,
+        home: Home | None = None,
+    ) -> None:
+        if durability not in SYNCHRONOUS:
+            raise ConfigError(
+                f"durability cannot be {durability!r}; known: {', '.join(SYNCHRONOUS)}", path=("durability",)
+            )
+        limits = {"keep_days": keep_days, "keep_cycles": keep_cycles, "keep_experiences": keep_experiences}
+        for name, limit in {**limits, "keep_bytes": keep_bytes}.items():
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
+        self.path = database.locate(url, home.state if home is not None else None)
+        if read_only and self.path == IN_MEMORY:
+            raise ConfigError("a memory that is new and in memory cannot be read-only", path=("read_only",))
+        self.read_only, self.durability = read_only, durability
+        self._limits = retention.Limits(keep_days, keep_cycles, keep_experiences, keep_bytes)
+        self.on_fault: Callable[[Fault | None], None] = _ignore
+        self._clock: Clock = SystemClock()
+        self._opening, self._openings = anyio.Lock(), 0
+        self._opened: Opened | None = None
+        self._unsaved: dict[str, str] = {}
+        self._last: dict[str, Any] = {}
+        self._unreadable = 0
+
+    @classmethod
+    def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Memory:
+        """The same as the constructor, for `async with Memory.open(url) as memory`."""
+        return cls(url, **options)
+
+    def attach(self, host: Host) -> None:
+        """Live by the agent's clock. Called once, before the memory is opened."""
+        self._clock = host.clock
+
+    # -- opening and closing -----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Memory:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await open_file(
+                    self.path,
+                    self.durability,
+                    self._clock,
+                    read_only=self.read_only,
+                    tend=self._tend,
+                    told=self._told,
+                )
+            self._openings += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._openings -= 1
+        if self._openings <= 0:
+            await self.close()
+
+    async def close(self) -> None:
+        """Write what was accepted, checkpoint, release the lock; within about ten seconds. Closing twice is fine.
+
+        Raises: TransientError when a failing disk did not take everything, with how much and why.
+        """
+        async with self._opening:
+            opened = self._opened
+            if opened is None:
+                return
+            try:
+                await opened.close()
+            except TransientError:
+                self._forget_file(opened)
+                raise
+            self._forget_file(opened)
+
+    def _forget_file(self, opened: Opened) -> None:
+        self._last, self._opened, self._openings = opened.snapshot(), None, 0
+
+    # -- experiences -------------------------------------------------------------------------------------------
+
+    async def store(self, experience: Experience) -> None:
+        """Accept an experience; waits only while the queue is full. One whose id is known changes nothing.
+
+        Raises: ContractError when it cannot be an experience; SparError when closed or read-only.
+        """
+        row = experiences.row(experience)
+        await self._file.put(lambda connection: experiences.insert(connection, (row,)), row.size)
+
+    async def recall(
+        self,
+        query: str = "",
+        k: int = 5,
+        *,
+        session: str | None = None,
+        task: str | None = None,
+        success: bool | None = None,
+        since: datetime | None = None,
+    ) -> list[Experience]:
+        """The `k` experiences that fit best: by their words, by recency, by whether they worked and teach.
+
+        Any text is a legal query; one without words asks for the most recent. Filters must hold exactly; `k` is at
+        most 10,000.
+        Raises: TransientError when the file cannot be read now.
+        """
+        where = Where(session=session, task=task, success=success, since=since)
+        number = max(0, min(k, _MOST))
+        found, unreadable = await self._file.read(lambda c: experiences.search(c, query, number, where))
+        self._unreadable += unreadable
+        return found
+
+    async def forget(
+        self,
+        id: str | None = None,
+        *,
+        session: str | None = None,
+        task: str | None = None,
+        success: bool | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+    ) -> int:
+        """Delete the experiences that fit all that is given; returns how many, once that is safe.
+
+        Raises: ValueError when nothing is given: all of them is never meant by accident.
+        """
+        where = Where(id, session, task, success, since, before)
+        if where == Where():
+            raise ValueError("forget needs an id or a filter; known: session, task, success, since, before")
+        return await self._file.commit(lambda connection: experiences.delete(connection, where))
+
+    async def export(self, target: str | os.PathLike[str] | IO[str]) -> int:
+        """Write all experiences as JSON lines, in order of arrival, to a path or an open text file; returns how many.
+
+        Raises: OSError; TransientError when the memory cannot be read now.
+        """
+        loop = asyncio.get_running_loop()
+
+        def bodies() -> Iterator[str]:
+            seq, batch = 0, [(0, "")]
+            while batch:
+                read = self._file.read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
+                batch = asyncio.run_coroutine_threadsafe(read, loop).result(_EXPORT_WAIT)
+                yield from (body for _, body in batch)
+                seq = batch[-1][0] if batch else seq
+
+        return await Threads("memory export", self._clock, limit=1).run(interchange.write_lines, target, bodies())
+
+    async def import_(self, source: str | os.PathLike[str] | IO[Any]) -> int:
+        """Keep the experiences of a JSON lines file, all or none; returns how many were new.
+
+        Raises: SparError naming each bad line; OSError.
+        """
+        _ = self._file.writer  # refuses at once when read-only
+        rows = await Threads("memory import", self._clock, limit=1).run(interchange.read_lines, source)
+        return await self._file.commit(
+            lambda connection: experiences.insert(connection, rows), sum(row.size for row in rows)
+        )
+
+    # -- the tape ----------------------------------------------------------------------------------------------
+
+    async def record(self, cycle: CycleRecord) -> None:
+        """Accept a cycle for the tape; waits only while the queue is full. One with a known id replaces it.
+
+        Raises: ContractError when it is no cycle; SparError when closed or read-only.
+        """
+        columns = tape.row(cycle)
+        await self._file.put(lambda connection: tape.insert(connection, columns), tape.size_of(columns))
+
+    async def cycles(
+        self,
+        limit: int = 20,
+        before: str | datetime | None = None,
+        outcome: str | None = None,
+        session: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Summaries, the newest first; `before` a time, or the id of the last one that was seen."""
+        return await self._file.read(
+            lambda connection: tape.summaries(connection, max(0, min(limit, _MOST)), before, outcome, session)
+        )
+
+    async def cycle(self, cycle_id: str) -> CycleRecord | None:
+        """The cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
+        return await self._file.read(lambda connection: tape.find(connection, cycle_id))
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    async def save(self, key: str, value: Any) -> None:
+        """Accept a small JSON-able value under a key; the next `load` sees it.
+
+        Raises: ValueError when it is not JSON-able or larger than a megabyte.
+        """
+        name, text = safe(key), encode(value, exact=True)
+
+        def write(connection: Connection) -> None:
+            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
+
+        await self._file.put(write, len(text))
+        self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
+
+    async def load(self, key: str) -> Any:
+        """The value that was last saved under a key, or None."""
+        name = safe(key)
+        if not self._file.pending:
+            self._unsaved.clear()
+        if (unsaved := self._unsaved.get(name)) is not None:
+            return decode(unsaved, object)
+        text = await self._file.read(
+            lambda connection: connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
+        )
+        return None if text is None else decode(str(text), object)
+
+    # -- the whole ---------------------------------------------------------------------------------------------
+
+    async def flush(self, within: float = 30.0) -> None:
+        """Return when everything accepted so far is as safe as `durability` says.
+
+        Raises: TransientError when that took more than `within` seconds, with what is in the way.
+        """
+        if not await self._file.written(within):
+            waiting = self.snapshot()
+            raise TransientError(f"{waiting['queued']} accepted items are not written yet: {waiting['last_error']}")
+
+    async def counts(self) -> dict[str, int]:
+        """How many rows there are: `experiences`, `cycles`, `state`."""
+
+        def count(connection: Connection) -> dict[str, int]:
+            tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
+            return {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
+
+        return await self._file.read(count)
+
+    def snapshot(self) -> dict[str, Any]:
+        """How it is doing, from any thread: what is queued, committed, failing, and the sizes in bytes."""
+        opened = self._opened
+        size, wal = database.sizes(self.path)
+        return {
+            **(opened.snapshot() if opened is not None else self._last),
+            "path": self.path,
+            "is_open": opened is not None,
+            "durability": self.durability,
+            "bytes": size,
+            "wal_bytes": wal,
+            "unreadable": self._unreadable,
+        }
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def _file(self) -> Opened:
+        if self._opened is None:
+            raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
+        return self._opened
+
+    def _tend(self, connection: Connection) -> bool:
+        return bool(retention.trim(connection, self._limits, self._clock.now().timestamp())) or retention.tidy(
+            connection
+        )
+
+    def _told(self, fault: Fault | None) -> None:
+        try:
+            self.on_fault(fault)
+        except Exception:  # who listens badly must not disturb the writing
+            self.on_fault = _ignore
+
+
+def _ignore(fault: Fault | None) -> None:
+    return None

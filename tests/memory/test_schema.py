@@ -1,0 +1,118 @@
+"""The file's format: made, migrated, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memory import database, schema
+from memory.lock import Lock
+from spar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+
+def open_at(path: Path) -> Connection:
+    return database.open_writer(str(path), "off")
+
+
+def old_file(path: Path) -> None:
+    """A file as a first version might have written it: one table, format 1 of the steps below."""
+    connection = open_at(path)
+    schema.migrate(connection, steps=[create_notes])
+    connection.execute("INSERT INTO note (text) VALUES ('kept')")
+    connection.close()
+
+
+def create_notes(connection: Connection) -> None:
+    connection.execute("CREATE TABLE note (text TEXT)")
+
+
+def add_kind(connection: Connection) -> None:
+    connection.execute("ALTER TABLE note ADD COLUMN kind TEXT DEFAULT 'old'")
+
+
+def fail_halfway(connection: Connection) -> None:
+    connection.execute("DELETE FROM note")
+    raise RuntimeError("power cut")
+
+
+def test_an_empty_file_of_version_0_becomes_the_present_format(tmp_path: Path) -> None:
+    connection = open_at(tmp_path / "memory.db")
+
+    assert schema.version(connection) == 0
+    assert schema.migrate(connection) == len(schema.STEPS)
+    assert schema.version(connection) == len(schema.STEPS)
+    assert schema.migrate(connection) == 0
+    connection.close()
+
+
+def test_an_older_file_is_migrated_with_what_it_holds(tmp_path: Path) -> None:
+    old_file(tmp_path / "memory.db")
+    connection = open_at(tmp_path / "memory.db")
+
+    steps = schema.migrate(connection, steps=[create_notes, add_kind])
+
+    assert steps == 1
+    assert schema.version(connection) == 2
+    assert connection.execute("SELECT text, kind FROM note").get == ("kept", "old")
+    connection.close()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    old_file(tmp_path / "memory.db")
+    connection = open_at(tmp_path / "memory.db")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        schema.migrate(connection, steps=[create_notes, add_kind, fail_halfway])
+
+    assert schema.version(connection) == 1
+    assert connection.execute("SELECT * FROM note").get == "kept"
+    connection.close()
+
+
+def test_a_newer_file_is_refused_and_left_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    connection = open_at(path)
+    schema.migrate(connection)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigError, match=r"memory\.db' was written by a newer version \(format 99.*upgrade spar"):
+        database.prepare(str(path), "power", Lock(str(path)))
+
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    connection = open_at(path)
+    connection.execute("CREATE TABLE customer (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigError, match="database of another program"):
+        database.prepare(str(path), "power", Lock(str(path)))
+
+    assert path.read_bytes() == before
+
+
+def test_an_older_file_is_not_read_before_it_was_migrated(tmp_path: Path) -> None:
+    (tmp_path / "memory.db").touch()
+
+    with pytest.raises(ConfigError, match="holds no memory yet"):
+        database.inspect(str(tmp_path / "memory.db"), read_only=True)
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("power", 2), ("process", 1), ("off", 0)])
+def test_durability_is_what_the_database_is_told(tmp_path: Path, durability: str, synchronous: int) -> None:
+    connection = database.open_writer(str(tmp_path / "memory.db"), durability)
+
+    assert connection.execute("PRAGMA synchronous").get == synchronous
+    assert connection.execute("PRAGMA journal_mode").get == "wal"
+    assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
+    connection.close()

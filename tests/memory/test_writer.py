@@ -1,0 +1,310 @@
+"""The one writer: groups, a full queue, a full disk, a locked file, work that fails by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+from memory import Memory, database
+from memory.lock import Lock
+from memory.writer import Writer
+from spar.errors import SparError, TransientError
+from spar.types import Experience, Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+
+async def until(condition: Callable[[], bool], within: float = 5.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+class House:
+    """A writer on a real file, with what it told."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path = str(path)
+        self.told: list[Fault | None] = []
+        self.tended = 0
+        self.has_ended = threading.Event()
+        self.connection = database.prepare(self.path, "off", Lock(self.path))
+        self.connection.execute("CREATE TABLE item (number INTEGER PRIMARY KEY, text TEXT)")
+        ended = self.has_ended.set
+        self.writer = Writer(
+            self.connection, self.path, tend=self.tend, told=self.told.append, ended=ended, rest=0.02, **options
+        )
+        self.writer.start()
+
+    def tend(self, connection: Connection) -> bool:
+        self.tended += 1
+        return False
+
+    def stats(self) -> list[tuple[int, int]]:
+        found = [Path(name).stat() for name in (self.path, f"{self.path}-wal")]
+        return [(stat.st_size, stat.st_mtime_ns) for stat in found]
+
+    def count(self) -> int:
+        reader = database.open_reader(self.path)
+        try:
+            return int(str(reader.execute("SELECT count(*) FROM item").get))
+        finally:
+            reader.close()
+
+
+def put(number: int, text: str = "") -> Callable[[Connection], int]:
+    def work(connection: Connection) -> int:
+        connection.execute("INSERT INTO item VALUES (?, ?)", (number, text))
+        return number
+
+    return work
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path / "memory.db", max_items=50)
+    yield made
+    await made.writer.close(5.0)
+
+
+class Gate:
+    """Work that holds the writer's thread until it is opened."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self.is_reached = threading.Event()
+
+    def __call__(self, connection: Connection) -> None:
+        self.is_reached.set()
+        self._open.wait(5.0)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def test_what_has_queued_goes_to_disk_in_one_group_and_in_order(house: House) -> None:
+    gate = Gate()
+    house.writer.offer(gate)
+    await until(gate.is_reached.is_set)
+    for number in range(20):
+        assert house.writer.offer(put(number))
+    gate.open()
+
+    answer = await house.writer.commit(lambda connection: connection.execute("SELECT count(*) FROM item").get)
+
+    assert answer == 20
+    assert house.writer.groups <= 3
+    assert house.writer.pending == 0
+
+
+async def test_a_full_queue_refuses_and_whoever_waits_is_let_in(house: House) -> None:
+    gate = Gate()
+    house.writer.offer(gate)
+    await until(gate.is_reached.is_set)
+    accepted = sum(house.writer.offer(put(number)) for number in range(60))
+    late = [asyncio.ensure_future(house.writer.put(put(number))) for number in range(100, 110)]
+    await asyncio.sleep(0.01)
+
+    assert accepted == 49
+    assert not any(task.done() for task in late)
+    gate.open()
+    await asyncio.gather(*late)
+    await house.writer.commit(lambda connection: None)
+    assert house.count() == 59
+
+
+async def test_the_queue_is_bounded_by_bytes_too(tmp_path: Path) -> None:
+    house = House(tmp_path / "memory.db", max_bytes=1000)
+    gate = Gate()
+    house.writer.offer(gate)
+    await until(gate.is_reached.is_set)
+
+    assert [house.writer.offer(put(number), 400) for number in range(4)] == [True, True, True, False]
+    gate.open()
+    await house.writer.close(5.0)
+
+
+async def test_work_that_fails_by_itself_is_set_aside_alone_and_told(house: House) -> None:
+    gate = Gate()
+    house.writer.offer(gate)
+    await until(gate.is_reached.is_set)
+    for number in (1, 2, 2, 3):
+        house.writer.offer(put(number))
+    waiting = asyncio.ensure_future(house.writer.commit(put(3)))
+    await asyncio.sleep(0)
+    gate.open()
+
+    with pytest.raises(apsw.ConstraintError):
+        await waiting
+    await until(lambda: bool(house.told))
+    assert house.count() == 3
+    assert house.writer.rejected == 1
+    assert [fault.kind for fault in house.told if fault] == ["permanent"]
+    assert "UNIQUE constraint failed" in str(house.writer.last_error)
+
+
+async def test_a_full_disk_keeps_what_was_accepted_tells_and_goes_on_when_there_is_room(house: House) -> None:
+    await house.writer.commit(put(0))
+    pages = int(str(house.connection.execute("PRAGMA page_count").get))
+    house.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+    for number in range(1, 41):
+        house.writer.offer(put(number, "x" * 2000))
+    await until(lambda: house.writer.is_failing)
+    await until(lambda: bool(house.told))
+
+    assert house.count() >= 1, "it can be read meanwhile"
+    assert house.writer.pending > 0
+    assert isinstance(house.told[0], Fault)
+    assert "full" in house.told[0].message
+
+    def make_room() -> bool:
+        try:
+            house.connection.execute("PRAGMA max_page_count = 100000")
+        except apsw.ThreadingViolationError:
+            return False
+        return True
+
+    await until(make_room)
+    await until(lambda: house.writer.pending == 0)
+    await until(lambda: house.told[-1] is None)
+    assert house.count() == 41
+    assert not house.writer.is_failing
+    assert len(house.told) == 2, "told once, not at every try"
+
+
+async def test_a_file_that_another_program_locks_is_waited_for_and_reading_goes_on(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+        await memory.store(Experience("before"))
+        await memory.flush()
+        other = apsw.Connection(str(tmp_path / "memory.db"))
+        other.execute("BEGIN IMMEDIATE")
+
+        await memory.store(Experience("during"))
+        await memory.save("cursor", 7)
+        await until(lambda: bool(memory.snapshot()["is_failing"]))
+        assert [found.situation for found in await memory.recall()] == ["before"]
+        assert await memory.load("cursor") == 7, "what was saved is known although it is not written yet"
+        with pytest.raises(TransientError, match=r"not written yet: .*locked"):
+            await memory.flush(within=0.01)
+
+        other.execute("ROLLBACK")
+        other.close()
+        await memory.flush()
+        assert len(await memory.recall()) == 2
+
+
+async def test_closing_gives_up_on_a_disk_that_takes_nothing_and_says_how_much_is_lost(tmp_path: Path) -> None:
+    house = House(tmp_path / "memory.db")
+    other = apsw.Connection(house.path)
+    other.execute("BEGIN IMMEDIATE")
+    for number in range(3):
+        house.writer.offer(put(number))
+    waiting = asyncio.ensure_future(house.writer.commit(put(9)))
+    await asyncio.sleep(0)
+
+    start = time.monotonic()
+    await house.writer.close(0.1)
+
+    assert time.monotonic() - start < 3.0
+    assert house.has_ended.is_set()
+    assert house.writer.lost == 4
+    with pytest.raises(SparError, match="closed before it could be written"):
+        await waiting
+    other.close()
+
+
+async def test_closing_takes_what_is_queued_along_and_refuses_more(house: House) -> None:
+    for number in range(30):
+        house.writer.offer(put(number))
+
+    await house.writer.close(5.0)
+    await house.writer.close(5.0)
+
+    assert house.count() == 30
+    assert house.writer.lost == 0
+    assert house.has_ended.is_set()
+    with pytest.raises(SparError, match="closed"):
+        house.writer.offer(put(99))
+
+
+async def test_a_waiter_that_went_away_does_not_stop_the_work(house: House) -> None:
+    gate = Gate()
+    house.writer.offer(gate)
+    await until(gate.is_reached.is_set)
+    waiting = asyncio.ensure_future(house.writer.commit(put(1)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    gate.open()
+
+    await house.writer.commit(lambda connection: None)
+
+    assert house.count() == 1
+
+
+async def test_after_a_rest_the_log_is_emptied_and_then_nothing_is_written(house: House) -> None:
+    await house.writer.commit(put(1, "x" * 10_000))
+
+    await until(lambda: database.sizes(house.path)[1] == 0)
+    await until(lambda: house.tended == 1)
+    before = house.stats()
+    await asyncio.sleep(0.05)
+
+    assert house.stats() == before
+    assert house.tended == 1
+
+
+async def test_the_log_does_not_grow_for_ever_under_a_steady_writer(tmp_path: Path) -> None:
+    house = House(tmp_path / "memory.db")
+    for number in range(400):
+        await house.writer.put(put(number, "x" * 100_000))
+        if number % 10 == 0:
+            await house.writer.commit(lambda connection: None)
+
+    size, log = database.sizes(house.path)
+    await house.writer.close(5.0)
+
+    assert size > 20_000_000
+    assert log < 12_000_000
+
+
+async def test_upkeep_that_fails_is_told_and_disturbs_no_work(tmp_path: Path) -> None:
+    class Broken(House):
+        def tend(self, connection: Connection) -> bool:
+            self.tended += 1
+            connection.execute("INSERT INTO item VALUES (-1, 'half')")
+            raise apsw.FullError("database or disk is full")
+
+    house = Broken(tmp_path / "memory.db")
+    await until(lambda: bool(house.told))
+    await house.writer.commit(put(1))
+
+    assert house.count() == 1
+    await house.writer.close(5.0)
+
+
+async def test_a_listener_that_raises_disturbs_nothing(tmp_path: Path) -> None:
+    heard = []
+
+    def badly(fault: Fault | None) -> None:
+        heard.append(fault)
+        raise RuntimeError("deaf")
+
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+        memory.on_fault = badly
+        other = apsw.Connection(str(tmp_path / "memory.db"))
+        other.execute("BEGIN IMMEDIATE")
+        await memory.store(Experience("x"))
+        await until(lambda: bool(heard))
+        other.close()
+        await memory.flush()
+        assert len(await memory.recall()) == 1
