@@ -110,6 +110,17 @@ class Sense:
         """What came in through the agent itself, through the pipeline."""
         return self.pipeline.process(pushed)
 
+    def hear(self, text: str, session: str) -> Perception:
+        """The perception that a message is, on the terms of the sensor that hears messages, if one is configured.
+
+        Raises: ValueError when those terms refuse it.
+        """
+        for spec in self._specs:
+            if (hear := getattr(spec.sensor, "hear", None)) is not None:
+                heard: Perception = hear(text, session)
+                return heard
+        return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
+
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
         for keeper in self._keepers:

@@ -25,6 +25,11 @@ async def reflect_nothing(result: ActionResult) -> Reflection:
     return Reflection(result=result)
 
 
+def hear(text: str, session: str) -> Perception:
+    """The perception that a message is."""
+    return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
+
+
 def executor(tools: tuple[Any, ...]) -> Any:
     """The registered executor with these tools."""
     return Registry().resolve("spar.actors", "executor")(tools)
