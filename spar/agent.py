@@ -15,15 +15,19 @@ import contextvars
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import anyio
+import msgspec
+
+from spar import defaults
 from spar.clock import Clock, SystemClock
-from spar.cycle import RETRIES, Cycle, Step
-from spar.errors import ConfigError, InboxFullError, LifecycleError, PhaseTimeoutError, SparError
+from spar.cycle import RETRIES, Cycle, Skip, Step
+from spar.errors import ConfigError, ContractError, InboxFullError, LifecycleError, PhaseTimeoutError, SparError
 from spar.events import HANDLING, ErrorOccurred, Event, Events, RecoveryStep, StateChanged
 from spar.health import Health, Limits, LoopWatcher, watcher
-from spar.hooks import Hook, HookContext, Hooks
+from spar.hooks import Hook, HookContext, Hooks, Outcome
 from spar.keeper import Keeper
 from spar.lane import STANDING, Lane
 from spar.logs import get_logger
@@ -32,8 +36,9 @@ from spar.opening import Opening
 from spar.pacing import Interval, Pace
 from spar.policies import Backoff, Intensity
 from spar.protocols import Home, Host, ability_key
-from spar.runs import End, Receipt, Runs, RunStatus
+from spar.runs import End, Receipt, Run, Runs, RunStatus, too_long
 from spar.stats import Snapshot, Stats
+from spar.strand import Strand
 from spar.types import (
     PHASES,
     Ability,
@@ -46,11 +51,13 @@ from spar.types import (
     Reflection,
     replace,
 )
+from spar.wake import Wake
 
 if TYPE_CHECKING:
     from spar.settings import Settings
 
 log = get_logger("spar.agent")
+R = TypeVar("R")
 
 State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
@@ -76,11 +83,17 @@ FOLLOWS: dict[State, tuple[State, ...]] = {
 }
 #: Perceptions that wait for a lane's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
+#: Sessions that may have something to do; a message for one more is refused.
+SESSIONS_LIMIT = 10_000
+#: By how much the saved `seq` is ahead: what is published after saving, while the modules close, stays below it.
+SEQ_AHEAD = 1000
 #: Seconds that closing one module, the handlers' queues and the store may take when the agent stops.
 CLOSE_WITHIN = 10.0
 
 #: Under which name a cycle keeps what a phase brought.
 PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
+#: What a step works on that is given nothing: what the step before it brought.
+INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
 _inside: contextvars.ContextVar[tuple[Agent, ...]] = contextvars.ContextVar("inside", default=())
 
@@ -101,6 +114,13 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
+    settings: Settings
+    pace: Pace
+    steps: dict[Phase, Step]
+    health: Health
+    plan_when_idle: bool
+    run_timeout: float
+
     def __init__(
         self,
         *,
@@ -118,13 +138,17 @@ class Agent:
     ) -> None:
         self.settings = _settings_of(settings)
         self.clock: Clock = clock or SystemClock()
+        if name is not None and (not isinstance(name, str) or not name.strip()):
+            raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
+        if memory is not None and not callable(getattr(memory, "store", None)):
+            raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
         self.name = name or self.settings.agent.name
         self.home, self.memory = home, memory
         self.events = Events(self.name, clock=self.clock)
         self.events.on_handler_error = self._handler_failed
         self.hooks = Hooks()
         self.account = Stats()
-        self.runs = Runs(self.events, self.clock)
+        self.runs = Runs(self.events, self.clock, self._run_is_late)
         self.lanes: dict[str, Lane] = {}
         self.abilities: dict[str, Ability] = {}
         self.event_loop: asyncio.AbstractEventLoop | None = None
@@ -135,18 +159,19 @@ class Agent:
         self.state: State = "created"
         self.modules: dict[Phase, Module] = {}
         self._openings: list[Opening] = []
-        self._take_modules(_with_defaults(sense, plan, act, reflect, tuple(tools)))
+        self._take_modules(_with_defaults(sense, plan, act, reflect, tools))
         self._keeper = None if memory is None else Keeper(memory, self.events, self.clock)
         self._lane_restarts = Intensity(self.settings.health.max_restarts, self.settings.health.within)
         self._chain: Cycle | None = None
-        self._stepping = False
-        self._lock: asyncio.Lock | None = None
+        self._stepping = self._has_stepped = False
+        self._exclusive: asyncio.Task[Any] | None = None
         self._thread_id = 0
         self._changed: asyncio.Event | None = None
         self._stop_task: asyncio.Task[None] | None = None
         self._stop_by = float("inf")
         self._watch: LoopWatcher | None = None
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[Any]] = set()
+        self.refused = 0
         self._has_loaded = False
         self.apply(self.settings)
         if loop_interval is not None:
@@ -181,8 +206,7 @@ class Agent:
                 path=("agent", "loop_interval"),
             )
         self.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
-        for lane in self.lanes.values():
-            lane.wake.set()
+        self._in_loop(self._wake_lanes)
 
     @property
     def is_running(self) -> bool:
@@ -190,8 +214,10 @@ class Agent:
 
     @property
     def can_stream(self) -> bool:
-        """Whether calls may run before the plan is finished: the actor can, nobody guards the whole plan, no stepping."""
-        return not self._stepping and hasattr(self.modules["act"].part, "act_stream") and not self.hooks.at("after_plan")
+        """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
+        return (
+            not self._stepping and hasattr(self.modules["act"].part, "act_stream") and not self.hooks.at("after_plan")
+        )
 
     @property
     def left_behind(self) -> int:
@@ -218,8 +244,9 @@ class Agent:
         agent, health = settings.agent, settings.health
         self.pace = Pace(agent.loop_interval, agent.min_interval, agent.max_interval, agent.busy_count)
         self.plan_when_idle = agent.plan_when_idle
-        self.run_timeout = settings.runs.timeout
-        self.steps: dict[Phase, Step] = {phase: self._step_of(phase) for phase in PHASES}
+        self.run_timeout = self.runs.timeout = settings.runs.timeout
+        self.runs.verify_output = settings.runs.verify_output
+        self.steps = {phase: self._step_of(phase) for phase in PHASES}
         limits = Limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
                         health.backoff, health.max_restarts, health.within)  # fmt: skip
         if not hasattr(self, "health"):
@@ -233,21 +260,29 @@ class Agent:
     async def start(self) -> None:
         """Open the modules, start the loop in the background, return once it runs.
 
-        Idempotent while running. Raises: LifecycleError when paused; what a module's opening raises, after closing
-        what had been opened: it can be called again.
+        Idempotent while running. Inside a cycle or a handler it is a request and returns at once.
+        Raises: LifecycleError when paused, or when a `stop` called it off; what a module's opening raises, after
+        closing what had been opened: it can be called again.
         """
         self._demand("start")
         self._bind()
-        async with self._mutex():
-            if self.state in ("running", "pausing", "paused"):
-                self._demand("start")
-                return
+        if self.state != "running":
+            await self._unless_inside(self._exclusively(self._start, "start"), "start")
+
+    async def _start(self) -> None:
+        if self.state in ("running", "pausing", "paused"):
+            self._demand("start")
+            return
+        try:
             await self.open()
             await self._ask("service_start", self)
-            self.failure = ""
-            self._lane_restarts.reset()
-            self._enter("running")
-            self._spawn_all()
+        except BaseException:
+            await self._close_all(self._openings)
+            raise
+        self.failure = ""
+        self._lane_restarts.reset()
+        self._enter("running")
+        self._spawn_all()
 
     async def run(self) -> None:
         """Start, and return when the agent has been stopped. Cancelling it stops the agent.
@@ -271,20 +306,15 @@ class Agent:
             recorded as interrupted. None: as long as the phases' own deadlines allow.
         Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
         """
-        if deadline is not None and deadline < 0:
+        if deadline is not None and not deadline >= 0:
             raise ValueError(f"deadline must be seconds >= 0, found {deadline!r}")
-        if self.state in ("created", "stopped"):
-            if not self._is_inside():
-                await self._close()
-            return
         self._bind()
         if deadline is not None:
             self._stop_by = min(self._stop_by, self.clock.monotonic() + deadline)
             self._notify()
-        if self._stop_task is None or self._stop_task.done():
-            self._stop_task = self._in_background(self._stop(), "stop")
+        stopping = self._request_stop()
         if not self._is_inside():
-            await asyncio.shield(self._stop_task)
+            await asyncio.shield(stopping)
 
     async def pause(self) -> None:
         """Return when the cycles in hand have finished; no new one starts. Idempotent while paused.
@@ -307,10 +337,21 @@ class Agent:
     async def resume(self) -> None:
         """Go on. Idempotent while running. Raises: LifecycleError when the agent has not been started or is stopped."""
         self._demand("resume")
-        if self.state in ("pausing", "paused"):
+        if self.state == "pausing":
+            self._go_on()
+        elif self.state == "paused":
+            await self._unless_inside(self._exclusively(self._resume, "resume"), "resume")
+
+    async def _resume(self) -> None:
+        """Once a step that is being made has ended."""
+        self._demand("resume")
+        if self.state == "paused":
             self._close_chain()
-            self._enter("running")
-            self._spawn_all()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._enter("running")
+        self._spawn_all()
 
     async def __aenter__(self) -> Agent:
         await self.start()
@@ -322,7 +363,12 @@ class Agent:
     # -- giving it work
 
     async def submit(
-        self, message: str | Perception, *, session: str = STANDING, mode: str | None = None, idempotency_key: str | None = None
+        self,
+        message: str | Perception,
+        *,
+        session: str = STANDING,
+        mode: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Receipt:
         """Accept a message as a run of its session and return at once.
 
@@ -342,20 +388,30 @@ class Agent:
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
         else:
-            perception = Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
-        lane = self._lane(session)
-        if lane.waiting >= INBOX_LIMIT:
-            raise InboxFullError(f"session {session!r} already has {lane.waiting} messages waiting; try again later")
-        if self.hooks.at("message_received"):
-            outcome = await self.hooks.run(HookContext("message_received", self.name, perception, session))
-            self.report_hook_faults("", outcome)
-            if outcome.denied:
-                raise PermissionError(f"the message was refused: {outcome.reason or 'by a hook'}")
-            perception = outcome.value
+            hear = getattr(self.modules["sense"].part, "hear", None) or defaults.hear
+            perception = hear(text, session)
+        perception = await self._received(perception)
+        self._demand("submit")  # time has passed if hooks were asked
+        if (receipt := self.runs.known(idempotency_key)) is not None:
+            return receipt
+        if (full := self._full(perception.session)) is not None:
+            raise InboxFullError(f"{full}; try again later")
+        lane = self._lane(perception.session)
         run = self.runs.accept(perception, idempotency_key)
         lane.queue(run)
         self._spawn(lane)
         return Receipt(run.id, run.accepted_at)
+
+    async def _received(self, perception: Perception) -> Perception:
+        """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
+        if not self.hooks.at("message_received"):
+            return perception
+        outcome = await self._asked(HookContext("message_received", self.name, perception, perception.session))
+        if outcome.denied:
+            raise PermissionError(f"the message was refused: {outcome.reason or 'by a hook'}")
+        value = outcome.value
+        received: Perception = replace(perception, content=value) if isinstance(value, str) else value
+        return received
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
         """What became of a run, or status `timeout` after so many seconds; waiting never stops the run.
@@ -370,47 +426,75 @@ class Agent:
         Raises: LookupError for a run that is not known. After the run's end it does nothing.
         """
         run = self.runs.get(run_id)
-        lane = self.lanes.get(run.session)
-        if run.status is not None or lane is None:
-            return
-        if lane.drop(run):
-            self.runs.end(run, End("error", "aborted"))
-        elif lane.run is run and lane.cycle is not None:
-            lane.cut("aborted")
-            await self.runs.wait(run_id, None)
-        else:
+        if run.status is None:
+            await self._call_off(run, "aborted")
+
+    async def _call_off(self, run: Run, reason: str) -> None:
+        """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
+        lane, end = self._lane(run.session), End("error", reason)
+        if not lane.drop(run) and lane.run is run and lane.cycle is not None:
+            if lane.stop_reason:
+                lane.stop_reason = reason  # cut already, for another reason
+            else:
+                lane.cut(reason)
+            grace = self.steps[lane.cycle.phase].grace
+            if (await self.runs.wait(run.id, grace)).status == "timeout":
+                lane.strand.abandon()
+                await self.runs.wait(run.id, grace)
+        if lane.run is run:
             lane.run = None
-            self.runs.end(run, End("error", "aborted"))
+        self.runs.end(run, end)
+        self._retire(lane)
+
+    def _run_is_late(self, run: Run) -> None:
+        """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
+        if self.state in ("running", "pausing"):
+            self._in_background(self._call_off(run, too_long(self.runs.timeout)), "ending of a run")
 
     def push(self, perception: Perception) -> bool:
         """Hand a perception to its session's lane, which wakes at once; False when its inbox is full.
 
-        From any thread; the perception is on its way when this returns True.
+        From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
         """
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
-        if threading.get_ident() != self._thread_id and self.event_loop is not None:
-            self.event_loop.call_soon_threadsafe(self.push, perception)
-            return True
-        lane = self._lane(perception.session)
-        if lane.waiting >= INBOX_LIMIT:
+        if self._full(perception.session) is not None:
+            self.refused += 1
             return False
+        if self._is_foreign_thread():
+            return self._in_loop(lambda: self.push(perception))
+        lane = self._lane(perception.session)
         lane.push(perception)
         self._spawn(lane)
         return True
 
+    def _full(self, session: str) -> str | None:
+        """Why nothing more can wait for this session; None if there is room. From any thread."""
+        lane = self.lanes.get(session)
+        if lane is not None and lane.waiting >= INBOX_LIMIT:
+            return f"session {session!r} already has {lane.waiting} messages waiting"
+        if lane is None and len(self.lanes) >= SESSIONS_LIMIT:
+            return f"{SESSIONS_LIMIT} sessions already wait for their turn"
+        return None
+
     def wake(self) -> None:
         """Begin the next cycle of the standing lane at once; from any thread."""
-        loop = self.event_loop
-        if loop is None:
-            return
-        if threading.get_ident() == self._thread_id:
-            self._wake_standing()
-        else:
-            try:
-                loop.call_soon_threadsafe(self._wake_standing)
-            except RuntimeError:
-                pass  # the loop is closed: nothing is left to wake
+        self._in_loop(self._wake_standing)
+
+    def _is_foreign_thread(self) -> bool:
+        return self.event_loop is not None and threading.get_ident() != self._thread_id
+
+    def _in_loop(self, act: Callable[[], object]) -> bool:
+        """Do something in the event loop's thread, at once if this is it; False when that loop is closed."""
+        if not self._is_foreign_thread():
+            act()
+            return True
+        assert self.event_loop is not None
+        try:
+            self.event_loop.call_soon_threadsafe(act)
+        except RuntimeError:
+            return False
+        return True
 
     def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
         """Decorator: call the function for each event of this class."""
@@ -460,71 +544,96 @@ class Agent:
 
     async def _step(self, phase: Phase, given: Any) -> Any:
         self._demand("step", f"step_{phase}")
+        if self._is_inside():
+            raise LifecycleError(f"step_{phase}", "in the middle of a cycle or a handler")
         self._bind()
-        async with self._mutex():
-            self._demand("step", f"step_{phase}")
-            await self.open()
-            lane = self._lane(STANDING)
-            if phase == "sense" or self._chain is None:
-                self._close_chain()
-                self._chain = lane.opened()
-                self._chain.is_stepped = True
-            cycle = self._chain
-            lane.cycle, cycle.error = cycle, None
-            if given is None:
-                given = {"sense": None, "plan": cycle.perceptions, "act": cycle.action, "reflect": cycle.result}[phase]
-            if phase in ("act", "reflect") and given is None:
-                before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
-                raise ValueError(f"nothing to {phase} on: {before}, and none was given")
-            self._stepping = True
-            try:
-                product = await self._alone(lane, self._stepped(lane, cycle, phase, given))
-            finally:
-                self._stepping, lane.cycle = False, None
-            if cycle.error is not None and phase != "act":
-                raise cycle.error
-            if phase == "reflect":
-                self._close_chain()
-            return product
+        return await self._exclusively(functools.partial(self._step_alone, phase, given), f"step_{phase}")
+
+    async def _step_alone(self, phase: Phase, given: Any) -> Any:
+        self._demand("step", f"step_{phase}")
+        given = self._step_input(phase, given)
+        self._has_stepped = True
+        await self.open()
+        lane = self._lane(STANDING)
+        if phase == "sense" or self._chain is None:
+            self._close_chain()
+            self._chain = lane.opened()
+            self._chain.is_stepped = True
+        cycle = self._chain
+        if phase in INPUT:
+            setattr(cycle, INPUT[phase], given)
+        lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
+        self._stepping = True
+        try:
+            product = await self._on_strand(lane, self._stepped(lane, cycle, phase, given))
+            cycle.is_cut = False
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            raise SparError(f"step_{phase} was interrupted: {self.modules[phase].name} cancelled itself") from error
+        finally:
+            self._stepping, lane.cycle, lane.stop_reason = False, None, ""
+        if cycle.error is not None and phase != "act":
+            raise cycle.error
+        if phase == "reflect":
+            self._close_chain()
+        return product
+
+    def _step_input(self, phase: Phase, given: Any) -> Any:
+        """What the phase is to work on: what was given or what the last step brought. Raises: ValueError, TypeError."""
+        if phase not in INPUT:
+            return None
+        if given is None:
+            given = () if self._chain is None else getattr(self._chain, INPUT[phase])
+        if phase == "plan":
+            if isinstance(given, str) or not all(isinstance(item, Perception) for item in given):
+                raise TypeError(f"step_plan takes a Perception or a list of them, found {given!r:.60}")
+            return list(given)
+        kind: type = Action if phase == "act" else ActionResult
+        if given is None or given == ():
+            before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
+            raise ValueError(f"nothing to {phase} on: {before}, and none was given")
+        if not isinstance(given, kind):
+            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
+        return given
 
     async def _stepped(self, lane: Lane, cycle: Cycle, phase: Phase, given: Any) -> Any:
-        from spar.cycle import Skip
-
-        loop = lane.loop
         try:
-            product = await loop.phase(phase, cycle, given)
+            product = await lane.loop.phase(phase, cycle, given)
             setattr(cycle, PRODUCT[phase], product)
             return product
         except Skip:
-            if cycle.is_skipped:
+            if cycle.error is None:
                 cycle.error = PermissionError(f"a hook refused step_{phase}")
             return None
 
-    async def _alone(self, lane: Lane, work: Any) -> Any:
-        """Run work on the lane's strand, which nothing else uses now; cancelling it cancels the phase."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        product: list[Any] = []
-        failure: list[BaseException] = []
+    async def _on_strand(self, lane: Lane, work: Any) -> Any:
+        """Run work on a lane that does not turn; cancelled, it cancels the phase and a grace later leaves it behind."""
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def main() -> None:
-            product.append(await work)
+            product = await work
+            if not outcome.done():
+                outcome.set_result(product)
 
         def ended(error: BaseException | None) -> None:
-            if error is not None:
-                failure.append(error)
-            if not done.done():
-                done.set_result(None)
+            if not outcome.done():
+                outcome.set_exception(error or asyncio.CancelledError())
+                outcome.exception()  # retrieved here in case nobody waits any more
 
         self._start_inside(lane, main(), ended)
         try:
-            await done
+            return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            lane.strand.cancel()
+            if not outcome.done():
+                assert lane.cycle is not None
+                grace = self.steps[lane.cycle.phase].grace
+                lane.cut("step called off")
+                for give_up in (lane.strand.abandon, lane.strand.abandon):
+                    await asyncio.wait([outcome], timeout=grace)
+                    if not outcome.done():
+                        give_up()
             raise
-        if failure:
-            raise failure[0]
-        return product[0]
 
     def _close_chain(self) -> None:
         if self._chain is not None:
@@ -535,12 +644,15 @@ class Agent:
 
     def report(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
-        cycle.error = error
+        if policy != "retry":
+            cycle.error = error
         log.warning("phase failed", agent=self.name, cycle=cycle.id, phase=fault.phase, part=fault.part,
                     fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
         if policy != "retry":
             self.account.errors_by_phase[fault.phase] += 1
-        self.events.publish(ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error))
+        self.events.publish(
+            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error)
+        )
         if isinstance(error, PhaseTimeoutError):
             alert = self.health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id)
             step = "abandon" if error.was_left_behind else "cancel"
@@ -552,7 +664,9 @@ class Agent:
 
     def report_hook_faults(self, cycle_id: str, outcome: Any) -> None:
         for fault in outcome.faults:
-            log.warning("hook failed", agent=self.name, cycle=cycle_id, hook=fault.part, point=fault.phase, reason=fault.message)
+            log.warning(
+                "hook failed", agent=self.name, cycle=cycle_id, hook=fault.part, point=fault.phase, reason=fault.message
+            )
             self.events.publish(ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue"))
 
     def remember(self, cycle: Cycle, duration: float) -> None:
@@ -589,7 +703,9 @@ class Agent:
                     await opening.open()
                 except Exception as error:
                     fault = Fault.of(error, part=opening.name, phase=phase)
-                    self.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error))
+                    self.events.publish(
+                        ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
+                    )
 
     def degrade(self, reason: str) -> bool:
         """Let the planner fall back, if it can; True if it did."""
@@ -650,11 +766,11 @@ class Agent:
                     attach(host)
                 opened.append(opening)
                 await opening.open()
+            if not self._has_loaded:
+                await self._load()
         except BaseException:
             await self._close_all(opened)
             raise
-        if not self._has_loaded:
-            await self._load()
 
     def _take_modules(self, given: Mapping[Phase, Any]) -> None:
         self.modules = {phase: Module(phase, part, self.clock) for phase, part in given.items()}
@@ -665,15 +781,24 @@ class Agent:
         self._openings = []
         for part in (self.memory, *(module.part for module in self.modules.values())):
             if part is not None and all(opening.part is not part for opening in self._openings):
-                self._openings.append(Opening(part, type(part).__qualname__))
+                self._openings.append(Opening(part, type(part).__qualname__, self._lost))
 
     def _step_of(self, phase: Phase) -> Step:
         """How a phase is run: its module, its contract and the terms that the settings give it."""
         given = getattr(self.settings.agent.phases, phase)
         policy = getattr(self.settings.agent.errors, phase)
         retries = given.retries or (RETRIES if policy == "retry" else 0)
-        return Step(phase, self.modules[phase].name, PRODUCT_OF[phase], self.account.phases[phase].add,
-                    given.timeout or float("inf"), retries + 1, Backoff(given.backoff, 60.0), given.grace, policy)  # fmt: skip
+        return Step(
+            phase,
+            self.modules[phase].name,
+            PRODUCT_OF[phase],
+            self.account.phases[phase].add,
+            given.timeout or float("inf"),
+            retries + 1,
+            Backoff(given.backoff, 60.0),
+            given.grace,
+            policy,
+        )
 
     async def _close_all(self, openings: Sequence[Opening]) -> None:
         for opening in reversed(openings):
@@ -682,6 +807,12 @@ class Agent:
                 fault = Fault.of(error, part=opening.name, phase="close")
                 log.warning("closing failed", agent=self.name, part=opening.name, reason=fault.message)
                 self.events.publish(ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue"))
+
+    def _lost(self, opening: Opening, error: BaseException) -> None:
+        """A module has closed by itself, as one does whose background task failed."""
+        fault = Fault.of(error, part=opening.name, phase="open")
+        log.error("module ended by itself", agent=self.name, part=opening.name, reason=fault.message)
+        self.events.publish(ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error))
 
     async def _close(self) -> None:
         """Flush, save, close: after this nothing of the agent is open."""
@@ -692,7 +823,7 @@ class Agent:
         await self._close_all(self._openings)
 
     async def _flush(self, keeper: Keeper) -> None:
-        """Have everything written that was accepted; what that raises is said and does not keep the agent from stopping."""
+        """Have everything written that was accepted; a failure is said and does not keep the agent from stopping."""
         try:
             is_written = await keeper.flush(CLOSE_WITHIN)
         except Exception as error:
@@ -705,23 +836,28 @@ class Agent:
         return self.memory if hasattr(self.memory, "load") and hasattr(self.memory, "save") else None
 
     async def _load(self) -> None:
-        self._has_loaded = True
         store = self._state_store()
-        state = None if store is None else await store.load(f"agent:{self.name}")
+        state = None if store is None else await _in_time(store.load(f"agent:{self.name}"), "the store's load")
+        self._has_loaded = True
         if isinstance(state, dict):
             self.account.restore(state.get("stats") or {})
             self.events.seq = max(self.events.seq, int(state.get("seq") or 0))
             for item in state.get("abilities") or []:
-                ability = Ability(**item)
-                self.abilities[ability_key(ability.tool, ability.task)] = ability
+                try:
+                    ability = msgspec.convert(item, Ability)
+                except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
+                    log.warning("ability not taken over", agent=self.name, reason=str(error))
+                else:
+                    self.abilities[ability_key(ability.tool, ability.task)] = ability
 
     async def _save(self) -> None:
         store = self._state_store()
         if store is None or not self._has_loaded:
             return
-        abilities = [{name: getattr(a, name) for name in a.__struct_fields__} for a in self.abilities.values()]
+        abilities = [msgspec.structs.asdict(ability) for ability in self.abilities.values()]
+        state = {"stats": self.account.state(), "seq": self.events.seq + SEQ_AHEAD, "abilities": abilities}
         try:
-            await store.save(f"agent:{self.name}", {"stats": self.account.state(), "seq": self.events.seq, "abilities": abilities})
+            await _in_time(store.save(f"agent:{self.name}", state), "the store's save")
         except Exception as error:
             log.error("state not saved", agent=self.name, reason=str(error))
 
@@ -735,19 +871,29 @@ class Agent:
 
     def _spawn_all(self) -> None:
         self._lane(STANDING)
-        for lane in list(self.lanes.values()):
-            self._spawn(lane)
+        self._spawn(*list(self.lanes.values()))
 
-    def _spawn(self, lane: Lane) -> None:
-        """Give the lane its task, if the agent runs, it has none yet and the limit of sessions allows it."""
-        if self.state != "running" or lane.strand.task is not None:
+    def _spawn(self, *lanes: Lane) -> None:
+        """Give lanes their task that have none and something to do, as far as the limit of sessions allows it."""
+        if self.state != "running":
             return
-        if not lane.is_standing:
-            alive = sum(other.strand.task is not None and not other.is_standing for other in self.lanes.values())
-            if not lane.has_work or alive >= self.settings.runs.limit:
-                return
-        lane.stop_reason = ""
-        self._start_inside(lane, lane.live(), lambda error: self._lane_ended(lane, error))
+        idle = [lane for lane in lanes if lane.strand.task is None and (lane.is_standing or lane.has_work)]
+        if not idle:
+            return
+        alive = sum(other.strand.task is not None and not other.is_standing for other in self.lanes.values())
+        for lane in idle:
+            if not lane.is_standing:
+                if alive >= self.settings.runs.limit:
+                    continue
+                alive += 1
+            lane.stop_reason = ""
+            lane.wake.clear()  # its first cycle comes at once
+            self._start_inside(lane, lane.live(), functools.partial(self._lane_ended, lane))
+
+    def _retire(self, lane: Lane) -> None:
+        """Forget a session's lane that has nothing left to do."""
+        if not lane.is_standing and not lane.has_work and lane.strand.task is None:
+            self.lanes.pop(lane.session, None)
 
     def _start_inside(self, lane: Lane, main: Any, done: Callable[[BaseException | None], object]) -> None:
         token = _inside.set((*_inside.get(), self))
@@ -764,11 +910,8 @@ class Agent:
             # Cancelled by nobody we know: the event loop is being shut down under us.
             self.failure = "its task was cancelled from outside"
             self._enter("failed")
-        if not lane.is_standing and not lane.has_work:
-            self.lanes.pop(lane.session, None)
-        if self.state == "running":
-            for other in list(self.lanes.values()):
-                self._spawn(other)
+        self._retire(lane)
+        self._spawn(*list(self.lanes.values()))
         self._settle()
 
     def _lane_broke(self, lane: Lane, error: BaseException) -> None:
@@ -777,7 +920,8 @@ class Agent:
         fault = Fault.of(error, part="loop")
         self.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
         if self.state in ("running", "pausing") and not self._lane_restarts.allow(self.clock.monotonic()):
-            self.failure = f"the loop failed more than {self._lane_restarts.limit} times within {self._lane_restarts.within:g} s: {fault.message}"
+            often = f"more than {self._lane_restarts.limit} times within {self._lane_restarts.within:g} s"
+            self.failure = f"the loop failed {often}: {fault.message}"
             self._enter("failed")
 
     def _settle(self) -> None:
@@ -816,24 +960,76 @@ class Agent:
         self._notify()
 
     async def _stop(self) -> None:
-        async with self._mutex():
-            if self.state in ("created", "stopped"):
+        try:
+            await self._outwait()
+            self._exclusive = asyncio.current_task()
+            if self.state not in ("created", "stopped"):
+                await self._ask("service_stop", self)
+                self._enter("stopping")
+            elif not self._has_stepped:
                 return
-            await self._ask("service_stop", self)
-            self._enter("stopping")
-            self._wake_lanes()
-            await self._drain()
             try:
+                self._wake_lanes()
+                await self._drain()
                 await self._close()
             finally:
-                self._enter("stopped")
-                self._stop_by = float("inf")
+                if self.state == "stopping":
+                    self._enter("stopped")
+            self._has_stepped = False
             try:
                 async with asyncio.timeout(1.0):
                     await self.events.drain()
             except TimeoutError:
                 log.warning("handlers still busy", agent=self.name)
             self.events.close()
+        finally:
+            self._stop_by = float("inf")
+            if self._exclusive is asyncio.current_task():
+                self._exclusive = None
+            self._notify()
+
+    async def _outwait(self) -> None:
+        """Wait until no start and no step is being made; what is not done by the deadline of a stop is cancelled."""
+        while (task := self._exclusive) is not None:
+            left = self._stop_by - self.clock.monotonic()
+            if left <= 0 and not task.cancelling():
+                task.cancel()
+            await self._change(left if left > 0 else None)
+
+    async def _exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
+        """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
+
+        Cancelling the caller cancels the work and waits until it has cleaned up behind itself.
+        Raises: LifecycleError when a stop called it off.
+        """
+
+        async def alone() -> R:
+            while self._exclusive is not None:
+                await self._change()
+            self._exclusive = asyncio.current_task()
+            try:
+                return await work()
+            finally:
+                self._exclusive = None
+                self._notify()
+
+        task = self._in_background(alone(), name)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done() and not _is_cancelled():
+                raise LifecycleError(name, "stopping", LEGAL["stopping"]) from None
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task])
+            raise
+
+    async def _unless_inside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Await work that may have to wait for the cycle in hand; inside one it goes on behind our back."""
+        if self._is_inside():
+            self._in_background(work, name)
+        else:
+            await work
 
     async def _drain(self) -> None:
         """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
@@ -841,7 +1037,7 @@ class Agent:
         for answer, more in ((None, 0.0), ("cut", grace), ("abandon", grace)):
             for lane in list(self.lanes.values()):
                 if lane.strand.task is not None and answer == "cut":
-                    lane.cut("stop")
+                    lane.cut(lane.stop_reason or "stop")
                 elif lane.strand.task is not None and answer == "abandon":
                     lane.strand.abandon()
             while not self._is_quiet():
@@ -852,12 +1048,13 @@ class Agent:
 
     async def _change(self, timeout: float | None = None) -> None:
         """Wait until something about the agent changes, at most `timeout` seconds."""
-        assert self._changed is not None
+        if self._changed is None:
+            self._changed = asyncio.Event()
         changed = self._changed
         if timeout is None or timeout == float("inf"):
             await changed.wait()
             return
-        timer = self.clock.call_at(self.clock.monotonic() + timeout, changed.set)
+        timer = self.clock.call_at(self.clock.monotonic() + timeout, self._notify)
         try:
             await changed.wait()
         finally:
@@ -866,34 +1063,54 @@ class Agent:
     def _notify(self) -> None:
         if self._changed is not None:
             self._changed.set()
-            self._changed = asyncio.Event()
+            self._changed = None
 
     def _bind(self) -> None:
-        """Belong to the event loop that runs now; after a stop it may be another one."""
-        loop = asyncio.get_running_loop()
-        if self.event_loop is not loop:
-            self.event_loop, self._thread_id = loop, threading.get_ident()
-            self._lock, self._changed, self._stop_task = asyncio.Lock(), asyncio.Event(), None
+        """Belong to the event loop that runs now; after a stop, or when its old one has ended, it may be another.
 
-    def _mutex(self) -> asyncio.Lock:
-        assert self._lock is not None
-        return self._lock
+        Raises: RuntimeError when the agent's own loop still runs, in another thread.
+        """
+        loop, old = asyncio.get_running_loop(), self.event_loop
+        if old is loop:
+            return
+        if old is not None and old.is_running() and self.state not in ("created", "stopped"):
+            raise RuntimeError(
+                f"agent {self.name!r} belongs to another event loop, which still runs: call it from there"
+            )
+        self.event_loop, self._thread_id = loop, threading.get_ident()
+        self._changed = self._exclusive = self._stop_task = None
+        if self.state not in ("created", "stopped", "failed"):
+            self.failure = "its event loop ended"
+            self.lanes = {session: lane for session, lane in self.lanes.items() if self._revived(lane)}
+            self._enter("failed")
+
+    def _revived(self, lane: Lane) -> bool:
+        """Free a lane from a loop that ended in the middle of its work; whether it still has something to do."""
+        lane.strand, lane.wake, lane.cycle = Strand(lane.strand.name, self.clock), Wake(self.clock), None
+        lane.loop.strand = lane.strand
+        return lane.has_work
 
     def _is_inside(self) -> bool:
         return self in _inside.get() or self.events in HANDLING.get()
 
-    def _request_stop(self) -> None:
+    def _request_stop(self) -> asyncio.Task[None]:
         if self._stop_task is None or self._stop_task.done():
             self._stop_task = self._in_background(self._stop(), "stop")
+        return self._stop_task
 
-    def _in_background(self, work: Any, name: str) -> asyncio.Task[None]:
+    def _in_background(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
         context = contextvars.copy_context()
         context.run(_inside.set, ())
         context.run(HANDLING.set, ())
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=f"{name} {self.name}", context=context)
+        task = asyncio.get_running_loop().create_task(work, name=f"{name} {self.name}", context=context)
         self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        task.add_done_callback(self._done_in_background)
         return task
+
+    def _done_in_background(self, task: asyncio.Task[Any]) -> None:
+        self._requests.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("request failed", agent=self.name, request=task.get_name(), reason=repr(error))
 
     def _begin_watch(self) -> None:
         if self.clock.is_virtual:
@@ -909,10 +1126,38 @@ class Agent:
 
     async def _ask(self, point: str, value: Any) -> None:
         if self.hooks.at(point):
-            self.report_hook_faults("", await self.hooks.run(HookContext(point, self.name, value)))
+            await self._asked(HookContext(point, self.name, value))
+
+    async def _asked(self, ctx: HookContext) -> Outcome:
+        """What the hooks say, their faults reported; what they ask of the agent are requests."""
+        token = _inside.set((*_inside.get(), self))
+        try:
+            outcome = await self.hooks.run(ctx)
+        finally:
+            _inside.reset(token)
+        self.report_hook_faults("", outcome)
+        return outcome
 
     def _handler_failed(self, name: str, error: Exception, turned_off: bool) -> None:
         log.warning("handler failed", agent=self.name, handler=name, reason=repr(error), turned_off=turned_off)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the current task, as opposed to what it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
+    """Await something foreign that may hang, and even ignore its cancellation. Raises: TimeoutError; what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=CLOSE_WITHIN)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError(f"{what} took longer than {CLOSE_WITHIN:g} s")
+    return task.result()
 
 
 @functools.cache
@@ -930,10 +1175,11 @@ def _settings_of(given: Mapping[str, Any] | Settings | None) -> Settings:
     return given if isinstance(given, Settings) else from_mapping(given)
 
 
-def _with_defaults(sense: Any, plan: Any, act: Any, reflect: Any, tools: tuple[Any, ...]) -> dict[Phase, Any]:
+def _with_defaults(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any]) -> dict[Phase, Any]:
     """The four parts, with what stands in for those that were not given."""
-    from spar import defaults
-
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"tools= must be a list of tools, found {given!r}")
+    tools = tuple(given)
     if act is None:
         act = defaults.executor(tools) if plan is not None or tools else defaults.act_nothing
     elif tools:
@@ -959,4 +1205,3 @@ def _experiences(cycle: Cycle) -> Iterable[Experience]:
     calls = ", ".join(call.tool for call in action.calls[:20])
     cause = next((fault.message for fault in cycle.faults), "")
     return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
-

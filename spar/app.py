@@ -6,6 +6,9 @@ phase package.
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -16,14 +19,16 @@ from spar import __version__
 from spar.agent import Agent
 from spar.clock import Clock
 from spar.config_file import explain
-from spar.errors import ConfigError
+from spar.errors import ConfigError, LifecycleError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.logs import get_logger
-from spar.metrics import Metrics
+from spar.metrics import Metrics, last_completed_at
+from spar.parts import Part
 from spar.protocols import Home, SensorSpec
 from spar.registry import Registry
-from spar.settings import Loaded, changed, load, reloads
-from spar.types import Fault
+from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
+from spar.tool import terms_of
+from spar.types import Fault, Phase, replace
 
 log = get_logger("spar.app")
 
@@ -44,22 +49,27 @@ def home_of(loaded: Loaded) -> Home:
     return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir))
 
 
+def default_registry() -> Registry:
+    """The parts that can be named; with `SPAR_PLUGINS=off` only those in the box."""
+    return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off")
+
+
 class Parts:
     """Builds the parts that the settings name. Raises: ConfigError with file and line."""
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
         self.loaded, self.settings = loaded, loaded.settings
         self.home = home_of(loaded)
-        self.registry = registry or Registry()
+        self.registry = registry or default_registry()
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
         return self._build("spar.stores", ("memory",), part.use, {**part.options, **more}, options_path=("memory",))
 
     def sense(self) -> Any:
-        part = self.settings.sense
-        extra = {"sensors": tuple(self.sensors()), "pipeline": self.settings.perception}
-        return self._build("spar.senses", ("sense",), part.use, part.options, extra=extra)
+        return self._module(
+            "sense", "spar.senses", {"sensors": tuple(self.sensors()), "pipeline": self.settings.perception}
+        )
 
     def sensors(self) -> list[SensorSpec]:
         specs = []
@@ -70,36 +80,61 @@ class Parts:
         return specs
 
     def tools(self) -> list[Any]:
-        tools = []
+        tools: dict[str, Any] = {}
         for index, part in enumerate(self.settings.tools):
             tool = self._build("spar.tools", ("tools", index), part.use, part.options)
             if part.name:
-                tool.name = part.name
-            tools.append(tool)
-        return tools
+                tool = called(tool, part.name)
+            if (name := name_of(tool)) in tools:
+                sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
+                raise explain(ConfigError(sentence, path=("tools", index, "name" if part.name else "use")), self.loaded)
+            tools[name] = tool
+        return list(tools.values())
 
     def plan(self, tool_names: list[str]) -> Any:
-        part = self.settings.plan
-        extra = {"rules": list(self.settings.rules), "tools": tool_names}
-        return self._build("spar.planners", ("plan",), part.use, part.options, extra=extra)
+        return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tool_names})
 
     def act(self, tools: list[Any]) -> Any:
-        part = self.settings.act
         acting = self.settings.acting
         extra = {"tools": tuple(tools), "settings": acting.model_dump(exclude={"approval_timeout"}),
                  "approval_timeout": acting.approval_timeout or None}  # fmt: skip
-        return self._build("spar.actors", ("act",), part.use, part.options, extra=extra)
+        return self._module("act", "spar.actors", extra)
 
     def reflect(self) -> Any:
-        part = self.settings.reflect
-        return self._build("spar.reflectors", ("reflect",), part.use, part.options)
+        return self._module("reflect", "spar.reflectors", {})
+
+    def _module(self, phase: Phase, group: str, extra: Mapping[str, Any]) -> Any:
+        part: Part = getattr(self.settings, phase)
+        module = self._build(group, (phase,), part.use, part.options, extra=extra)
+        if not callable(getattr(module, phase, module)):
+            sentence = f"{part.use!r} makes {module!r:.100}, which is no function and has no method {phase!r}"
+            raise explain(ConfigError(sentence, path=(phase, "use")), self.loaded)
+        return module
 
     def _build(self, group: str, path: tuple[str | int, ...], use: str, options: Mapping[str, Any], *,
                extra: Mapping[str, Any] | None = None, options_path: tuple[str, ...] | None = None) -> Any:  # fmt: skip
         try:
-            return self.registry.build(group, path, use, options, home=self.home, extra=extra, options_path=options_path)
+            return self.registry.build(
+                group, path, use, options, home=self.home, extra=extra, options_path=options_path
+            )
         except ConfigError as error:
             raise explain(error, self.loaded) from error
+
+
+def name_of(tool: Any) -> str:
+    """What calls name a tool by: an object's `name`, what `@tool` says, the function's own."""
+    return str(getattr(tool, "name", "") or terms_of(tool).name or getattr(tool, "__name__", ""))
+
+
+def called(tool: Any, name: str) -> Any:
+    """The tool under another name; a function is left as it is for those who call it by its own."""
+    if not inspect.isroutine(tool):
+        tool.name = name
+        return tool
+    alias = functools.partial(tool)
+    alias.__doc__ = tool.__doc__
+    alias.__spar_tool__ = replace(terms_of(tool), name=name)  # type: ignore[attr-defined]
+    return alias
 
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
@@ -108,7 +143,7 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
     tools = parts.tools()
     return Agent(
         sense=parts.sense(),
-        plan=parts.plan([tool.name for tool in tools]),
+        plan=parts.plan([name_of(tool) for tool in tools]),
         act=parts.act(tools),
         reflect=parts.reflect(),
         memory=parts.memory(),
@@ -131,9 +166,11 @@ class Service:
                  reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
         self.loaded, self._agent = loaded, agent
         self._reload = reload or (lambda: load(loaded.path))
+        self._reloading = asyncio.Lock()
         self.started_at = datetime.now(UTC)
         self.metrics = Metrics(lambda: [self._agent], __version__, log_dropped=log_dropped)
         self.request_stop: Callable[[], None] = lambda: None
+        self.on_reloaded: Callable[[Settings], None] = lambda settings: None
         self.addresses: dict[str, str] = {}
 
     # -- what it is
@@ -165,7 +202,10 @@ class Service:
     def alive(self) -> tuple[bool, dict[str, Any]]:
         """Whether the event loop answers. A paused or failing agent is alive."""
         blocked = self._agent.blocked_for()
-        return blocked < DEAD_AFTER, {"status": "ok" if blocked < DEAD_AFTER else "dead", "blocked_seconds": round(blocked, 1)}
+        return blocked < DEAD_AFTER, {
+            "status": "ok" if blocked < DEAD_AFTER else "dead",
+            "blocked_seconds": round(blocked, 1),
+        }
 
     def started(self) -> tuple[bool, dict[str, Any]]:
         """Whether start-up is over and stopping has not begun."""
@@ -176,35 +216,62 @@ class Service:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Whether cycles complete. Paused by a person is ready; stalled, stuck, blocked and failed are not."""
         agent = self._agent
-        alerts = sorted(agent.health.alerts)
-        is_well = agent.state in ("running", "pausing", "paused") and not {"stalled", "stuck", "blocked", "failing"} & set(alerts)
-        age = None if not agent.last_completed_at else round(datetime.now(UTC).timestamp() - agent.last_completed_at, 1)
+        # While the loop is blocked nothing can open the alert: the watcher's word is enough.
+        alerts = sorted({*agent.health.alerts, *(["blocked"] if agent.blocked_since is not None else [])})
+        is_well = agent.state in ("running", "pausing", "paused") and not {
+            "stalled",
+            "stuck",
+            "blocked",
+            "failing",
+        } & set(alerts)
+        last = last_completed_at(agent)
+        age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         return is_well, {"state": agent.state, "alerts": alerts, "last_cycle_age_seconds": age}
 
     # -- reload
 
-    async def reload(self) -> None:
+    async def reload(self) -> ConfigReloaded:
         """Read the configuration again and apply what can be applied, between two cycles; work is never cut off.
 
-        Raises: ConfigError that says what is wrong; the old configuration then stays in force.
+        Raises: ConfigError that says what is wrong; LifecycleError when the agent does not run. The old
+        configuration then stays in force.
         """
-        agent = self._agent
-        try:
-            new = self._reload()
-            keys = changed(self.loaded.settings, new.settings)
-            live = [key for key in keys if reloads(key) == "live"]
-            parts = self._rebuilt(new, live)
-        except ConfigError as error:
-            log.error("configuration not reloaded", agent=agent.name, reason=str(error))
-            agent.events.publish(ErrorOccurred(cycle_id="", phase="reload", error=Fault.of(error), policy="continue", exception=error))
-            raise
-        await agent.exchange(parts, new.settings)
-        needs_restart = tuple(key for key in keys if key not in live)
-        self.loaded = new
-        log.info("configuration reloaded", agent=agent.name, changed=live, needs_restart=list(needs_restart))
-        agent.events.publish(ConfigReloaded(changed=tuple(live), needs_restart=needs_restart))
+        async with self._reloading:
+            try:
+                done = await self._reloaded()
+            except Exception as error:
+                refusal = (
+                    error if isinstance(error, SparError) else ConfigError(f"the new parts cannot be opened: {error!r}")
+                )
+                log.error("configuration not reloaded", agent=self._agent.name, reason=str(refusal))
+                fault = Fault.of(refusal)
+                self._agent.events.publish(
+                    ErrorOccurred(cycle_id="", phase="reload", error=fault, policy="continue", exception=error)
+                )
+                raise refusal from error
+            log.info(
+                "configuration reloaded",
+                agent=self._agent.name,
+                changed=list(done.changed),
+                needs_restart=list(done.needs_restart),
+            )
+            self._agent.events.publish(done)
+            return done
 
-    def _rebuilt(self, loaded: Loaded, keys: list[str]) -> dict[str, Any]:
+    async def _reloaded(self) -> ConfigReloaded:
+        agent = self._agent
+        if agent.state not in ("running", "pausing", "paused"):
+            raise LifecycleError("reload", agent.state)
+        new = self._reload()
+        keys = changed(self.loaded.settings, new.settings)
+        live = tuple(key for key in keys if reloads(key) == "live")
+        loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
+        await agent.exchange(self._rebuilt(loaded, live), loaded.settings)
+        self.loaded = loaded
+        self.on_reloaded(loaded.settings)
+        return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
+
+    def _rebuilt(self, loaded: Loaded, keys: tuple[str, ...]) -> dict[str, Any]:
         """The modules that a change concerns, built anew but not opened."""
         sections = {key.partition(".")[0].partition("[")[0] for key in keys}
         concerned = [module for module, sources in BUILT_FROM.items() if sections & set(sources)]
@@ -212,14 +279,27 @@ class Service:
         tools = parts.tools() if {"plan", "act"} & set(concerned) else []
         makers: dict[str, Callable[[], Any]] = {
             "sense": parts.sense,
-            "plan": lambda: parts.plan([tool.name for tool in tools]),
+            "plan": lambda: parts.plan([name_of(tool) for tool in tools]),
             "act": lambda: parts.act(tools),
             "reflect": parts.reflect,
         }
         return {module: makers[module]() for module in concerned}
 
     async def stop(self) -> None:
+        """Ask for the end and return at once: whoever asked is answered before the door closes."""
         self.request_stop()
+
+
+def in_force(old: Settings, new: Settings) -> Settings:
+    """The new settings as far as they are applied to a running service; what needs a restart stays as it was."""
+    sections = {}
+    for name in Settings.model_fields:
+        rest, exceptions = (old, new) if reloads(name) == "restart" else (new, old)
+        section = getattr(rest, name)
+        fields = [key.removeprefix(f"{name}.") for key in RELOAD if key.startswith(f"{name}.")]
+        swapped = {field: getattr(getattr(exceptions, name), field) for field in fields}
+        sections[name] = section.model_copy(update=swapped) if swapped else section
+    return new.model_copy(update=sections)
 
 
 def describe(agent: Agent) -> dict[str, Any]:
@@ -230,7 +310,10 @@ def describe(agent: Agent) -> dict[str, Any]:
         "failure": agent.failure,
         "loop_interval": agent.loop_interval,
         "stats": agent.stats,
-        "alerts": [{"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since} for a in list(agent.health.alerts.values())],
+        "alerts": [
+            {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since}
+            for a in list(agent.health.alerts.values())
+        ],
         "lanes": [describe_lane(lane) for lane in list(agent.lanes.values())],
         "open_runs": agent.runs.open,
         "kept": agent.kept,
@@ -242,7 +325,12 @@ def describe(agent: Agent) -> dict[str, Any]:
 
 def describe_lane(lane: Any) -> dict[str, Any]:
     cycle = lane.cycle
-    return {"session": lane.session, "waiting": lane.waiting, "cycle": cycle and cycle.id, "phase": cycle and cycle.phase}
+    return {
+        "session": lane.session,
+        "waiting": lane.waiting,
+        "cycle": cycle and cycle.id,
+        "phase": cycle and cycle.phase,
+    }
 
 
 def _snapshot(module: Any) -> dict[str, Any]:
@@ -252,4 +340,3 @@ def _snapshot(module: Any) -> dict[str, Any]:
 def _snapshot_of(part: Any) -> dict[str, Any]:
     snapshot = getattr(part, "snapshot", None)
     return snapshot() if callable(snapshot) else {}
-

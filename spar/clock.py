@@ -60,7 +60,7 @@ class SystemClock:
     new_id = staticmethod(new_id)
 
     async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
+        await anyio.sleep(max(0.0, seconds))
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
         # Not loop.call_at(when): a loop may count its time from another moment than time.monotonic.

@@ -34,7 +34,11 @@ RETRIES = 3
 LONGEST_WAIT = 5.0
 
 
-class Skip(Exception):  # noqa: N818 - not an error: the rest of the cycle is left out
+#: What a failure leads to once it has been retried in vain: the defaults of `[agent.errors]`.
+AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
+
+
+class Skip(Exception):
     """The cycle ends here; why is already said."""
 
 
@@ -51,6 +55,11 @@ class Step(Struct, frozen=True):
     backoff: Backoff = Backoff()
     grace: float = 0.5
     on_error: str = "skip"
+
+    @property
+    def answer(self) -> str:
+        """What a failure leads to that is not tried again."""
+        return AFTER_RETRIES[self.phase] if self.on_error == "retry" else self.on_error
 
     def wait_before_retry(self, attempt: int, fault: Fault) -> float | None:
         """Seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
@@ -141,7 +150,7 @@ class Cycle:
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:
     """What stands in the place of a failed phase's product. Raises: Skip when nothing can."""
     if step.phase == "act" and step.on_error != "skip":
-        return failed_result(value.action if isinstance(value, OpenPlan) else value, fault, error, salvage)
+        return failed_result(value, fault, error, salvage)
     if step.phase == "reflect":
         return None
     raise Skip
@@ -151,8 +160,11 @@ def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage:
 Salvage = Callable[[Action], ActionResult | None]
 
 
-def failed_result(action: Action, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
+def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
     """The result of an act phase that broke: what is known to have been done, else every call failed."""
+    if isinstance(action, OpenPlan):
+        action.close()  # nobody takes further calls
+        action = action.action
     known = error.product if isinstance(error, PhaseTimeoutError) else None
     if not isinstance(known, ActionResult):
         known = salvage(action)

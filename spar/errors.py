@@ -19,6 +19,8 @@ class TransientError(SparError):
     Args: retry_after: seconds that the other side asked to be left alone, or None.
     """
 
+    retry_after: float | None = None  # also of a subclass whose constructor does not call this one
+
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 import blinker
@@ -29,6 +31,8 @@ from spar.types import Call, CallResult, Experience, Fault, Phase
 HANDLING: contextvars.ContextVar[tuple[Events, ...]] = contextvars.ContextVar("handling", default=())
 FAILURES_UNTIL_OFF = 10
 QUEUE_LIMIT = 1024
+#: What a handler raises to end the process; everything else is its own failure.
+ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
 
 class Event(Struct, kw_only=True):
@@ -255,16 +259,22 @@ class Subscription:
     """
 
     __slots__ = ("__weakref__", "_events", "_handler", "_queue", "_task", "_wake", "delivered", "dropped", "failures",
-                 "is_off", "kind", "name")  # fmt: skip
+                 "is_off", "kind", "name", "only_keeps")  # fmt: skip
 
-    def __init__(self, events: Events, kind: type[Event], handler: Handler[Any], limit: int) -> None:
+    def __init__(
+        self, events: Events, kind: type[Event], handler: Handler[Any], limit: int, *, only_keeps: bool = False
+    ) -> None:
+        if limit < 1:
+            raise ValueError(f"a buffer must hold at least one event, found {limit!r}")
         self._events, self.kind, self._handler = events, kind, handler
-        self.name = getattr(handler, "__qualname__", None) or repr(handler)
+        self.name = _name_of(handler)
         self.delivered = self.failures = self.dropped = 0
         self.is_off = False
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async is an async handler
         )
+        #: It puts events away and cannot publish any: such ones are told first, so that they see events in order.
+        self.only_keeps = only_keeps or is_async
         self._queue: deque[Event] | None = deque(maxlen=limit) if is_async else None
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -278,8 +288,12 @@ class Subscription:
         queue = self._queue
         if queue is None:
             try:
-                self._handler(event)
-            except Exception as error:
+                outcome = self._handler(event)
+                if outcome is not None and inspect.iscoroutine(outcome):  # `lambda event: queue.put(event)`
+                    self._events._see_through(outcome, self.name, self._failed)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:  # a CancelledError of its own is not the loop's cancellation
                 self._failed(error)
             else:
                 self.delivered += 1
@@ -300,7 +314,11 @@ class Subscription:
             while queue and not self.is_off:
                 try:
                     await self._handler(queue.popleft())
-                except Exception as error:
+                except (*ENDS_PROCESS, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    if _is_cancelled():
+                        raise
                     self._failed(error)
                 else:
                     self.delivered += 1
@@ -315,66 +333,89 @@ class Subscription:
 
     async def drain(self) -> None:
         """Return once an async handler has seen everything that was queued for it."""
-        while self._queue and self._task is not None and not self._task.done():
+        task = self._task
+        if task is None or task is _current_task():
+            return
+        while not task.done() and (self._queue or self._wake is None):
             await self._events.clock.sleep(0.001)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         self.failures += 1
         turned_off = self.failures >= FAILURES_UNTIL_OFF
-        self._events._handler_failed(self, error, turned_off)
+        self._events._tell_of_failure(self.name, error, turned_off)
         if turned_off:
             self()
 
     def _close(self) -> None:
         self.is_off = True
+        self._handler = _nobody  # whoever is just being told of an event still has this subscription on the list
         if self._queue is not None:
             self._queue.clear()
+            self._queue = None
         if self._task is not None and not self._task.done() and self._task is not _current_task():
             self._task.cancel()
+
+
+class _Buffer:
+    """What a stream has not read yet. Held by its subscriptions, so that the stream itself can go away unread."""
+
+    __slots__ = ("_events", "kept", "missed", "wake")
+
+    def __init__(self, events: Events, limit: int) -> None:
+        self._events = events
+        self.kept: deque[Event] = deque(maxlen=limit)
+        self.missed = 0
+        self.wake: asyncio.Future[None] | None = None
+
+    def receive(self, event: Event) -> None:
+        if len(self.kept) == self.kept.maxlen:
+            self.missed += 1
+            self._events.dropped += 1
+        self.kept.append(event)
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    def gap(self) -> Gap:
+        """Stands for what was missed, stamped as the last of it: to resume after it is to miss nothing more."""
+        missed, self.missed = self.missed, 0
+        return Gap(missed=missed, agent=self._events.agent, seq=self.kept[0].seq - 1, at=self._events.clock.now())
 
 
 class EventStream(AsyncIterator[Event]):
     """An async iterator over events, subscribed from the moment it was made; ends when the agent stops.
 
-    When its bounded buffer overflows, the oldest events go and one `Gap` stands in their place.
+    When its bounded buffer overflows, the oldest events go and one `Gap` stands in their place. One that nobody
+    holds any more is closed.
     """
 
     def __init__(self, events: Events, kinds: tuple[type[Event], ...], buffer: int) -> None:
         if buffer < 1:
             raise ValueError(f"a stream's buffer must hold at least one event, found {buffer!r}")
-        self._buffer: deque[Event] = deque(maxlen=buffer)
-        self._missed = 0
+        self._buffer = _Buffer(events, buffer)
         self._closed = False
-        self._wake: asyncio.Future[None] | None = None
-        self._subscriptions = [events._connect(kind, self._receive, buffer) for kind in kinds or (Event,)]
-
-    def _receive(self, event: Event) -> None:
-        if len(self._buffer) == self._buffer.maxlen:
-            self._missed += 1
-        self._buffer.append(event)
-        self._notify()
-
-    def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        for kind in kinds:
+            events._channel(kind)  # says what is no class of events
+        receive = self._buffer.receive
+        self._subscriptions = [events._connect(kind, receive, buffer, only_keeps=True) for kind in _widest(kinds)]
+        weakref.finalize(self, _unsubscribe, self._subscriptions).atexit = False
 
     def __aiter__(self) -> EventStream:
         return self
 
     async def __anext__(self) -> Event:
+        buffer = self._buffer
         while True:
-            if self._missed:
-                missed, self._missed = self._missed, 0
-                return Gap(missed=missed)
-            if self._buffer:
-                return self._buffer.popleft()
+            if buffer.missed:
+                return buffer.gap()
+            if buffer.kept:
+                return buffer.kept.popleft()
             if self._closed:
                 raise StopAsyncIteration
-            self._wake = asyncio.get_running_loop().create_future()
+            buffer.wake = asyncio.get_running_loop().create_future()
             try:
-                await self._wake
+                await buffer.wake
             finally:
-                self._wake = None
+                buffer.wake = None
 
     async def aclose(self) -> None:
         self.close()
@@ -382,9 +423,10 @@ class EventStream(AsyncIterator[Event]):
     def close(self) -> None:
         """End the stream: what is buffered can still be read."""
         self._closed = True
-        for subscription in self._subscriptions:
-            subscription()
-        self._notify()
+        _unsubscribe(self._subscriptions)
+        wake = self._buffer.wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
 
     async def __aenter__(self) -> EventStream:
         return self
@@ -403,12 +445,16 @@ class _Channel:
         self.signal = blinker.Signal(kind.__doc__)
         self.subscriptions: tuple[Subscription, ...] = ()
 
+    @property
+    def has_strangers(self) -> bool:
+        return len(self.signal.receivers) > len(self.subscriptions)
+
 
 class _Route(Struct, frozen=True):
     """Where an event of one class goes: a snapshot, so that publishing looks nothing up."""
 
     subscriptions: tuple[Subscription, ...]
-    strangers: tuple[blinker.Signal, ...]
+    strangers: tuple[_Channel, ...]
 
 
 class _Wanted(dict[type[Event], bool]):
@@ -434,13 +480,14 @@ class Events:
         self.seq = 0
         self.handler_errors = 0
         self.dropped = 0
-        self.on_handler_error: Callable[[str, Exception, bool], None] = _ignore
+        self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
         self._channels: dict[type[Event], _Channel] = {}
         self._routes: dict[type[Event], _Route] = {}
         #: By class of event: does anybody listen?
         self.wanted = _Wanted(self)
-        self._streams: list[EventStream] = []
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers_failures: dict[Any, int] = {}
 
     # -- listening
 
@@ -462,7 +509,7 @@ class Events:
     def stream(self, *kinds: type[Event], buffer: int = QUEUE_LIMIT) -> EventStream:
         """An async iterator over events of these classes (none: all), subscribed now."""
         stream = EventStream(self, kinds, buffer)
-        self._streams.append(stream)
+        self._streams.add(stream)
         return stream
 
     def signal(self, kind: type[Event]) -> blinker.Signal:
@@ -484,12 +531,12 @@ class Events:
             event.at = self._now()
         for subscription in route.subscriptions:
             subscription.deliver(event)
-        for signal in route.strangers:
-            self._send_to_strangers(signal, event)
+        for channel in route.strangers:
+            self._send_to_strangers(channel, event)
 
     def close(self) -> None:
         """End the streams and the tasks of async handlers; subscriptions stay for the next start."""
-        for stream in self._streams:
+        for stream in list(self._streams):
             stream.close()
         self._streams.clear()
         for task in list(self._tasks):
@@ -519,11 +566,13 @@ class Events:
             self._rerouted()
         return channel
 
-    def _connect(self, kind: type[Event], handler: Handler[Any], buffer: int) -> Subscription:
+    def _connect(
+        self, kind: type[Event], handler: Handler[Any], buffer: int, *, only_keeps: bool = False
+    ) -> Subscription:
         if not callable(handler):
             raise TypeError(f"a handler must be callable, found {handler!r}")
         channel = self._channel(kind)
-        subscription = Subscription(self, kind, handler, buffer)
+        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
         channel.signal.connect(_receiver_of(subscription), weak=False)
         channel.subscriptions += (subscription,)
         self._rerouted()
@@ -542,9 +591,11 @@ class Events:
 
     def _route(self, kind: type[Event]) -> _Route:
         channels = [self._channels[base] for base in kind.__mro__ if base in self._channels]
-        subscriptions = tuple(item for channel in channels for item in channel.subscriptions)
+        found = [item for channel in channels for item in channel.subscriptions]
+        # A plain handler may publish: who only keeps events has to have this one before that one.
+        subscriptions = tuple(sorted(found, key=lambda item: not item.only_keeps))
         # Our own subscriptions are receivers too; only signals that others connected to are asked again.
-        strangers = tuple(c.signal for c in channels if len(c.signal.receivers) > len(c.subscriptions))
+        strangers = tuple(channel for channel in channels if channel.has_strangers)
         route = self._routes[kind] = _Route(subscriptions, strangers)
         return route
 
@@ -553,26 +604,67 @@ class Events:
         self._routes.clear()
         self.wanted.clear()
 
-    def _send_to_strangers(self, signal: blinker.Signal, event: Event) -> None:
-        for receiver in signal.receivers_for(self.agent):
+    def _send_to_strangers(self, channel: _Channel, event: Event) -> None:
+        for receiver in channel.signal.receivers_for(self.agent):
             if getattr(receiver, "subscription", None) is not None:
                 continue
             try:
                 outcome = receiver(self.agent, event=event)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                self._stranger_failed(channel, receiver, error)
+            else:
                 if inspect.iscoroutine(outcome):
-                    self._spawn(outcome, f"receiver {receiver!r}")
-            except Exception as error:
-                self.handler_errors += 1
-                self.on_handler_error(getattr(receiver, "__qualname__", repr(receiver)), error, False)
+                    self._see_through(outcome, _name_of(receiver), partial(self._stranger_failed, channel, receiver))
+                elif self._strangers_failures:
+                    self._strangers_failures.pop(_identity(receiver), None)
+        if not channel.has_strangers:  # the last one died, of which a signal says nothing
+            self._rerouted()
 
-    def _handler_failed(self, subscription: Subscription, error: Exception, turned_off: bool) -> None:
+    def _stranger_failed(self, channel: _Channel, receiver: Callable[..., Any], error: BaseException) -> None:
+        key = _identity(receiver)
+        failures = self._strangers_failures[key] = self._strangers_failures.get(key, 0) + 1
+        turned_off = failures >= FAILURES_UNTIL_OFF
+        if turned_off:
+            del self._strangers_failures[key]
+            channel.signal.disconnect(receiver)
+        self._tell_of_failure(_name_of(receiver), error, turned_off)
+
+    def _see_through(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
+        """Run what a plain function returned to be awaited, as long as not too many such wait already."""
+
+        async def run() -> None:
+            try:
+                await outcome
+            except (*ENDS_PROCESS, GeneratorExit):
+                raise
+            except BaseException as error:
+                if _is_cancelled():
+                    raise
+                failed(error)
+
+        if len(self._tasks) >= QUEUE_LIMIT or self._spawn(run(), f"handler {name}") is None:
+            self.dropped += 1
+            outcome.close()
+
+    def _tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None:
         self.handler_errors += 1
-        self.on_handler_error(subscription.name, error, turned_off)
+        try:
+            self.on_handler_error(name, error, turned_off)
+        except Exception:  # whoever is told cannot say anything either; the failure is counted
+            pass
 
-    def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+    def _spawn(self, work: Any, name: str) -> asyncio.Task[None] | None:
+        """A task in which `stop()` and `pause()` are requests; None without a running event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            work.close()
+            return None
         context = contextvars.copy_context()
         context.run(HANDLING.set, (*HANDLING.get(), self))
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name, context=context)
+        task: asyncio.Task[None] = loop.create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -595,5 +687,35 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _ignore(name: str, error: Exception, turned_off: bool) -> None:
+def _is_cancelled() -> bool:
+    """Whether the current task is cancelled from outside, and not only what it awaits has raised that."""
+    task = _current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _widest(kinds: tuple[type[Event], ...]) -> list[type[Event]]:
+    """The classes to subscribe to: a class whose parent is asked for too would bring its events twice."""
+    asked = list(dict.fromkeys(kinds or (Event,)))
+    return [kind for kind in asked if not any(base in asked for base in kind.__mro__[1:])]
+
+
+def _unsubscribe(subscriptions: list[Subscription]) -> None:
+    for subscription in subscriptions:
+        subscription()
+
+
+def _identity(receiver: Any) -> tuple[int, int]:
+    """The same for every look at a bound method, of which each is another object."""
+    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
+
+
+def _name_of(handler: Any) -> str:
+    return getattr(handler, "__qualname__", None) or repr(handler)
+
+
+def _nobody(event: Event) -> None:
+    return None
+
+
+def _ignore(name: str, error: BaseException, turned_off: bool) -> None:
     return None

@@ -2,20 +2,22 @@
 
 A hook is `async def hook(ctx) -> None | Decision`, awaited at one of the points below in priority order
 (highest first, then as registered), with a deadline. A point that *guards* fails closed: a hook that
-raises or is late denies. Every other point fails open: the fault is reported and the work goes on. A late
-hook is cancelled.
+raises, is late or decides nonsense denies. Every other point fails open: the fault is reported and the work goes
+on. A late hook is cancelled, and left behind when it ignores that. An async hook runs in a task of its own, a plain
+function inline: it must not block.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-import anyio
 from msgspec import Struct
 
-from spar.types import Fault
+from spar.errors import SparError
+from spar.types import Action, Call, CallResult, Fault, Perception
 
 #: What is asked at each point, and whether it guards. `value` is what `Decision.rewrite` replaces.
 POINTS: dict[str, tuple[str, bool]] = {
@@ -39,6 +41,19 @@ POINTS: dict[str, tuple[str, bool]] = {
     "message_sending": ("the reply; rewrite replaces it, deny keeps it back", False),
     "message_sent": ("the reply", False),
 }
+
+
+#: Where `Decision.rewrite` is possible, and what a value must be to stand there. Elsewhere it is a fault of the hook.
+REWRITABLE: dict[str, Callable[[Any], bool]] = {
+    "message_received": lambda value: isinstance(value, (Perception, str)),
+    "before_plan": lambda value: isinstance(value, (list, tuple)) and all(isinstance(p, Perception) for p in value),
+    "after_plan": lambda value: value is None or isinstance(value, Action),
+    "before_call": lambda value: isinstance(value, Call),
+    "result_persist": lambda value: isinstance(value, CallResult),
+    "message_sending": lambda value: isinstance(value, str),
+}
+#: Seconds from a late hook's cancellation until it is left behind.
+GRACE = 0.5
 
 
 class Decision(Struct, frozen=True):
@@ -104,6 +119,8 @@ class Hooks:
         self._timeout = timeout
         self._hooks: dict[str, tuple[_Registered, ...]] = {}
         self._count = 0
+        #: Tasks of hooks that ignored their cancellation and still run.
+        self.left_behind: set[asyncio.Future[Any]] = set()
         #: Whether any hook was ever registered; lets the hot path ask nobody at no cost.
         self.are_used = False
 
@@ -128,29 +145,78 @@ class Hooks:
     async def run(self, ctx: HookContext) -> Outcome:
         """Ask every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error."""
         guards = POINTS[ctx.point][1]
-        approval, faults = "", []
-        needs_approval = False
+        value, approval, needs_approval = ctx.value, "", False
+        faults: list[Fault] = []
         for entry in self._hooks.get(ctx.point, ()):
-            name = getattr(entry.hook, "__qualname__", repr(entry.hook))
+            name = getattr(entry.hook, "__qualname__", None) or repr(entry.hook)
+            ctx.value = value  # what a hook did to its context decides nothing
             try:
-                with anyio.fail_after(entry.timeout):
-                    decision = entry.hook(ctx)
-                    if inspect.isawaitable(decision):
-                        decision = await decision
-                if decision is not None and not isinstance(decision, Decision):
-                    raise TypeError(f"hook {name} must return a Decision or None, found {type(decision).__name__}")
-            except Exception as error:
+                decision = _checked(await self._answer(entry, ctx), ctx.point, name)
+            except (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
+                raise
+            except BaseException as error:
                 faults.append(Fault.of(error, part=name, phase=ctx.point))
                 if guards:
-                    return Outcome(ctx.value, denied=True, reason=f"hook {name} failed: {error}", faults=tuple(faults))
+                    reason = f"hook {name} failed: {faults[-1].message}"
+                    return Outcome(value, denied=True, reason=reason, faults=tuple(faults))
                 continue
             if decision is None:
                 continue
             if decision.verdict == "rewrite":
-                ctx.value = decision.value
+                value = decision.value
             elif decision.verdict == "require_approval":
                 needs_approval, approval = True, decision.reason
             else:
                 stops = decision.verdict == "stop_run"
-                return Outcome(ctx.value, denied=True, stop_run=stops, reason=decision.reason, faults=tuple(faults))
-        return Outcome(ctx.value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
+                return Outcome(value, denied=True, stop_run=stops, reason=decision.reason, faults=tuple(faults))
+        return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
+
+    async def _answer(self, entry: _Registered, ctx: HookContext) -> Any:
+        """What a hook answers within its time. Raises what it raised, or TimeoutError."""
+        try:
+            answer = entry.hook(ctx)
+        except asyncio.CancelledError:
+            raise SparError("it cancelled itself") from None
+        if not inspect.isawaitable(answer):
+            return answer
+        task = asyncio.ensure_future(answer)
+        try:
+            await asyncio.wait([task], timeout=entry.timeout)
+            is_late = not task.done()
+        finally:
+            if not task.done():
+                self._leave(task)
+                await asyncio.wait([task], timeout=GRACE)
+        if is_late:
+            raise TimeoutError(f"took longer than {entry.timeout:g} s and was cancelled")
+        if task.cancelled():
+            raise SparError("it cancelled itself")
+        return task.result()
+
+    def _leave(self, task: asyncio.Future[Any]) -> None:
+        task.cancel()
+        self.left_behind.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Future[Any]) -> None:
+        self.left_behind.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, so that nobody complains of it
+
+
+def _checked(decision: Any, point: str, name: str) -> Decision | None:
+    """The decision, if it is one that can be taken at this point. Raises: TypeError."""
+    if decision is None:
+        return None
+    if not isinstance(decision, Decision):
+        raise TypeError(f"hook {name} must return a Decision or None, found {type(decision).__name__}")
+    verdict = decision.verdict
+    if verdict == "require_approval" and not POINTS[point][1]:
+        raise TypeError(f"hook {name} cannot require approval at {point}")
+    if verdict == "rewrite":
+        if point not in REWRITABLE:
+            raise TypeError(f"hook {name} cannot rewrite anything at {point}; possible at: {', '.join(REWRITABLE)}")
+        if not REWRITABLE[point](decision.value):
+            what = POINTS[point][0].split(";")[0]
+            raise TypeError(f"hook {name} must put {what} there, found {type(decision.value).__name__}")
+    return decision

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
-from spar.hooks import HookContext
-from spar.loop import Loop, PhaseCall
 from spar.health import NEVER_SLOW
-from spar.modules import Module, perceptions_of
+from spar.hooks import HookContext
+from spar.logs import get_logger
+from spar.loop import Loop, PhaseCall
+from spar.modules import Module, perceptions_of, result_of
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context
@@ -26,6 +27,8 @@ from spar.wake import Wake
 
 if TYPE_CHECKING:
     from spar.agent import Agent
+
+log = get_logger("spar.lane")
 
 STANDING = "main"
 
@@ -84,12 +87,9 @@ class Lane:
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
-        if self._inbox or (self._runs and self.run is None):
+        if not cycle.faults and (self._inbox or (self._runs and self.run is None) or self.agent.pace.interval == 0):
             return 0.0
-        if self.agent.pace.interval == 0 and not cycle.faults:
-            return 0.0
-        is_busy = self.run is not None
-        wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
+        wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=self.has_work, next_look=cycle.next_look)
         return self.agent.health.back_off(wait) if cycle.faults else wait
 
     @property
@@ -173,16 +173,14 @@ class Lane:
         if not hasattr(product, "__aiter__"):
             return product
         step = self.agent.steps["plan"]
-        plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock)
+        plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock, self.strand.leave)
         return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
-        try:
-            if module.streams_with_context:
-                return await module.part.act_stream(plan.action, plan.calls(), self._context(cycle))
-            return await module.part.act_stream(plan.action, plan.calls())
-        finally:
-            plan.close()
+        given = (self._context(cycle),) if module.streams_with_context else ()
+        product = await module.part.act_stream(plan.head, plan.calls(), *given)
+        plan.close()
+        return plan.completed(product)
 
     def _context(self, cycle: Cycle) -> Context:
         agent, step = self.agent, self.agent.steps[cycle.phase]
@@ -244,15 +242,21 @@ class Lane:
 
     def salvage(self, action: Action) -> ActionResult | None:
         """What the actor knows of an action that was cut off, if it can tell."""
-        tell = getattr(self.agent.modules["act"].part, "interrupted", None)
-        return tell(action.id) if callable(tell) else None
+        module = self.agent.modules["act"]
+        try:
+            tell = getattr(module.part, "interrupted", None)
+            known = tell(action.id) if callable(tell) else None
+            return None if known is None else result_of(known, module.name, action)
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
+            return None
 
     def closed(self, cycle: Cycle) -> None:
         agent = self.agent
         if self.stop_reason:
             cycle.is_cut = True
-        if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
-            cycle.result = self.salvage(cycle.written_action)
+        if cycle.is_cut or cycle.faults:
+            self._broken_off(cycle)
         outcome = cycle.conclude()
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None
@@ -268,6 +272,13 @@ class Lane:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session))  # fmt: skip
 
+    def _broken_off(self, cycle: Cycle) -> None:
+        """Nothing further comes of a plan that is still being written; what was done of the action is not forgotten."""
+        if isinstance(cycle.action, OpenPlan):
+            cycle.action.close()
+        if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
+            cycle.result = self.salvage(cycle.written_action)
+
     def _judge(self, run: Run, cycle: Cycle, now: float) -> None:
         end = verdict(run, cycle, elapsed=now - run.started_mono, timeout=self.agent.run_timeout)
         if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
@@ -280,5 +291,3 @@ class Lane:
         """Cancel the phase in hand; its cycle is recorded as interrupted."""
         self.stop_reason = reason
         self.strand.cancel()
-
-

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
+
+LOCK_NAME = "spar.lock"
+#: Seconds for which a lock may be held before it counts: long enough for somebody who only asks (`is_held`).
+PATIENCE = 0.2
 
 
 class AlreadyRunningError(Exception):
@@ -17,7 +22,8 @@ class AlreadyRunningError(Exception):
         self.pid = pid
         who = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"{folder}: {who} already runs on this data; use `spar status` and `spar stop`, or give this one a state_dir of its own"
+            f"{folder}: {who} already runs on this data; use `spar status` and `spar stop`, "
+            "or give this one a state_dir of its own"
         )
 
 
@@ -30,18 +36,43 @@ class LockFile:
 
     def acquire(self) -> None:
         """Raises: AlreadyRunningError; OSError when the folder cannot be written."""
-        descriptor = os.open(self._folder / "spar.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        descriptor = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _locked(descriptor):
             text = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
-            raise AlreadyRunningError(self._folder, int(text) if text.isdigit() else 0) from None
+            raise AlreadyRunningError(self._folder, int(text) if text.isdigit() else 0)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         self._descriptor = descriptor
+
+    def is_held(self) -> bool:
+        """Whether somebody holds the lock now; asks without taking it from anyone."""
+        try:
+            descriptor = os.open(self._folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _locked(descriptor: int) -> bool:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True

@@ -16,13 +16,15 @@ from typing import Any, Protocol
 
 from spar.clock import Clock
 from spar.cycle import Cycle, Skip, Step, instead
+from spar.errors import unwrap
 from spar.events import Events, PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.plan_stream import OpenPlan
-from spar.strand import WAITING, Strand
+from spar.strand import ENDINGS, WAITING, Strand
 from spar.types import Action, ActionResult, Fault, Phase
 
-
+#: What a phase may end with that is no error of it.
+NO_ERRORS = (asyncio.CancelledError, *ENDINGS)
 #: Makes the coroutine of one attempt at a phase from what the phase before it brought.
 PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
@@ -30,7 +32,8 @@ PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 class Desk(Protocol):
     """What the loop asks of the lane that it belongs to."""
 
-    calls: Mapping[Phase, PhaseCall]
+    @property
+    def calls(self) -> Mapping[Phase, PhaseCall]: ...
 
     def opened(self) -> Cycle: ...
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any: ...
@@ -64,10 +67,10 @@ class Loop:
                     cycle.reflection = await self.phase("reflect", cycle, result)
         except Skip:
             pass  # what failed is said already, and the next cycle senses again
-        except asyncio.CancelledError:
+        except BaseException as end:
             cycle.is_cut = True
-            if self.strand.is_cancelled:
-                raise  # from outside; a module that raises it by itself only ends its own cycle
+            if not isinstance(end, asyncio.CancelledError) or self.strand.is_cancelled:
+                raise  # from outside; a module that cancels itself only ends its own cycle
         finally:
             self.desk.closed(cycle)
         return cycle
@@ -92,13 +95,13 @@ class Loop:
                     product = await self.strand.rest(step.timeout, step.grace)
                 product = step.held(product, step.name, value)
                 break
-            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
-                raise
             except BaseException as error:
+                if isinstance(end := unwrap(error), NO_ERRORS):
+                    raise end from None
                 attempt += 1
                 fault = Fault.of(error, part=step.name, phase=phase)
                 wait = step.wait_before_retry(attempt, fault)
-                desk.failed(cycle, fault, error, step.on_error if wait is None else "retry")
+                desk.failed(cycle, fault, error, step.answer if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
                     return instead(step, value, fault, error, desk.salvage)
@@ -120,10 +123,13 @@ class Loop:
     def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
         """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
         cycle.action = action
-        if error is None:
+        if isinstance(error, asyncio.CancelledError):
+            cycle.is_cut = True
+        if error is None and not cycle.is_cut:
             self.completed("plan", cycle, action, started)
-            return
-        step = self.steps["plan"]
-        fault = Fault.of(error, part=step.name, phase="plan")
-        cycle.faults = (*cycle.faults, fault)
-        self.desk.failed(cycle, fault, error, step.on_error)
+        elif not cycle.is_cut:
+            assert error is not None
+            step = self.steps["plan"]
+            fault = Fault.of(error, part=step.name, phase="plan")
+            cycle.faults = (*cycle.faults, fault)
+            self.desk.failed(cycle, fault, error, step.answer)

@@ -32,7 +32,9 @@ SENSOR_STATES = ("ok", "backing_off", "quarantined")
 class Metrics:
     """The registry of one service. `render` is safe from any thread and does no I/O."""
 
-    def __init__(self, agents: Callable[[], Iterable[Agent]], version: str, *, log_dropped: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, agents: Callable[[], Iterable[Agent]], version: str, *, log_dropped: Callable[[], int] = lambda: 0
+    ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
         ProcessCollector(registry=self.registry)
@@ -57,29 +59,57 @@ class AgentCollector(Collector):
         build = GaugeMetricFamily("spar_build_info", "The version that runs", labels=["version", "python"])
         build.add_metric([self._version, platform.python_version()], 1)
         yield build
-        yield _gauge("spar_agents_left_out", "Agents beyond the bound of this page", [([], len(everyone) - len(agents))])
-        yield _counter("spar_log_dropped_total", "Log lines lost because the sink was too slow", [([], self._log_dropped())])
+        yield _gauge(
+            "spar_agents_left_out", "Agents beyond the bound of this page", [([], len(everyone) - len(agents))]
+        )
+        yield _counter(
+            "spar_log_dropped_total", "Log lines lost because the sink was too slow", [([], self._log_dropped())]
+        )
         for make, name, text, labels, read in PER_AGENT:
-            yield make(name, text, [([agent.name, *values], number) for agent in agents for values, number in read(agent)], labels)
-        yield _histogram("spar_cycle_duration_seconds", "How long cycles took", [([a.name], a.account.cycles) for a in agents], ["agent"])
+            yield make(
+                name,
+                text,
+                [([agent.name, *values], number) for agent in agents for values, number in read(agent)],
+                labels,
+            )
+        yield _histogram(
+            "spar_cycle_duration_seconds",
+            "How long cycles took",
+            [([a.name], a.account.cycles) for a in agents],
+            ["agent"],
+        )
         phases = [([agent.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()]
         yield _histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
+
+
+def last_completed_at(agent: Agent) -> float:
+    """When an agent last completed a cycle, as a Unix timestamp; 0 if it has not in this process."""
+    series, lanes = agent.account.cycles, list(agent.lanes.values())
+    if not lanes or not (series.count or series.pending):
+        return 0.0
+    last = max(lane.last_completed for lane in lanes)
+    return agent.clock.now().timestamp() - (agent.clock.monotonic() - last)
 
 
 Rows = Iterable[tuple[list[str], float]]
 
 
+def _whole(values: list[str]) -> list[str]:
+    """Labels that every encoder takes: names may hold lone surrogates."""
+    return [value.encode("utf-8", "replace").decode() for value in values]
+
+
 def _counter(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
     family = CounterMetricFamily(name, text, labels=labels or [])
     for values, number in rows:
-        family.add_metric(values, number)
+        family.add_metric(_whole(values), number)
     return family
 
 
 def _gauge(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels or [])
     for values, number in rows:
-        family.add_metric(values, number)
+        family.add_metric(_whole(values), number)
     return family
 
 
@@ -92,7 +122,7 @@ def _histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], l
         for bound, count in zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), counts, strict=True):
             below += count
             buckets.append((bound, float(below)))
-        family.add_metric(values, buckets, series.total)
+        family.add_metric(_whole(values), buckets, series.total)
     return family
 
 
@@ -115,8 +145,8 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
      lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
     (_counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
      lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
-    (_gauge, "spar_cycle_last_completed_timestamp_seconds", "When the last cycle was completed (0: none yet)", ["agent"],
-     lambda a: [([], a.last_completed_at)]),
+    (_gauge, "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
+     lambda a: [([], last_completed_at(a))]),
     (_gauge, "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],
      lambda a: [([], _interval(a))]),
     (_gauge, "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],
@@ -128,12 +158,15 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
      lambda a: [([], sum(lane.waiting for lane in list(a.lanes.values())))]),
     (_gauge, "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
      lambda a: [([], a.left_behind)]),
-    (_counter, "spar_handler_errors_total", "Event handlers that raised", ["agent"], lambda a: [([], a.events.handler_errors)]),
+    (_counter, "spar_handler_errors_total", "Event handlers that raised", ["agent"],
+     lambda a: [([], a.events.handler_errors)]),
     (_counter, "spar_events_dropped_total", "Events that slow subscribers lost", ["agent"],
      lambda a: [([], a.events.dropped + sum(s.dropped for s in a.events.subscriptions))]),
     (_counter, "spar_memory_writes_total", "Experiences and cycles handed to the store", ["agent", "disposition"],
      lambda a: [(["stored"], a.kept["stored"]), (["lost"], a.kept["lost"])]),
-    (_gauge, "spar_memory_waiting", "Experiences and cycles that wait for the store", ["agent"], lambda a: [([], a.kept["waiting"])]),
+    (_gauge, "spar_memory_waiting", "Experiences and cycles that wait for the store", ["agent"],
+     lambda a: [([], a.kept["waiting"])]),
     (_gauge, "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
-     lambda a: [([name, state], float(s.get("state") == state)) for name, s in _sensors(a).items() for state in SENSOR_STATES]),
+     lambda a: [([name, state], float(sensor.get("state") == state))
+                for name, sensor in _sensors(a).items() for state in SENSOR_STATES]),
 )  # fmt: skip

@@ -6,7 +6,10 @@ with or without a last parameter for the `Context`. All of that is found out onc
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -15,7 +18,18 @@ from spar.errors import ContractError
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context
 from spar.threads import Threads
-from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, replace
+from spar.types import (
+    Ability,
+    Action,
+    ActionResult,
+    Call,
+    CallResult,
+    Experience,
+    Perception,
+    Phase,
+    Reflection,
+    replace,
+)
 
 #: How many values a phase hands over before the optional `Context`.
 VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
@@ -34,7 +48,10 @@ class Module:
             raise ContractError(f"{phase}= must be a function or an object with a method {phase!r}, found {part!r}")
         self.phase, self.part, self._function = phase, part, function
         self.name = _name_of(part)
+        if inspect.isclass(part) and inspect.isfunction(inspect.getattr_static(part, phase, None)):
+            raise ContractError(f"{phase}= must be an object, found the class {self.name}: give {self.name}(…)")
         self.wants_context = takes_context(function, VALUES[phase])
+        _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         stream = getattr(part, "act_stream", None)
         self.streams_with_context = stream is not None and takes_context(stream, 2)
         self._is_async = _is_async(function)
@@ -70,11 +87,25 @@ def takes_context(function: Callable[..., Any], values: int) -> bool:
     if len(positional) <= values:
         return False
     extra = positional[values]
-    return (
-        extra.default is extra.empty
-        or extra.name in ("context", "ctx")
-        or extra.annotation in (Context, "Context")
-    )
+    return extra.default is extra.empty or extra.name in ("context", "ctx") or _is_context(extra.annotation)
+
+
+def _is_context(annotation: Any) -> bool:
+    """Whether an annotation, perhaps still a string, perhaps with `| None`, is `Context`."""
+    return annotation is Context or re.search(r"\bContext\b", str(annotation)) is not None
+
+
+def _demand_parameters(function: Callable[..., Any], phase: Phase, name: str, count: int) -> None:
+    """Refuse at construction what could never be called. Raises: ContractError."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a built-in that does not tell: it is tried
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        values = "no argument" if count == 0 else f"{count} positional argument{'s' if count > 1 else ''}"
+        raise ContractError(f"{phase} of {name} is called with {values}, and takes {signature}: {error}") from None
 
 
 def _is_async(function: Any) -> bool:
@@ -82,6 +113,8 @@ def _is_async(function: Any) -> bool:
 
 
 def _name_of(part: Any) -> str:
+    if isinstance(part, functools.partial):
+        return _name_of(part.func)
     if inspect.isroutine(part) or inspect.isclass(part):
         return getattr(part, "__qualname__", repr(part))
     return type(part).__qualname__
@@ -109,10 +142,11 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
     if product is None or type(product) is OpenPlan:
         return product
     if not isinstance(product, Action):
-        raise ContractError(f"plan of {name} must return an Action, a stream of calls or None, found {_described(product)}")
-    for call in product.calls:
-        if not isinstance(call, Call):
-            raise ContractError(f"plan of {name} must put Calls into its Action, found {_described(call)}")
+        raise ContractError(
+            f"plan of {name} must return an Action, a stream of calls or None, found {_described(product)}"
+        )
+    _demand_items(product.calls, Call, f"plan of {name}", "Action.calls")
+    _demand_number(product.next_look, f"plan of {name}", "Action.next_look")
     return product if product.perceptions or not perceptions else replace(product, perceptions=tuple(perceptions))
 
 
@@ -120,6 +154,9 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
     """What act returned, with the action it belongs to. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
+    _demand_items(product.results, CallResult, f"act of {name}", "ActionResult.results")
+    _demand_items(product.messages, dict, f"act of {name}", "ActionResult.messages")
+    _demand_items(product.errors, dict, f"act of {name}", "ActionResult.errors")
     if product.action is not None:
         return product
     return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
@@ -131,7 +168,27 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
+    _demand_items(product.abilities, Ability, f"reflect of {name}", "Reflection.abilities")
+    _demand_items(product.experiences, Experience, f"reflect of {name}", "Reflection.experiences")
+    _demand_number(product.next_look, f"reflect of {name}", "Reflection.next_look")
     return product if product.result is not None else replace(product, result=result)
+
+
+def _demand_items(items: Any, kind: type, whose: str, field: str) -> None:
+    """What the loop goes through after the phase must be as it says: there nobody would be blamed for it."""
+    if not isinstance(items, (tuple, list)):
+        raise ContractError(f"{whose} must put a tuple into {field}, found {_described(items)}")
+    for item in items:
+        if not isinstance(item, kind):
+            raise ContractError(f"{whose} must put {kind.__name__} into {field}, found {_described(item)}")
+
+
+def _demand_number(seconds: Any, whose: str, field: str) -> None:
+    if seconds is None or (
+        isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and not math.isnan(seconds)
+    ):
+        return
+    raise ContractError(f"{whose} must put seconds or None into {field}, found {_described(seconds)}")
 
 
 #: What a phase's product is held to, by phase: `(product, name of the module, what the phase was given)`.
@@ -144,4 +201,7 @@ PRODUCT_OF: dict[Phase, Callable[[Any, str, Any], Any]] = {
 
 
 def _described(value: object) -> str:
-    return f"{type(value).__name__} ({value!r:.60})"
+    try:
+        return f"{type(value).__name__} ({value!r:.60})"
+    except Exception:  # a broken __repr__ must not hide what is wrong
+        return type(value).__name__

@@ -8,31 +8,40 @@ between. What is not one costs nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+#: Seconds for a part whose opening was called off, and seconds more for one that had to be cancelled.
+LET_GO, GRACE = 1.0, 0.5
 
 
 class Opening:
-    """One part that may be an async context manager."""
+    """One part that may be an async context manager.
 
-    __slots__ = ("_close", "_opened", "_task", "name", "part")
+    Args: lost: called with this opening and what it raised when the part ends without having been asked to, as one
+        whose background task fails does.
+    """
 
-    def __init__(self, part: Any, name: str) -> None:
-        self.part, self.name = part, name
+    __slots__ = ("_close", "_lost", "_opened", "_task", "name", "part")
+
+    def __init__(self, part: Any, name: str, lost: Callable[[Opening, BaseException], object] | None = None) -> None:
+        self.part, self.name, self._lost = part, name, lost
         self._task: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] | None = None
         self._close: asyncio.Future[None] | None = None
 
     @property
     def is_needed(self) -> bool:
-        return hasattr(self.part, "__aenter__") and hasattr(self.part, "__aexit__")
+        return hasattr(type(self.part), "__aenter__") and hasattr(type(self.part), "__aexit__")
 
     @property
     def is_open(self) -> bool:
-        return self._task is not None
+        """Whether the part is held open; not any more once it failed or its event loop is gone."""
+        return self._task is not None and not self._task.done() and not self._task.get_loop().is_closed()
 
     async def open(self) -> None:
         """Enter the part. Raises what it raises; cancelling leaves it closed. Idempotent."""
-        if self._task is not None or not self.is_needed:
+        if self.is_open or not self.is_needed:
             return
         loop = asyncio.get_running_loop()
         self._opened, self._close = loop.create_future(), loop.create_future()
@@ -40,39 +49,60 @@ class Opening:
         try:
             await asyncio.shield(self._opened)
         except BaseException:
-            await self.close(1.0)
+            await self.close(LET_GO)
             raise
 
     async def close(self, timeout: float = 10.0) -> BaseException | None:
         """Leave the part; what it raised, or that it took longer than `timeout` seconds. Idempotent, never raises."""
-        task, self._task = self._task, None
-        if task is None:
+        task, is_open = self._task, self.is_open
+        self._task = None
+        if task is None or not (is_open or task.done()):
             return None
         assert self._close is not None
-        if not self._close.done():
+        assert self._opened is not None
+        if is_open and not self._close.done():
             self._close.set_result(None)
-        if self._opened is not None and not self._opened.done():
+        if not self._opened.done():
             task.cancel()
-        done, _ = await asyncio.wait([task], timeout=timeout)
-        if not done:
-            task.cancel()
-            await asyncio.wait([task], timeout=0.5)
-            return TimeoutError(f"{self.name} did not close within {timeout:g} s")
+        if is_open:
+            done, _ = await asyncio.wait([task], timeout=timeout)
+            if not done:
+                task.cancel()
+                await asyncio.wait([task], timeout=GRACE)
+                task.add_done_callback(_retrieve)
+                return TimeoutError(f"{self.name} did not close within {timeout:g} s")
         return None if task.cancelled() else task.exception()
 
     async def _hold(self, opened: asyncio.Future[None], close: asyncio.Future[None]) -> None:
         try:
-            manager = self.part
-            entered = await manager.__aenter__()
-            del entered
+            async with self.part:
+                if not opened.done():
+                    opened.set_result(None)
+                await close
         except BaseException as error:
             if not opened.done():
-                opened.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                opened.set_exception(_for_the_opener(error))
                 opened.exception()  # retrieved here in case nobody waits any more
-            return
-        if not opened.done():
-            opened.set_result(None)
-        try:
-            await close
-        finally:
-            await manager.__aexit__(None, None, None)
+            elif self._is_lost(close) and self._lost is not None and isinstance(error, Exception):
+                self._lost(self, error)
+            else:
+                raise
+        else:
+            if self._is_lost(close) and self._lost is not None:
+                self._lost(self, RuntimeError("it ended without having been asked to"))
+
+    @staticmethod
+    def _is_lost(close: asyncio.Future[None]) -> bool:
+        """Whether nobody asked it to close: a part that cancels the task it lives in cancels what it waits for, too."""
+        return close.cancelled() or not close.done()
+
+
+def _for_the_opener(error: BaseException) -> BaseException:
+    """A part that cancels itself did not open; its opener was not cancelled."""
+    return RuntimeError("it was cancelled while it opened") if isinstance(error, asyncio.CancelledError) else error
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """What a part raises that nobody waits for any more is said already: it did not close in time."""
+    if not task.cancelled():
+        task.exception()

@@ -29,7 +29,7 @@ def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: 
     if pace.interval == 0:
         return 0.0
     if next_look is not None and not busy:
-        return min(max(next_look, pace.min_interval), pace.max_interval)
+        return min(max(pace.min_interval, next_look), pace.max_interval)  # in this order NaN is the minimum
     if pace.interval == "adaptive":
         share = 1.0 if busy else min(perceptions / pace.busy_count, 1.0)
         return pace.max_interval - share * (pace.max_interval - pace.min_interval)

@@ -8,27 +8,33 @@ the actor reads behind it. An act phase that cannot stream simply gets the finis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
-from spar.types import Action, Call, Perception, replace
+from spar.types import Action, ActionResult, Call, Perception, replace
 
 #: A plan longer than this is a fault of its planner.
 MOST_CALLS = 100_000
 
 
 class OpenPlan:
-    """An action that grows. `written` says whether it is finished; `error` what broke it off."""
+    """An action that grows. `written` says whether it is finished; `error` what broke it off.
 
-    def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock) -> None:
-        self._source, self._name, self._clock = source, name, clock
+    Args: leave: told of the task that writes when it was cancelled, so that it is accounted for until it ends.
+    """
+
+    def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock,
+                 leave: Callable[[asyncio.Task[None]], object]) -> None:  # fmt: skip
+        self._source, self._name, self._clock, self._leave = source, name, clock, leave
         self._head = Action(perceptions=tuple(perceptions))
         self._calls: list[Call] = []
         self._has_head = False
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
+        self._late: PhaseTimeoutError | None = None
         self._readers: list[asyncio.Future[None]] = []
         self._tell: Callable[[Action, BaseException | None], object] | None = None
         self.written = False
@@ -40,8 +46,20 @@ class OpenPlan:
         return replace(self._head, calls=tuple(self._calls))
 
     @property
+    def head(self) -> Action:
+        """The action without its calls, as the act phase is given it: those come one by one."""
+        return self._head
+
+    @property
     def degraded(self) -> bool:
         return self._head.degraded
+
+    def completed(self, product: Any) -> Any:
+        """What the act phase brought, with the whole plan in the place of the head that it was given."""
+        action = product.action if isinstance(product, ActionResult) else None
+        if action is None or action.id != self._head.id:
+            return product
+        return replace(product, action=replace(self._head, calls=action.calls or tuple(self._calls)))
 
     async def begin(self, timeout: float, grace: float, *, at_once: bool) -> Action | OpenPlan | None:
         """Write until there is a first call (`at_once`) or to the end.
@@ -51,7 +69,7 @@ class OpenPlan:
         """
         self._task = asyncio.get_running_loop().create_task(self._write(), name=f"plan of {self._name}")
         if timeout < float("inf"):
-            self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._late(timeout, grace))
+            self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._is_due(timeout, grace))
         try:
             while not self.written and not (at_once and self._calls):
                 await self._more()
@@ -65,14 +83,17 @@ class OpenPlan:
         return self.action if self._calls or self._has_head else None
 
     async def calls(self) -> AsyncIterator[Call]:
-        """The calls in the order written, each as soon as it is; ends with the plan and raises what broke it off."""
+        """The calls in the order written, each as soon as it is; ends with the plan and raises what broke it off.
+
+        A planner that cancels itself has said all it had to say.
+        """
         index = 0
         while True:
             while index < len(self._calls):
                 yield self._calls[index]
                 index += 1
             if self.written:
-                if self.error is not None:
+                if self.error is not None and not isinstance(self.error, asyncio.CancelledError):
                     raise self.error
                 return
             await self._more()
@@ -85,28 +106,40 @@ class OpenPlan:
 
     def close(self) -> None:
         """No more is wanted: what is not written by now never will be. Idempotent."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
+        self._cancel()
         self._end(None)
 
+    def _cancel(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            self._leave(self._task)
+
     async def _write(self) -> None:
+        error: BaseException | None = None
         try:
             async for item in self._source:
+                if self.written or self._late is not None:
+                    break  # it was cancelled and goes on: nobody listens any more
                 self._take(item)
                 self._changed()
-        except asyncio.CancelledError:
+        except GeneratorExit:
             raise
-        except BaseException as error:
-            self._end(error)
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-        else:
-            self._end(None)
+        except BaseException as caught:
+            error = caught
+        self._end(error)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+        close = getattr(self._source, "aclose", None)
+        if close is not None:
+            with contextlib.suppress(Exception):  # of one that was not read to its end; why is said already
+                await close()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Action):
             kept = item.perceptions or self._head.perceptions
-            self._head, self._has_head = replace(item, calls=(), perceptions=kept), True
+            # Once a call is handed out the action is known by its id.
+            known = self._head.id if self._calls else item.id
+            self._head, self._has_head = replace(item, id=known, calls=(), perceptions=kept), True
             self._calls.extend(item.calls)
         elif isinstance(item, Call):
             self._calls.append(item)
@@ -117,17 +150,20 @@ class OpenPlan:
         if len(self._calls) > MOST_CALLS:
             raise ContractError(f"{self._name} planned more than {MOST_CALLS} calls")
 
-    def _late(self, timeout: float, grace: float) -> None:
-        assert self._task is not None
-        if not self._task.done():
-            self._task.cancel()
-            late = PhaseTimeoutError(f"took longer than {timeout:g} s to write its plan and was cancelled")
-            self._timer = self._clock.call_at(self._clock.monotonic() + grace, lambda: self._end(late))
-            self._task.add_done_callback(lambda task: self._end(late))
+    def _is_due(self, timeout: float, grace: float) -> None:
+        self._late = PhaseTimeoutError(f"took longer than {timeout:g} s to write its plan and was cancelled")
+        self._cancel()
+        self._timer = self._clock.call_at(self._clock.monotonic() + grace, self._is_left)
+
+    def _is_left(self) -> None:
+        assert self._late is not None
+        self._late.was_left_behind = True
+        self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         if self.written:
             return
+        error = self._late or error
         self.written, self.error = True, error
         if self._timer is not None:
             self._timer.cancel()

@@ -153,7 +153,9 @@ class Store(Protocol):
 class Notifier(Protocol):
     """Tells a person. Raises when the message cannot have arrived."""
 
-    async def notify(self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal") -> None: ...
+    async def notify(
+        self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal"
+    ) -> None: ...
 
 
 class Missed(Struct, frozen=True):
@@ -199,8 +201,11 @@ class Host(Struct, frozen=True):
 
 
 class SensorSpec(Struct, frozen=True):
-    """One configured sensor and how it is kept: `timeout` for open, poll and close (seconds), `every` between
-    polls (None: the sensor's own), quarantine after `max_failures` `within` seconds, tried again `probe_after` seconds."""
+    """One configured sensor and how it is kept; all but the count in seconds.
+
+    `timeout` is for opening, polling and closing, `every` between polls (None: the sensor's own); after `max_failures`
+    `within` so long it is quarantined and tried again `probe_after`.
+    """
 
     name: str
     sensor: Sensor

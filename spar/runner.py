@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import faulthandler
 import gc
-import io
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from spar import exits
 from spar.agent import Agent
-from spar.app import Service, build_agent, home_of
+from spar.app import Service, build_agent, describe_lane, home_of
+from spar.config_file import KeyPath, explain
 from spar.errors import ConfigError, SparError
 from spar.lockfile import AlreadyRunningError, LockFile
 from spar.log_sink import Logs
 from spar.logs import configure, get_logger
 from spar.notify_systemd import Notifier
-from spar.server.front import Front
-from spar.settings import Loaded
+from spar.server.front import Front, url_host
+from spar.settings import Loaded, Settings
+from spar.stacks import stack_of_task
+from spar.watcher import stack_of
 
 log = get_logger("spar.runner")
 
@@ -45,6 +50,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
 
     Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
     """
+    keep_to_oneself()
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)
@@ -58,6 +64,15 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
         lock.release()
 
 
+def keep_to_oneself() -> None:
+    """Let no other process of this user read our memory and environment, where secrets are; no core dumps either.
+
+    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back when they are executed.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
 def take_state_dir(loaded: Loaded) -> LockFile:
     """Make the service's folders and lock them. Raises: CannotStartError."""
     home = home_of(loaded)
@@ -67,10 +82,9 @@ def take_state_dir(loaded: Loaded) -> LockFile:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(13, "Permission denied")
         except OSError as error:
-            raise CannotStartError(
-                f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}; choose another folder or change its owner",
-                exits.CANNOT_CREATE,
-            ) from None
+            refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
+            sentence = f"{refusal}; choose another folder or change its owner"
+            raise _cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
     lock = LockFile(Path(home.state))
     try:
         lock.acquire()
@@ -87,23 +101,24 @@ class Process:
     def __init__(self, loaded: Loaded, agent: Agent, logs: Logs, reload: Callable[[], Loaded] | None) -> None:
         self.agent, self.logs = agent, logs
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
-        self.service.request_stop = self.drain
+        self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
         self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
                            loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
         self.systemd = Notifier()
-        self.was_cut = False
         self._terms = 0
+        self._start: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def main(self) -> int:
-        agent, loop = self.agent, asyncio.get_running_loop()
+        agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
         for number, answer in self.signals().items():
             loop.add_signal_handler(number, answer)
         try:
             self.front.open()
             if self.front.port:
-                self.service.addresses["probes"] = f"http://{self.service.loaded.settings.service.host}:{self.front.port}"
-            await agent.start()
+                self.service.addresses["probes"] = f"http://{url_host(loaded.settings.service.host)}:{self.front.port}"
+            if not await self._started():
+                return exits.OK
             gc.collect()
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
             log.info("service started", agent=agent.name, pid=os.getpid(), probes=self.service.addresses.get("probes"))
@@ -111,16 +126,14 @@ class Process:
             self._spawn(self._beat())
             await agent.run()
         except ConfigError as error:
-            await agent.stop()
-            raise CannotStartError(str(error), exits.UNAVAILABLE if error.path[:2] == ("service", "port") else exits.CONFIG) from error
+            code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
+            raise _cannot(str(error), error.path, self.service.loaded, code) from error
         except SparError as error:
             log.error("service failed", agent=agent.name, reason=str(error))
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
-            self.front.close()
-            for number in self.signals():
-                loop.remove_signal_handler(number)
+            self.front.close()  # the signals stay in our hands until the loop is closed
         return exits.UNFINISHED if agent.runs.open or agent.left_behind else exits.OK
 
     def signals(self) -> dict[signal.Signals, Callable[[], None]]:
@@ -137,19 +150,48 @@ class Process:
         deadline = self.service.loaded.settings.service.drain if self._terms == 1 else 0.0
         log.info("service stops", agent=self.agent.name, within_seconds=deadline)
         self.systemd.send("STOPPING=1")
-        self._spawn(self.agent.stop(deadline=deadline))
+        if self._start is None or not self._start.cancel():
+            self._spawn(self.agent.stop(deadline=deadline))
+
+    async def _started(self) -> bool:
+        """Start the agent; False when it was asked to stop meanwhile. Raises: CannotStartError, ConfigError."""
+        self._start = asyncio.create_task(self.agent.start(), name="start")
+        try:
+            await self._start
+        except asyncio.CancelledError:
+            if not self._terms:
+                raise
+        except ConfigError as error:
+            if (
+                error.path and error.path[0] not in Settings.model_fields
+            ):  # an option of the store, which stands in [memory]
+                raise ConfigError(str(error), path=("memory", *error.path)) from error
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, SparError) else repr(error)
+            raise CannotStartError(f"agent {self.agent.name!r} cannot start: {reason}", exits.UNAVAILABLE) from error
+        finally:
+            self._start = None
+        if self._terms and self.agent.state != "created":
+            await self.agent.stop(deadline=0.0)
+        return not self._terms
 
     def dump(self) -> None:
-        """Write the state and every task's stack to the log."""
-        text = io.StringIO()
+        """Write the state and the stack of every task and thread to the log, a line each."""
+        agent = self.agent
+        lanes = {session: describe_lane(lane) for session, lane in agent.lanes.items()}
+        log.warning("state dump", agent=agent.name, state=agent.state, lanes=lanes, alerts=list(agent.health.alerts))
         for task in asyncio.all_tasks():
-            task.print_stack(limit=8, file=text)
-        log.warning("state dump", agent=self.agent.name, state=self.agent.state, lanes=len(self.agent.lanes), stacks=text.getvalue())
+            log.warning("task stack", agent=agent.name, part=task.get_name(), stack=stack_of_task(task))
+        for thread in threading.enumerate():
+            log.warning("thread stack", agent=agent.name, part=thread.name, stack=stack_of(thread.ident or 0))
 
     async def _reload(self) -> None:
-        with contextlib.suppress(ConfigError):  # said already, and the old configuration stays
+        with contextlib.suppress(SparError):  # said already, and the old configuration stays
             await self.service.reload()
-            self.logs.set_level(self.service.loaded.settings.log.level)
+
+    def _reloaded(self, settings: Settings) -> None:
+        self.logs.set_level(settings.log.level)
 
     async def _beat(self) -> None:
         """The watchdog's beat: sent only while the agent makes progress or waits as it should."""
@@ -160,15 +202,15 @@ class Process:
                 self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.state}, {self.agent.stats.total_cycles} cycles")
             await asyncio.sleep(every)
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 def _run_in_loop(process: Process) -> int:
     """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
-    faulthandler.enable()
+    faulthandler.enable(2)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -198,3 +240,8 @@ def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
 def _log_file(loaded: Loaded) -> Path | None:
     name = loaded.settings.log.file
     return None if name is None else loaded.folder / name
+
+
+def _cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
+    """The refusal to start because of what stands at `path`, with file and line."""
+    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)

@@ -8,13 +8,13 @@ is over (`verdict`).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.clock import Clock
+from spar.clock import Clock, Timer
 from spar.cycle import Cycle
 from spar.events import Events, MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.ids import new_id
@@ -50,11 +50,12 @@ class RunStatus(Struct, frozen=True):
 class Run:
     """One run on its way."""
 
-    __slots__ = ("accepted_at", "ended_at", "error", "errors", "failures", "id", "is_planned", "message", "number", "outcome",
-                 "output", "results", "session", "started_at", "started_mono", "status", "waiters")  # fmt: skip
+    __slots__ = ("accepted_at", "ended_at", "error", "errors", "failures", "id", "is_planned", "is_to_verify",
+                 "message", "number", "outcome", "output", "results", "session", "started_at", "started_mono",
+                 "status", "timer", "waiters")  # fmt: skip
 
-    def __init__(self, message: Perception, accepted_at: datetime) -> None:
-        self.id = new_id()
+    def __init__(self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True) -> None:
+        self.id, self.is_to_verify = new_id(), is_to_verify
         self.message, self.session, self.accepted_at = message, message.session, accepted_at
         self.outcome: str = "queued"
         self.status: Literal["ok", "error"] | None = None
@@ -65,6 +66,7 @@ class Run:
         self.errors: tuple[dict[str, Any], ...] = ()
         self.results: list[ActionResult] = []
         self.number, self.failures, self.is_planned = 1, 0, False
+        self.timer: Timer | None = None
         self.waiters: set[asyncio.Future[None]] = set()
 
     def context(self) -> RunContext:
@@ -81,42 +83,56 @@ class End(Struct, frozen=True):
 
 
 def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | None:
-    """Whether a run is over after this cycle (pure but for counting); None: it goes on with the next one.
+    """Whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
 
     Args: elapsed, timeout: seconds since it started and at most (0: no limit).
     """
+    if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
+        run.results.append(cycle.result)
+        run.errors = cycle.result.errors
     if cycle.is_cut:
         return None
-    if any(fault.phase == "plan" for fault in cycle.faults):
-        fault = next(fault for fault in cycle.faults if fault.phase == "plan")
+    failed = {fault.phase: fault for fault in cycle.faults}
+    if (fault := failed.get("plan")) is not None:
         run.failures += 1
         if not fault.retryable or run.failures >= MOST_FAILURES:
             return End("error", fault.message)
     elif cycle.is_skipped:
         return End("error", "a hook refused it")
-    elif any(fault.phase == "sense" for fault in cycle.faults):
-        return None
-    else:
+    elif "sense" not in failed:
         run.failures, run.is_planned = 0, True
         action = cycle.action
-        if cycle.result is not None:
-            run.results.append(cycle.result)
-            run.errors = cycle.result.errors
         if not isinstance(action, Action) or action.output is not None or not action.calls:
-            return End("ok", output=action.output if isinstance(action, Action) else None)
+            if not (run.is_to_verify and _has_failed(cycle.result)):
+                return End("ok", output=action.output if isinstance(action, Action) else None)
+            run.is_to_verify = False
         run.number += 1
     if timeout and elapsed >= timeout:
-        return End("error", f"took longer than {timeout:g} s")
+        return End("error", too_long(timeout))
     return None
 
 
-class Runs:
-    """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`."""
+def too_long(timeout: float) -> str:
+    """Why a run that took more than `timeout` seconds was ended."""
+    return f"took longer than {timeout:g} s"
 
-    def __init__(self, events: Events, clock: Clock) -> None:
-        self._events, self._clock = events, clock
-        self._runs: OrderedDict[str, Run] = OrderedDict()
-        self._keys: OrderedDict[str, str] = OrderedDict()
+
+def _has_failed(result: ActionResult | None) -> bool:
+    return result is not None and result.status in ("partial", "failed")
+
+
+class Runs:
+    """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`.
+
+    `timeout` (seconds, 0: none) and `verify_output` are taken from the settings; `late(run)` is called once a run
+    has been under way for `timeout`. `open` counts the runs that have not ended.
+    """
+
+    def __init__(self, events: Events, clock: Clock, late: Callable[[Run], object] = lambda run: None) -> None:
+        self._events, self._clock, self._late = events, clock, late
+        self._runs: dict[str, Run] = {}
+        self._keys: dict[str, str] = {}
+        self.timeout, self.verify_output, self.open = 0.0, True, 0
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt that was given for this idempotency key before."""
@@ -124,8 +140,9 @@ class Runs:
         return Receipt(run.id, run.accepted_at) if run else None
 
     def accept(self, message: Perception, key: str | None) -> Run:
-        run = Run(message, self._clock.now())
+        run = Run(message, self._clock.now(), is_to_verify=self.verify_output)
         self._runs[run.id] = run
+        self.open += 1
         if key:
             self._keys[key] = run.id
         if len(self._runs) > KEPT:
@@ -143,6 +160,8 @@ class Runs:
 
     def start(self, run: Run) -> None:
         run.started_at, run.started_mono, run.outcome = self._clock.now(), self._clock.monotonic(), "started"
+        if self.timeout:
+            run.timer = self._clock.call_at(run.started_mono + self.timeout, lambda: self._late(run))
         self._events.publish(MessageOutcome(run_id=run.id, outcome="started"))
         self._events.publish(RunStarted(run_id=run.id, session=run.session))
 
@@ -151,10 +170,14 @@ class Runs:
         if run.status is not None:
             return
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.output, self._clock.now()
+        run.results.clear()  # what the answer needs is said; ten thousand runs are kept
+        self.open -= 1
+        if run.timer is not None:
+            run.timer.cancel()
+            run.timer = None
         self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=end.output))
         for waiter in run.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter)
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
@@ -164,25 +187,34 @@ class Runs:
             run.waiters.add(waiter)
             timer = None
             if timeout is not None:
-                timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: waiter.done() or waiter.set_result(None))
+                timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
             try:
                 await waiter
             finally:
                 run.waiters.discard(waiter)
                 if timer is not None:
                     timer.cancel()
-        return RunStatus(run.id, run.status or "timeout", run.outcome, run.started_at, run.ended_at, run.error, run.output, run.errors)
-
-    @property
-    def open(self) -> int:
-        """How many runs have not ended."""
-        return sum(run.status is None for run in self._runs.values())
+        return RunStatus(
+            run.id,
+            run.status or "timeout",
+            run.outcome,
+            run.started_at,
+            run.ended_at,
+            run.error,
+            run.output,
+            run.errors,
+        )
 
     def _forget_oldest(self) -> None:
-        for run_id, run in list(self._runs.items()):
-            if len(self._runs) <= KEPT:
+        while len(self._runs) > KEPT:
+            ended = next((run_id for run_id, run in self._runs.items() if run.status is not None), None)
+            if ended is None:
                 break
-            if run.status is not None:
-                del self._runs[run_id]
+            del self._runs[ended]
         while len(self._keys) > KEPT:
-            self._keys.popitem(last=False)
+            del self._keys[next(iter(self._keys))]
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

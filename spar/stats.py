@@ -91,7 +91,7 @@ class Stats:
     def __init__(self) -> None:
         self.phases: dict[Phase, Series] = {phase: Series() for phase in PHASES}
         self.cycles = Series()
-        self.outcomes: dict[Outcome, int] = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
         self.consecutive_failures = 0
         self.last_seconds = 0.0
@@ -100,7 +100,10 @@ class Stats:
         """Count one cycle that has ended."""
         self.outcomes[outcome] += 1
         self.last_seconds = duration
-        self.consecutive_failures = self.consecutive_failures + 1 if outcome == "failed" else 0
+        if outcome == "failed":
+            self.consecutive_failures += 1
+        elif self.consecutive_failures and outcome != "interrupted":  # a cycle cut off says nothing either way
+            self.consecutive_failures = 0
         self.cycles.add(duration)
         if len(self.cycles.pending) >= FOLD_AT:
             self.fold()
@@ -132,7 +135,8 @@ class Stats:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what `state` gave, ignoring what is not known any more."""
-        for known, kept in ((self.outcomes, state.get("outcomes")), (self.errors_by_phase, state.get("errors_by_phase"))):
-            for key, number in (kept or {}).items():
+        for name in ("outcomes", "errors_by_phase"):
+            known = getattr(self, name)
+            for key, number in (state.get(name) or {}).items():
                 if key in known and isinstance(number, int):
-                    known[key] += number  # type: ignore[index]
+                    known[key] += number

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
@@ -22,6 +23,8 @@ from spar.clock import Clock, Timer
 from spar.errors import PhaseTimeoutError
 
 NEVER = float("inf")
+#: What ends more than a phase, whoever raises it.
+ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 #: What `Strand.begin` returns for a phase that has not come to its end at once.
 WAITING: Any = type("Waiting", (), {"__repr__": lambda self: "WAITING"})()
 
@@ -33,22 +36,18 @@ class _HandedOver(BaseException):
 class _Carrier:
     """What a task really runs: a coroutine that may be exchanged for the hung phase inside it."""
 
-    __slots__ = ("coroutine", "error", "is_left")
+    __slots__ = ("coroutine", "error", "has_begun", "is_left")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], error: BaseException | None = None) -> None:
-        self.coroutine, self.error, self.is_left = coroutine, error, False
+        self.coroutine, self.error, self.has_begun, self.is_left = coroutine, error, False, False
 
     def __await__(self) -> Generator[Any, None, Any]:
-        error = self.error
+        error, self.has_begun = self.error, True
         while True:
             try:
                 waiting = self.coroutine.send(None) if error is None else self.coroutine.throw(error)
             except StopIteration as end:
                 return end.value
-            except BaseException:
-                if self.is_left:
-                    return None  # nobody waits for a phase that was left behind
-                raise
             try:
                 yield waiting
             except BaseException as caught:
@@ -87,8 +86,8 @@ class Strand:
     `left_behind` holds the tasks of phases that ignored their cancellation and still run.
     """
 
-    __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_is_late", "_main", "_phase", "_timer",
-                 "_timer_at", "deadline", "left_behind", "name", "task")  # fmt: skip
+    __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_is_cut", "_is_late", "_main", "_phase",
+                 "_timer", "_timer_at", "deadline", "left_behind", "name", "task")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
@@ -96,7 +95,7 @@ class Strand:
         self.left_behind: set[asyncio.Task[Any]] = set()
         self.deadline = NEVER
         self._grace = 0.0
-        self._is_late = False
+        self._is_late = self._is_cut = False
         self._phase: _Phase | None = None
         self._timer: Timer | None = None
         self._timer_at = NEVER
@@ -106,90 +105,111 @@ class Strand:
         self._done: Callable[[BaseException | None], object] = _nothing
 
     def start(self, main: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run `main` in a task; `done(error)` is called when it has ended, whichever task it ended in."""
-        self._main, self._done = main, done
+        """Run `main` in a task; `done(error)` is called when it has ended, whichever task it ended in.
+
+        What ends the process goes on to the event loop; `done` is told of it as of a cancellation from outside.
+        """
+        self._main, self._done, self._is_cut = main, done, False
         self._context = contextvars.copy_context()
         self._carry(_Carrier(main))
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody outside has cancelled the task that runs now."""
-        return self.task is not None and self.task.cancelling() > 0
+        """Whether somebody outside has cancelled what runs now."""
+        return self._is_cut or (self.task is not None and self.task.cancelling() > 0)
 
     def cancel(self) -> None:
-        """Cancel what runs now, as from outside: the phase in hand sees `CancelledError`."""
-        if self.task is not None:
-            self.task.cancel()
+        """Cancel what runs now. A phase that swallows this ends the strand all the same, one that ignores it for its
+        grace is left behind."""
+        if self.task is None:
+            return
+        self._is_cut = True
+        self.task.cancel()
+        if self._phase is not None:
+            self.deadline = min(self.deadline, self._clock.monotonic() + self._grace)
+            if self.deadline < self._timer_at:
+                self._arm(self.deadline)
 
     def abandon(self) -> None:
         """Go on without the phase in hand at once; where there is none, give the whole strand up."""
         if self._phase is not None and self.task is not None:
             self._hand_over(self._phase)
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._disarm()
         if self.task is not None and not self.task.done():
-            self._keep_left(self.task)
-            if self._carrier is not None:
-                self._carrier.is_left = True
+            assert self._carrier is not None
+            assert self._main is not None
+            self.leave(self.task)
+            # Whenever it wakes, it takes no further step: by then another may run in its place.
+            self._carrier.coroutine, self._carrier.is_left = _closing(self._main), True
             self.task = None
             self._done(None)
 
     def begin(self, phase: Coroutine[Any, Any, Any], deadline: float) -> Any:
-        """Let a phase take its first step: its value if that was all of it, else `WAITING`, and `rest` is to be awaited.
+        """A phase's first step: its value if that was all of it, else `WAITING`: then `rest` is to be awaited.
 
         Args: deadline: monotonic seconds. Raises what the phase raised.
         """
-        self.deadline = deadline
         try:
             waiting = phase.send(None)
         except StopIteration as end:
             return end.value
-        self._phase = _Phase(phase, waiting)
+        self._phase, self.deadline = _Phase(phase, waiting), deadline
         return WAITING
 
     async def rest(self, timeout: float, grace: float) -> Any:
         """The value of a phase that has begun and waits; to be awaited inside `main` only.
 
         Args: timeout: the seconds it was given; grace: seconds from its cancellation until it is left behind.
-        Raises: what the phase raised, or PhaseTimeoutError when it was late.
+        Raises: what the phase raised; PhaseTimeoutError when it was late, whatever it brought or raised then;
+            CancelledError when somebody outside cancelled it, also if it swallowed that.
         """
         assert self._phase is not None
         self._grace, self._is_late = grace, False
         if self.deadline < self._timer_at:
             self._arm(self.deadline)
         product: Any = None
+        cause: BaseException | None = None
         try:
             product = await self._phase
-        except asyncio.CancelledError:
-            if not self._is_late or not self._uncancelled():
+            if not self._is_late and not self._is_cut:
+                self._forget_cancellations()
+                return product
+        except ENDINGS:
+            raise
+        except BaseException as error:
+            if not self._is_late and not self._is_cut and type(error) is not _HandedOver:
                 raise
-        except _HandedOver:
-            late = PhaseTimeoutError(f"took longer than {timeout:g} s, ignored its cancellation and was left behind")
-            late.was_left_behind = True
-            raise late from None
+            cause = error
         finally:
-            self._phase = None
-            self.deadline = NEVER
-        if self._is_late:
-            self._is_late = False
-            self._uncancelled()
-            late = PhaseTimeoutError(f"took longer than {timeout:g} s and was cancelled")
-            late.product = product
-            raise late
-        return product
+            self._phase, self.deadline = None, NEVER
+        if self._is_cancelled_by_others():
+            raise asyncio.CancelledError
+        raise _late(timeout, product, cause)
 
-    def _uncancelled(self) -> bool:
-        """Take our own cancellation back; False if somebody else cancelled too."""
-        task = self.task
-        assert task is not None
-        return (task.uncancel() if task.cancelling() else 0) == 0
+    def _is_cancelled_by_others(self) -> bool:
+        """Take our own cancellation back and say whether there is another one."""
+        assert self.task is not None
+        if self._is_late and self.task.cancelling():
+            self.task.uncancel()
+        self._is_late = False
+        return self.is_cancelled
+
+    def _forget_cancellations(self) -> None:
+        """A phase that swallows the cancellation of its own task, or leaves one uncounted, has dealt with it."""
+        assert self.task is not None
+        while self.task.cancelling():
+            self.task.uncancel()
 
     def _arm(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._disarm()
         if when < NEVER:
             self._timer, self._timer_at = self._clock.call_at(when, self._tick), when
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, NEVER
 
     def _tick(self) -> None:
         self._timer, self._timer_at = None, NEVER
@@ -198,7 +218,7 @@ class Strand:
         now = self._clock.monotonic()
         if now < self.deadline:
             self._arm(self.deadline)
-        elif not self._is_late:
+        elif not self._is_late and not self._is_cut:
             self._is_late = True
             self.deadline = now + self._grace
             self._arm(self.deadline)
@@ -211,11 +231,13 @@ class Strand:
         assert self.task is not None
         assert self._carrier is not None
         assert self._main is not None
-        self._keep_left(self.task)
+        self.leave(self.task)
+        self._phase, self._is_late = None, False
         self._carrier.coroutine, self._carrier.is_left = phase.coroutine, True
         self._carry(_Carrier(self._main, _HandedOver()))
 
-    def _keep_left(self, task: asyncio.Task[Any]) -> None:
+    def leave(self, task: asyncio.Task[Any]) -> None:
+        """Keep account of a task that was cancelled, until it ends."""
         self.left_behind.add(task)
         task.add_done_callback(self.left_behind.discard)
 
@@ -223,21 +245,43 @@ class Strand:
         self._carrier = carrier
         loop = asyncio.get_running_loop()
         self.task = loop.create_task(self._drive(carrier), name=self.name, context=self._context)
+        self.task.add_done_callback(functools.partial(self._carried, carrier))
+
+    def _carried(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:
+        if not carrier.has_begun and not carrier.is_left:
+            # Cancelled before its first step, which no coroutine gets to know of: it is told in another task.
+            carrier.error, self._is_cut = carrier.error or asyncio.CancelledError(), True
+            self._carry(carrier)
+        elif not task.cancelled():
+            task.exception()  # retrieved: only what ends the process is ever raised here, and that is told already
 
     async def _drive(self, carrier: _Carrier) -> None:
         error: BaseException | None = None
         try:
             await carrier
         except BaseException as caught:
-            error = caught
-            if isinstance(caught, (KeyboardInterrupt, SystemExit)):
+            error = caught  # if it was left behind, nobody waits for it
+            if isinstance(caught, ENDINGS):
+                error = asyncio.CancelledError()
                 raise
         finally:
             if not carrier.is_left:
-                if self._timer is not None:
-                    self._timer.cancel()
+                self._disarm()
                 self.task = None
                 self._done(error)
+
+
+def _late(timeout: float, product: Any, cause: BaseException | None) -> PhaseTimeoutError:
+    was_left = isinstance(cause, _HandedOver)
+    what = ", ignored its cancellation and was left behind" if was_left else " and was cancelled"
+    late = PhaseTimeoutError(f"took longer than {timeout:g} s{what}")
+    late.product, late.was_left_behind = product, was_left
+    late.__cause__ = cause if isinstance(cause, Exception) else None
+    return late
+
+
+async def _closing(main: Coroutine[Any, Any, Any]) -> None:
+    main.close()
 
 
 def _nothing(error: BaseException | None) -> None:

@@ -3,58 +3,99 @@
 Each owner (an agent's modules, a sensor, a tool) has a `Threads` of its own, so a blocking part can exhaust
 only its own. A thread cannot be killed: when its caller is cancelled the thread is left behind and
 counted, and once too many are left behind no further one is begun until one of them ends.
+
+The threads are daemons of their own instead of a pool's: those of a pool are joined when the interpreter exits,
+and one that hangs would keep the process alive.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from spar.clock import Clock
 from spar.errors import TransientError
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Threads:
     """Runs blocking functions in daemon threads, at most `limit` at once, counting those left behind."""
 
-    __slots__ = ("_clock", "_limiter", "_name", "left_behind", "limit")
+    __slots__ = ("_clock", "_limiter", "_lock", "_name", "left_behind", "limit")
 
     def __init__(self, name: str, clock: Clock, *, limit: int = 4) -> None:
         self._name, self._clock, self.limit = name, clock, limit
         self._limiter: anyio.CapacityLimiter | None = None
+        self._lock = threading.Lock()
         self.left_behind = 0
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
         """What the function returns or raises; cancellation returns at once and leaves its thread behind.
 
-        Raises: TransientError when `limit` earlier calls were left behind and still run.
+        Cancelled while it waits for a thread, it is never begun. Raises: TransientError when `limit` earlier calls
+        were left behind and still run.
         """
         if self.left_behind >= self.limit:
             raise TransientError(f"{self._name}: {self.left_behind} earlier calls still block their threads")
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(self.limit)
-        finished = abandoned = False
-
-        def work() -> R:
-            nonlocal finished
-            try:
-                return function(*args)
-            finally:
-                finished = True
-                if abandoned:
-                    self.left_behind -= 1
-
         with self._clock.working():
+            async with self._limiter:
+                return await self._in_thread(function, args)
+
+    async def _in_thread(self, function: Callable[..., R], args: tuple[Any, ...]) -> R:
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        answer: asyncio.Future[R] = loop.create_future()
+        is_over = is_left = False
+
+        def work() -> None:
+            nonlocal is_over
+            product: Any = None
+            error: BaseException | None = None
             try:
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
-            except BaseException:
-                if not finished:
+                product = context.run(function, *args)
+            except BaseException as caught:
+                error = _for_a_future(caught)
+            with self._lock:
+                is_over = True
+                if is_left:
+                    self.left_behind -= 1
+                    return
+            try:
+                loop.call_soon_threadsafe(_answer, answer, product, error)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+        threading.Thread(target=work, name=self._name, daemon=True).start()
+        try:
+            return await answer
+        except BaseException:
+            with self._lock:
+                if not is_over:
+                    is_left = True
                     self.left_behind += 1
-                    abandoned = True
-                raise
+            raise
+
+
+def _answer(future: asyncio.Future[Any], product: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(product)
+    else:
+        future.set_exception(error)
+
+
+def _for_a_future(error: BaseException) -> BaseException:
+    """What a coroutine may raise: a `StopIteration` or `GeneratorExit` would end the coroutine that waits."""
+    if not isinstance(error, (StopIteration, GeneratorExit)):
+        return error
+    stand_in = RuntimeError(f"the function raised {type(error).__name__}")
+    stand_in.__cause__ = error
+    return stand_in

@@ -1,8 +1,8 @@
 """`@tool`: says of a function how it may be called. The schema is read off its signature by the executor.
 
-    @tool(effect="read", timeout=10)
-    async def weather(city: str) -> str:
-        "The weather in a city."
+@tool(effect="read", timeout=10)
+async def weather(city: str) -> str:
+    "The weather in a city."
 """
 
 from __future__ import annotations

@@ -155,7 +155,9 @@ class Call(Struct, frozen=True):
         if not known.get("tool"):
             raise ValueError("a call must name its tool: '_tool' is missing")
         if known.get("output_method", "set") not in ("set", "merge", "assign", "push", "concat"):
-            raise ValueError(f"'_outputMethod' must be set, merge, assign, push or concat, found {known['output_method']!r}")
+            raise ValueError(
+                f"'_outputMethod' must be set, merge, assign, push or concat, found {known['output_method']!r}"
+            )
         given = {name: value for name, value in known.items() if value is not None}
         return cls(**given, params=params, meta=meta)
 
@@ -200,9 +202,10 @@ class Fault(Struct, frozen=True):
             message = "; ".join(detail["leaves"])
         else:
             message = _sentence(error)
-        if isinstance(cause, TransientError) and cause.retry_after is not None:
-            detail["retry_after"] = cause.retry_after
-        output = getattr(cause, "output", None)
+        wait = _attribute(cause, "retry_after") if isinstance(cause, TransientError) else None
+        if isinstance(wait, (int, float)) and 0 <= wait < float("inf"):
+            detail["retry_after"] = wait
+        output = _attribute(cause, "output")
         if output is not None:
             detail["output"] = output  # what a tool had brought before it failed
         return cls(_kind_of(cause), message, part, phase, not isinstance(cause, PermanentError), detail)
@@ -214,6 +217,13 @@ def _sentence(error: BaseException) -> str:
     except Exception:  # a broken __str__ must not hide the failure that it belongs to
         text = ""
     return text or type(error).__name__
+
+
+def _attribute(error: BaseException, name: str) -> Any:
+    try:
+        return getattr(error, name, None)
+    except Exception:  # nor must a broken property
+        return None
 
 
 def _kind_of(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import click
+from msgspec.structs import asdict
 
 from spar import exits
 from spar.cli.context import Options, fail, show, write
@@ -18,7 +19,13 @@ def config() -> None:
 @config.command()
 @click.pass_obj
 def check(options: Options) -> None:
-    """Read the configuration and build every part it names, without starting anything; exit 78 if something is wrong."""
+    """Read the configuration and build every part it names; starts nothing; exit 78 if something is wrong.
+
+    \b
+    Examples:
+      spar config check
+      spar -c new.toml config check
+    """
     from spar.app import build_agent
     from spar.errors import ConfigError
 
@@ -38,7 +45,13 @@ def check(options: Options) -> None:
 @click.option("--origins", is_flag=True, help="Say where each value comes from.")
 @click.pass_obj
 def show_config(options: Options, origins: bool) -> None:
-    """Show the settings in force; what looks like a secret is masked."""
+    """Show the settings in force; what looks like a secret is masked.
+
+    \b
+    Examples:
+      spar config show --origins
+      spar config show > config.toml
+    """
     from spar.settings import show as rendered
 
     loaded = options.load()
@@ -51,7 +64,12 @@ def show_config(options: Options, origins: bool) -> None:
 @config.command()
 @click.pass_obj
 def schema(options: Options) -> None:
-    """Print the JSON schema of config.toml, for editors."""
+    """Print the JSON schema of config.toml, for editors.
+
+    \b
+    Example:
+      spar config schema > config.schema.json
+    """
     from spar.settings import schema as make
 
     show(options, make())
@@ -61,11 +79,17 @@ def schema(options: Options) -> None:
 @click.option("--broken", is_flag=True, help="Only those that cannot be loaded.")
 @click.pass_obj
 def parts(options: Options, broken: bool) -> None:
-    """List the parts that the configuration can name with `use`, and who ships them."""
-    from spar.registry import Registry
+    """List the parts that the configuration can name with `use`, and who ships them.
 
-    listed = [item for item in Registry().parts() if item.error or not broken]
-    rows = [{"group": i.group, "name": i.name, "value": i.value, "distribution": i.distribution, "error": i.error} for i in listed]
+    \b
+    Examples:
+      spar parts
+      spar parts --broken
+    """
+    from spar.app import default_registry
+
+    listed = [item for item in default_registry().parts() if item.error or not broken]
+    rows = [asdict(item) for item in listed]
     width = max((len(i.name) for i in listed), default=0)
     lines = [f"{i.group:16} {i.name:{width}}  {i.value}" + (f"  BROKEN: {i.error}" if i.error else "") for i in listed]
     show(options, rows, "\n".join(lines) or "none")

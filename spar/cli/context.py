@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from msgspec import Struct
@@ -59,8 +59,8 @@ class Options(Struct, frozen=True):
 
 def fail(message: str, code: int = exits.FAILED) -> NoReturn:
     """End the command with a message on standard error."""
-    error = click.ClickException(message)
-    error.exit_code = code
+    error = click.ClickException(printable(message))
+    setattr(error, "exit_code", code)  # noqa: B010 - click declares it for the class
     raise error
 
 
@@ -68,16 +68,42 @@ def show(options: Options, value: Any, text: str | None = None) -> None:
     """Print an answer: as JSON if that was asked for, else the text (or the JSON, indented)."""
     if options.as_json:
         write(json.dumps(value))
+    elif text is None:
+        write(json.dumps(value, indent=2, ensure_ascii=False))
     else:
-        write(json.dumps(value, indent=2, ensure_ascii=False) if text is None else text)
+        write(printable(text))
 
 
 def write(text: str) -> None:
-    """Print a line of any text, also where the terminal cannot show all of it."""
-    line = text + "\n"
+    """Print a line of any text, also where the terminal cannot show all of it; whoever reads may have gone."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout)
+        raise SystemExit(exits.OK) from None
+    except OSError as error:
+        discard(sys.stdout)
+        fail(f"standard output cannot be written: {error.strerror}")
+
+
+def discard(stream: TextIO) -> None:
+    """Send what a stream still holds, and all that follows, nowhere: else Python fails on it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+#: Control characters, which would move the cursor or retitle the window of whoever looks, as text.
+_HARMLESS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """Text from anywhere, fit for a terminal."""
+    return text.translate(_HARMLESS)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 class NotRunningError(Exception):
@@ -103,13 +129,19 @@ def connect(folder: Path, timeout: float) -> Iterator[Client]:
     from spar.server.sockets import SOCKET_NAME, short_path
 
     path = folder / SOCKET_NAME
-    if not path.exists():
-        raise NotRunningError
-    if not os.access(path, os.W_OK):
+    try:
+        path.stat()
+        may_enter = os.access(path, os.W_OK)
+    except PermissionError:
+        may_enter = False
+    except OSError:
+        raise NotRunningError from None
+    if not may_enter:
         fail(f"{path}: permission denied; the service runs as another user", exits.NO_PERMISSION)
     with short_path(path) as reachable:
         limits = httpx.Timeout(timeout, connect=CONNECT_WITHIN)
-        with httpx.Client(transport=httpx.HTTPTransport(uds=reachable), base_url="http://spar", timeout=limits, trust_env=False) as client:
+        transport = httpx.HTTPTransport(uds=reachable)
+        with httpx.Client(transport=transport, base_url="http://spar", timeout=limits, trust_env=False) as client:
             yield Client(client)
 
 
@@ -123,7 +155,7 @@ class Client:
         return self._ask("GET", path, params={key: value for key, value in params.items() if value is not None})
 
     def post(self, path: str, body: Any = None) -> Any:
-        return self._ask("POST", path, content=b"" if body is None else json.dumps(body).encode())
+        return self._ask("POST", path, content=b"" if body is None else _json(body))
 
     def _ask(self, method: str, path: str, **given: Any) -> Any:
         import httpx
@@ -145,5 +177,10 @@ class Client:
         fail(str(detail), CODE_OF.get(response.status_code, exits.FAILED))
 
 
+def _json(value: Any) -> bytes:
+    """What cannot be encoded (bytes of an argument that were no text) becomes a question mark."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
 #: What the service's refusals mean to the shell.
-CODE_OF = {422: exits.USAGE, 403: exits.NO_PERMISSION, 429: exits.UNFINISHED, 504: exits.TIMED_OUT}
+CODE_OF = {400: exits.CONFIG, 422: exits.USAGE, 403: exits.NO_PERMISSION, 429: exits.UNFINISHED, 504: exits.TIMED_OUT}

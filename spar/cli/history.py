@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from spar import exits
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, one_line, show
 
 
 def _from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -19,18 +19,21 @@ def _from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> 
     from spar.errors import ConfigError, SparError
     from spar.server.control import encode
 
-    loaded = options.load()
+    try:
+        memory = Parts(options.load()).memory(read_only=True)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
 
     async def ask() -> Any:
-        async with Parts(loaded).memory(read_only=True) as store:
+        async with memory as store:
             return await question(store)
 
     try:
         return msgspec.json.decode(encode(asyncio.run(ask())))
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
-    except (SparError, OSError) as error:
+    except SparError as error:
         fail(str(error), exits.UNAVAILABLE)
+    except LookupError as error:
+        fail(str(error.args[0]))
 
 
 @click.group()
@@ -40,7 +43,9 @@ def cycles() -> None:
 
 @cycles.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first.")
-@click.option("--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these.")
+@click.option(
+    "--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these."
+)
 @click.option("--session", help="Only of this session.")
 @click.pass_obj
 def list_cycles(options: Options, limit: int, outcome: str | None, session: str | None) -> None:
@@ -59,7 +64,12 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
 @click.argument("cycle_id")
 @click.pass_obj
 def show_cycle(options: Options, cycle_id: str) -> None:
-    """Show one cycle whole: what was noticed, decided, done and learnt (a unique beginning of its id is enough)."""
+    """Show one cycle whole: what was noticed, decided, done and learnt (a unique beginning of its id is enough).
+
+    \b
+    Example:
+      spar cycles show 18ea10a4
+    """
     found = _from_store(options, lambda store: store.cycle(cycle_id))
     if found is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
@@ -92,18 +102,29 @@ def search(options: Options, query: str, count: int, session: str | None) -> Non
 @click.argument("file", type=click.Path(dir_okay=False, writable=True))
 @click.pass_obj
 def export(options: Options, file: str) -> None:
-    """Write all experiences to a file, one JSON object a line."""
-    number = _from_store(options, lambda store: store.export(file))
+    """Write all experiences to a file, one JSON object a line.
+
+    \b
+    Example:
+      spar memory export experiences.jsonl
+    """
+    try:
+        number = _from_store(options, lambda store: store.export(file))
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
     show(options, {"exported": number}, f"{number} experiences written to {file}")
 
 
 def _cycle_line(cycle: dict[str, Any]) -> str:
     started = str(cycle.get("started_at", ""))[:19].replace("T", " ")
-    text = cycle.get("summary") or cycle.get("goal") or ""
-    return f"{cycle['cycle_id']}  {started}  {cycle['outcome']:11} {float(cycle.get('duration', 0)) * 1000:8.1f} ms  {text}"
+    text = one_line(cycle.get("summary") or cycle.get("goal") or "")
+    took = float(cycle.get("duration", 0)) * 1000
+    return f"{cycle['cycle_id']}  {started}  {cycle['outcome']:11} {took:8.1f} ms  {text}"
 
 
 def _experience_line(experience: dict[str, Any]) -> str:
     mark = {True: "✓", False: "✗", None: "·"}[experience["success"]]
     parts = [experience["situation"], experience["action"], experience["lesson"] or experience["outcome"]]
-    return f"{mark} {str(experience['at'])[:19].replace('T', ' ')}  " + " → ".join(part for part in parts if part)
+    return f"{mark} {str(experience['at'])[:19].replace('T', ' ')}  " + one_line(
+        " → ".join(part for part in parts if part)
+    )

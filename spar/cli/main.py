@@ -6,6 +6,7 @@ standard output as one JSON value, for scripts.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,8 +35,12 @@ COMMANDS = {
 
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="The configuration file (default: ./config.toml).")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, e.g. --set log.level=debug.")
+@click.option(
+    "-c", "--config", "config_path", type=click.Path(path_type=Path), help="The file (default: ./config.toml)."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a setting: --set log.level=debug."
+)
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON value.")
 @click.version_option(__version__, message="spar %(version)s")
 @click.pass_context
@@ -57,7 +62,20 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    _open_standard_streams()
     sys.exit(_code(arguments))
+
+
+def _open_standard_streams() -> None:
+    """Whoever started us may have closed them; the next file that is opened must not become one by accident."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _code(arguments: list[str] | None) -> int:
@@ -74,9 +92,6 @@ def _code(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone: nothing is wrong
-        return exits.OK
     except KeyboardInterrupt:
         return 130
     return code if isinstance(code, int) else exits.OK

@@ -49,59 +49,77 @@ def status(options: Options) -> None:
     show(options, answer, "\n".join(_lines(answer)))
 
 
-def _verb(verb: str, text: str, timeout: float = 900.0) -> click.Command:
+def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.Command:
     @click.pass_obj
     def command(options: Options) -> None:
         with service(options, timeout=timeout) as client:
             name = client.get("/v1/status")["agents"][0]["name"]
             answer = client.post(f"/v1/agents/{name}:{verb}")
-        show(options, answer, f"{answer['agent']}: {answer['before']} → {answer['after']}")
+        show(options, answer, f"{answer['agent']}: {_told(answer)}")
 
-    return click.Command(verb, callback=command, help=text)
+    return click.Command(verb, callback=command, help=f"{text}\n\n\b\nExample:\n  {example}")
 
 
-pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.")
-resume = _verb("resume", "Go on after a pause.")
-reload = _verb("reload", "Read the configuration again and apply what can be applied between two cycles.")
+def _told(answer: dict[str, Any]) -> str:
+    """What a verb has brought about, in a few words."""
+    if "changed" not in answer:
+        return f"{answer['before']} → {answer['after']}"
+    said = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
+    return said + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
+
+
+pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.", "spar pause")
+resume = _verb("resume", "Go on after a pause.", "spar resume")
+reload = _verb(
+    "reload",
+    "Read the configuration again and apply what can be applied between two cycles.",
+    "spar config check && spar reload",
+)
 
 
 @click.command()
-@click.option("--wait", "seconds", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end.")
+@click.option(
+    "--wait", "seconds", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end."
+)
 @click.pass_obj
 def stop(options: Options, seconds: float) -> None:
-    """Let the running service finish the cycle in hand and end; returns when it has gone."""
+    """Let the running service finish the cycle in hand and end; returns when it has gone.
+
+    \b
+    Examples:
+      spar stop
+      spar stop --wait 5
+    """
     import time
 
-    from spar.lockfile import AlreadyRunningError, LockFile
+    from spar.lockfile import LockFile
 
     with service(options) as client:
         name = client.get("/v1/status")["agents"][0]["name"]
         answer = client.post(f"/v1/agents/{name}:stop")
-    until, folder = time.monotonic() + seconds, options.state_dir()
-    while True:  # the lock is let go of by the kernel, however the process ends
-        lock = LockFile(folder)
-        try:
-            lock.acquire()
-        except AlreadyRunningError:
-            if time.monotonic() >= until:
-                fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
-            time.sleep(0.05)
-        else:
-            lock.release()
-            break
-    show(options, {"agent": answer["agent"], "before": answer["before"], "after": "stopped"}, f"{answer['agent']}: stopped")
+    until, lock = time.monotonic() + seconds, LockFile(options.state_dir())
+    while lock.is_held():  # the kernel lets go of it, however the process ends
+        if time.monotonic() >= until:
+            fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
+        time.sleep(0.05)
+    show(
+        options,
+        {"agent": answer["agent"], "before": answer["before"], "after": "stopped"},
+        f"{answer['agent']}: stopped",
+    )
 
 
 def _lines(status: dict[str, Any]) -> list[str]:
     lines = [f"spar {status['version']}, process {status['pid']}, since {status['started_at'][:19]}Z"]
     for agent in status["agents"]:
         stats = agent["stats"]
+        kept = agent["kept"]
         outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
         lines += [
             f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}",
             f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
             f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
-            f"  kept     {agent['kept']['stored']} stored, {agent['kept']['waiting']} waiting, {agent['kept']['lost']} lost",
+            f"  kept     {kept['stored']} stored, {kept['waiting']} waiting, {kept['lost']} lost",
         ]
         for lane in agent["lanes"]:
             doing = f"{lane['phase']} of {lane['cycle']}" if lane["cycle"] else "resting"
@@ -109,10 +127,19 @@ def _lines(status: dict[str, Any]) -> list[str]:
         for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
             extra = f": {sensor['last_error']}" if sensor.get("last_error") else ""
             lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{extra}")
-        lines += [f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}" for alert in agent["alerts"]]
+        lines += [
+            f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}"
+            for alert in agent["alerts"]
+        ]
     lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
     return lines
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+    return (
+        f"{seconds * 1e6:.0f} µs"
+        if seconds < 1e-3
+        else f"{seconds * 1e3:.1f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import code
+import contextlib
 import inspect
+import sys
 import types
 from typing import Any
 
@@ -22,8 +24,10 @@ BANNER = """spar shell: `agent` is loaded and not started; await works.
 
 @click.command()
 @click.pass_obj
-def shell(options: Options) -> None:
+def shell(options: Options) -> int:
     """A Python prompt with the agent loaded; `await agent.step_sense()` works.
+
+    What is piped in is run as a script, and exit 1 says that it raised.
 
     \b
     Example:
@@ -47,10 +51,15 @@ def shell(options: Options) -> None:
     with asyncio.Runner() as runner:
         console = Console({**names, "agent": agent, "spar": spar}, runner)
         try:
-            console.interact(banner=BANNER, exitmsg="")
+            if sys.stdin.isatty():
+                console.talk()
+            else:
+                console.read(sys.stdin.read())
         finally:
-            runner.run(agent.stop())
+            if agent.event_loop is not None:  # else it was never used
+                runner.run(agent.stop())
             lock.release()
+    return exits.FAILED if console.has_failed else exits.OK
 
 
 class Console(code.InteractiveConsole):
@@ -60,10 +69,29 @@ class Console(code.InteractiveConsole):
         super().__init__(names)
         self.compile.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self._runner = runner
+        self.has_failed = False
+
+    def talk(self) -> None:
+        """Read, run, print, until Ctrl+D."""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - lines can be edited and repeated from here on
+
+        self.interact(banner=BANNER, exitmsg="")
+        self.has_failed = False
+
+    def read(self, script: str) -> None:
+        """Run a whole script; like Python's own, it prints only what it is told to."""
+        try:
+            code_object = self.compile.compiler(script, "<stdin>", "exec")
+        except (SyntaxError, ValueError, OverflowError):
+            self.has_failed = True
+            self.showsyntaxerror("<stdin>")
+        else:
+            self.runcode(code_object)
 
     def runcode(self, code_object: types.CodeType) -> None:
         async def run() -> None:
-            product = types.FunctionType(code_object, self.locals)()  # type: ignore[arg-type]
+            product = types.FunctionType(code_object, self.locals)()
             if inspect.isawaitable(product):
                 await product
 
@@ -72,4 +100,5 @@ class Console(code.InteractiveConsole):
         except SystemExit:
             raise
         except BaseException:
+            self.has_failed = True
             self.showtraceback()

@@ -6,11 +6,12 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
 from spar import exits
-from spar.cli.context import NotRunningError, Options, connect, fail, service, show
+from spar.cli.context import NotRunningError, Options, connect, fail, printable, service, show
 from spar.types import PHASES, Phase
 
 
@@ -19,7 +20,7 @@ from spar.types import PHASES, Phase
 @click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
 @click.option("--key", help="An idempotency key: the same key is never handled twice.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
-@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait for the answer.")
+@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def send(options: Options, text: str, session: str, key: str | None, no_wait: bool, timeout: float) -> int:
     """Send a message to the running service and print its answer ("-" reads it from standard input).
@@ -30,7 +31,7 @@ def send(options: Options, text: str, session: str, key: str | None, no_wait: bo
       spar send --session alice "hello"
       echo "a long text" | spar send -
     """
-    message = sys.stdin.read() if text == "-" else text
+    message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     with service(options, timeout=timeout + 15) as client:
         receipt = client.post("/v1/runs", {"message": message, "session": session, "idempotency_key": key})
         if no_wait:
@@ -44,9 +45,16 @@ def send(options: Options, text: str, session: str, key: str | None, no_wait: bo
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def wait(options: Options, run_id: str, timeout: float) -> int:
-    """Wait for a run; exit 0 when it ended well, 1 when it failed, 124 when it still goes on."""
+    """Wait for a run; exit 0 when it ended well, 1 when it failed, 124 when it still goes on.
+
+    \b
+    Example:
+      spar wait "$(spar send --no-wait 'how are you?')"
+    """
     with service(options, timeout=timeout + 15) as client:
-        return _report(options, client.get(f"/v1/runs/{run_id}/wait", timeout=timeout), timeout)
+        return _report(
+            options, client.get(f"/v1/runs/{quote(run_id, safe='', errors='replace')}/wait", timeout=timeout), timeout
+        )
 
 
 def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
@@ -60,7 +68,7 @@ def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
     if status["status"] == "timeout":
         click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
         return exits.TIMED_OUT
-    click.echo(f"the run failed: {status['error']}", err=True)
+    click.echo(f"the run failed: {printable(status['error'])}", err=True)
     return exits.FAILED
 
 
@@ -81,6 +89,8 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
       spar step act && spar step reflect
     """
     body = _given(given)
+    if body is not None and phase == "sense":
+        fail("sense takes nothing: it looks for itself", exits.USAGE)
     folder = options.state_dir()
     try:
         with connect(folder, 900.0) as client:

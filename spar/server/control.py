@@ -7,7 +7,7 @@ loop and waited for, with a bound: when that loop is blocked, the answer says so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.events import ConfigReloaded
 from spar.server.problems import on_error, problem
 from spar.types import PHASES, Action, ActionResult, Perception
 
@@ -29,7 +30,6 @@ PATIENCE = 10.0
 LONG_PATIENCE = 900.0
 
 STEP_INPUT: dict[str, Any] = {"sense": None, "plan": list[Perception], "act": Action, "reflect": ActionResult}
-
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,22 +50,29 @@ def control(service: Service) -> Starlette:
         agent = service.agent(name)
         if verb.startswith("step_"):
             return await step(agent, verb.removeprefix("step_"), await request.body())
-        verbs = {"pause": agent.pause, "resume": agent.resume, "reload": service.reload, "stop": service.stop}
+        verbs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "pause": agent.pause,
+            "resume": agent.resume,
+            "reload": service.reload,
+            "stop": service.stop,
+        }
         if verb not in verbs:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
         before = agent.state
-        if verb == "stop":  # answered before the service that answers has gone
-            await on_loop(agent, _ask_only(service.request_stop), PATIENCE)
-        else:
-            await on_loop(agent, verbs[verb](), LONG_PATIENCE)
-        return reply({"agent": agent.name, "before": before, "after": agent.state})
+        done = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
+        more = (
+            {"changed": done.changed, "needs_restart": done.needs_restart} if isinstance(done, ConfigReloaded) else {}
+        )
+        return reply({"agent": agent.name, "before": before, "after": agent.state, **more})
 
     async def step(agent: Agent, phase: str, body: bytes) -> Response:
         if phase not in PHASES:
             raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
         method = getattr(agent, f"step_{phase}")
         given: list[Any] = []
-        if body and phase != "sense":
+        if body and phase == "sense":
+            raise ValueError("sense takes nothing: it looks for itself")
+        if body:
             given = [_decode(body, STEP_INPUT[phase])]
         return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
 
@@ -103,7 +110,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/status", status),
             Route("/v1/agents/{target}", act_on, methods=["POST"]),
             Route("/v1/runs", submit, methods=["POST"]),
-            Route("/v1/runs/{run_id}/wait", wait),
+            Route("/v1/runs/{run_id:path}/wait", wait),
             Route("/v1/cycles", cycles),
             Route("/v1/cycles/{cycle_id}", cycle),
             Route("/v1/memory/search", recall),
@@ -123,10 +130,6 @@ async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float)
     except TimeoutError:
         blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
         raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
-
-
-async def _ask_only(request: Any) -> None:
-    request()
 
 
 def reply(value: Any, status: int = 200) -> Response:

@@ -19,7 +19,7 @@ import uvicorn
 
 from spar.errors import ConfigError
 from spar.server.control import control
-from spar.server.probes import probes
+from spar.server.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
 
 if TYPE_CHECKING:
@@ -42,10 +42,18 @@ class Front:
         """Bind and serve. Raises: ConfigError when an address cannot be had."""
         pairs = [(control(self._service), self._bind_unix())]
         if self._with_probes:
-            pairs.append((probes(self._service), self._bind_tcp()))
+            pairs.append((probes(self._service, any_host=not is_local(url_host(self._host))), self._bind_tcp()))
         for application, listener in pairs:
-            config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", ws="none",
-                                    timeout_graceful_shutdown=1, limit_concurrency=100, server_header=False)  # fmt: skip
+            config = uvicorn.Config(
+                application,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=1,
+                limit_concurrency=100,
+                server_header=False,
+            )
             self._servers.append(uvicorn.Server(config))
             self._sockets.append(listener)
         self._thread = threading.Thread(target=self._serve, name="spar front", daemon=True)
@@ -66,7 +74,10 @@ class Front:
     def _serve(self) -> None:
         async def serve() -> None:
             await asyncio.gather(
-                *(server.serve(sockets=[listener]) for server, listener in zip(self._servers, self._sockets, strict=True))
+                *(
+                    server.serve(sockets=[listener])
+                    for server, listener in zip(self._servers, self._sockets, strict=True)
+                )
             )
 
         with contextlib.suppress(asyncio.CancelledError):
@@ -82,8 +93,8 @@ class Front:
                 listener.bind(reachable)
         except OSError as error:
             listener.close()
-            raise ConfigError(f"service.state_dir = {str(self._state_dir)!r}: no socket can be made there: {error.strerror}",
-                              path=("service", "state_dir")) from None  # fmt: skip
+            sentence = f"service.state_dir = {str(self._state_dir)!r}: no socket can be made there: {error.strerror}"
+            raise ConfigError(sentence, path=("service", "state_dir")) from None
         finally:
             os.umask(old)
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
@@ -97,10 +108,14 @@ class Front:
         except OSError as error:
             listener.close()
             raise ConfigError(
-                f"service.port = {self.port}: cannot listen on {self._host}:{self.port}: {error.strerror}; choose another "
-                "port, 0 for any free one, or service.probes = false",
+                f"service.port = {self.port}: cannot listen on {self._host}:{self.port}: {error.strerror}; "
+                "choose another port, 0 for any free one, or service.probes = false",
                 path=("service", "port"),
             ) from None
         self.port = listener.getsockname()[1]
         return listener
 
+
+def url_host(host: str) -> str:
+    """An address as it stands in a URL: a colon means IPv6, which goes into brackets."""
+    return f"[{host}]" if ":" in host else host

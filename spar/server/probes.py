@@ -8,6 +8,7 @@ machine as their host are refused, so that no web page can read them through a b
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,12 @@ from spar.server.problems import problem
 if TYPE_CHECKING:
     from spar.app import Service
 
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+#: A `Host` header of this machine, with or without a port.
+_LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.ASCII | re.IGNORECASE)
 
 
-def probes(service: Service) -> Starlette:
-    """The application that answers probes and scrapes."""
+def probes(service: Service, *, any_host: bool = False) -> Starlette:
+    """The application that answers probes and scrapes; `any_host`: it listens to other machines on purpose."""
 
     async def metrics(request: Request) -> Response:
         body, content_type = service.metrics.render(request.headers.get("accept", ""))
@@ -42,15 +44,20 @@ def probes(service: Service) -> Starlette:
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
         async def guarded(request: Request) -> Response:
-            host = request.headers.get("host", "").rsplit(":", 1)[0] or "127.0.0.1"
-            if host not in LOCAL_HOSTS:
-                return problem(421, f"host {host!r} is not served here; known: localhost, 127.0.0.1, [::1]")
-            return await endpoint(request)
+            host = request.headers.get("host", "localhost")
+            if any_host or is_local(host):
+                return await endpoint(request)
+            return problem(421, f"host {host!r} is not served here; known: localhost, 127.0.0.1, [::1]")
 
         return Route(path, guarded)
 
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     return Starlette(routes=[at(path, endpoint) for path, endpoint in aliases.items()])
+
+
+def is_local(host: str) -> bool:
+    """Whether a `Host` header names this machine, as seen from itself."""
+    return _LOCAL.fullmatch(host) is not None
 
 
 def _answer(is_well: bool, report: dict[str, Any]) -> Response:

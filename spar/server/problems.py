@@ -8,11 +8,12 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.errors import InboxFullError, LifecycleError
+from spar.errors import ConfigError, InboxFullError, LifecycleError
 
 #: What an exception of the agent means to whoever called over HTTP.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LifecycleError, 409),
+    (ConfigError, 400),  # and nothing else is: the command line tells a bad configuration by it
     (InboxFullError, 429),
     (PermissionError, 403),
     (LookupError, 404),

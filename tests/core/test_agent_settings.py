@@ -1,0 +1,264 @@
+"""What an agent is made from: nothing, a mapping, words and numbers; and what is refused, by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spar import Action, Agent, Call, ConfigError, ContractError, Perception
+from spar.settings import from_mapping
+from spar.testing import RecordingStore, ScriptedPlanner, ScriptedSense, VirtualClock
+from spar.types import PHASES
+
+
+async def test_an_agent_of_nothing_is_legal_senses_nothing_and_idles(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+
+    async with agent:
+        await asyncio.sleep(10.5)
+
+    assert agent.stats.total_cycles == 11
+    assert agent.stats.outcomes["idle"] == 11
+    assert agent.stats.error_rate == 0.0
+
+
+async def test_an_agent_made_by_hand_writes_no_file(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async with Agent(sense=ScriptedSense(["go"]), plan=ScriptedPlanner([Action()]), clock=clock):
+        await asyncio.sleep(2.0)
+
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    agent = Agent()
+
+    assert (agent.name, agent.state, agent.loop_interval) == ("main", "created", 1.0)
+    assert (agent.pace.min_interval, agent.pace.max_interval, agent.pace.busy_count) == (0.5, 5.0, 10)
+    assert {phase: agent.steps[phase].on_error for phase in PHASES} == {
+        "sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue",
+    }  # fmt: skip
+    assert all(agent.steps[phase].grace == 0.5 for phase in PHASES)
+    assert all(agent.steps[phase].attempts == 1 for phase in PHASES)
+    assert agent.run_timeout == 600.0
+    assert agent.stats.total_cycles == 0
+
+
+def test_settings_are_a_mapping_shaped_like_the_configuration() -> None:
+    agent = Agent(
+        settings={
+            "agent": {
+                "name": "watch", "loop_interval": "adaptive", "min_interval": 1, "max_interval": 9, "busy_count": 3,
+                "plan_when_idle": True, "errors": {"plan": "retry"},
+                "phases": {"act": {"timeout": 7, "retries": 2, "backoff": 0.25, "grace": 1.5}},
+            },
+            "health": {"failing_after": 2, "slow_after": 3.0},
+            "runs": {"timeout": "5m"},
+        }
+    )  # fmt: skip
+
+    assert agent.name == "watch"
+    assert (agent.loop_interval, agent.pace.min_interval, agent.pace.max_interval) == ("adaptive", 1.0, 9.0)
+    assert agent.pace.busy_count == 3
+    assert agent.plan_when_idle
+    act = agent.steps["act"]
+    assert (act.timeout, act.attempts, act.backoff.base, act.grace) == (7.0, 3, 0.25, 1.5)
+    assert agent.steps["plan"].attempts > 1
+    assert agent.health.limits.failing_after == 2
+    assert agent.run_timeout == 300.0
+
+
+def test_settings_may_be_read_already_and_arguments_weigh_more() -> None:
+    settings = from_mapping({"agent": {"name": "one", "loop_interval": 5}})
+
+    assert Agent(settings=settings).name == "one"
+    agent = Agent(settings=settings, name="two", loop_interval="off")
+    assert (agent.name, agent.loop_interval) == ("two", "off")
+
+
+@pytest.mark.parametrize("zero", [0, "off"])
+def test_a_phase_without_timeout_has_no_deadline(zero: Any) -> None:
+    agent = Agent(settings={"agent": {"phases": {"plan": {"timeout": zero}}}})
+
+    assert agent.steps["plan"].timeout == math.inf
+
+
+NO_INTERVALS = [-1, -0.001, math.nan, math.inf, -math.inf, True, False, "fast", "", [], {}, b"off"]
+
+
+@pytest.mark.parametrize("interval", NO_INTERVALS)
+def test_a_loop_interval_that_is_none_is_refused_by_its_name(interval: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"loop_interval = .*must be a number of seconds >= 0, \"adaptive\" or \"off\""
+    ):
+        Agent(loop_interval=interval)
+    agent = Agent()
+    with pytest.raises(ConfigError, match="loop_interval"):
+        agent.loop_interval = interval
+    assert agent.loop_interval == 1.0
+
+
+@pytest.mark.parametrize("interval", [-1, math.nan, True, "fast"])
+def test_a_loop_interval_of_the_settings_that_is_none_is_refused_by_its_path(interval: Any) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.loop_interval = "):
+        Agent(settings={"agent": {"loop_interval": interval}})
+
+
+@pytest.mark.parametrize("interval", [0, 0.0, 1, 2.5, 86400, "adaptive", "off"])
+def test_every_documented_loop_interval_is_taken(interval: Any) -> None:
+    assert Agent(loop_interval=interval).loop_interval == interval
+    assert Agent(settings={"agent": {"loop_interval": interval}}).loop_interval == interval
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"agent": {"phases": {"plan": {"timeout": -1}}}}, r"agent\.phases\.plan\.timeout = -1"),
+        ({"agent": {"phases": {"act": {"timeout": math.nan}}}}, r"agent\.phases\.act\.timeout = nan"),
+        ({"agent": {"phases": {"act": {"retries": -1}}}}, r"agent\.phases\.act\.retries = -1"),
+        ({"agent": {"phases": {"act": {"retries": True}}}}, r"agent\.phases\.act\.retries = true"),
+        ({"agent": {"phases": {"dream": {}}}}, "dream"),
+        ({"agent": {"errors": {"plan": "explode"}}}, r"agent\.errors\.plan = 'explode'"),
+        ({"agent": {"errors": {"sense": "reflect"}}}, r"agent\.errors\.sense"),
+        ({"agent": {"min_interval": 9}}, r"agent\.min_interval = 9"),
+        ({"agent": {"busy_count": 0}}, r"agent\.busy_count = 0"),
+        ({"agent": {"loop_intervall": 1}}, "loop_intervall"),
+        ({"health": {"failing_after": 0}}, r"health\.failing_after = 0"),
+        ({"runs": {"limit": 0}}, r"runs\.limit = 0"),
+        ({"runs": {"timeout": -5}}, r"runs\.timeout = -5"),
+        ({"nonsense": 1}, "nonsense"),
+        (7, "settings"),
+    ],
+)
+def test_a_bad_setting_is_refused_at_construction_by_its_path(settings: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Agent(settings=settings)
+
+
+@pytest.mark.parametrize("name", ["", "  ", 7, b"main"])
+def test_a_name_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(ConfigError, match="name = "):
+        Agent(name=name)
+
+
+def test_a_memory_that_cannot_store_is_refused() -> None:
+    with pytest.raises(ContractError, match="memory= must be an object with a method 'store', found 7"):
+        Agent(memory=7)
+
+
+# -- tools=
+
+
+async def greet(name: str) -> str:
+    """Greet somebody."""
+    return f"hello {name}"
+
+
+async def test_tools_are_the_short_form_of_an_executor() -> None:
+    agent = Agent(tools=[greet])
+
+    result = await agent.step_act(Action(calls=[Call("greet", {"name": "you"})]))
+
+    assert result.status == "ok"
+    assert result.results[0].output == "hello you"
+
+
+@pytest.mark.parametrize("tools", [print, 7, "greet"])
+def test_tools_that_are_no_list_are_refused(tools: Any) -> None:
+    with pytest.raises(ConfigError, match="tools= must be a list of tools"):
+        Agent(tools=tools)
+
+
+def test_tools_beside_an_act_module_are_refused() -> None:
+    async def act(action: Action) -> Any: ...
+
+    with pytest.raises(ConfigError, match="tools= belong to the built-in executor"):
+        Agent(act=act, tools=[greet])
+
+
+# -- while it runs
+
+
+async def test_a_new_interval_takes_effect_at_once(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock, loop_interval="off")
+    async with agent:
+        await asyncio.sleep(1000.0)
+        assert agent.stats.total_cycles == 1
+
+        agent.loop_interval = 1.0
+        await asyncio.sleep(10.5)
+        assert agent.stats.total_cycles == 12
+
+        agent.loop_interval = 100.0
+        await asyncio.sleep(99.0)
+        assert agent.stats.total_cycles == 13
+        await asyncio.sleep(2.0)
+        assert agent.stats.total_cycles == 14
+
+
+async def test_a_new_interval_may_be_set_from_another_thread() -> None:
+    agent = Agent(loop_interval="off")
+    async with agent:
+        await asyncio.sleep(0.02)
+
+        await asyncio.to_thread(setattr, agent, "loop_interval", 0.005)
+
+        async with asyncio.timeout(5.0):
+            while agent.stats.total_cycles < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+async def test_an_interval_set_before_the_start_brings_no_cycle_of_its_own(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+    await agent.step_sense()
+    agent.loop_interval = 10.0
+    await agent.stop()
+    before = agent.stats.total_cycles
+
+    async with agent:
+        await asyncio.sleep(5.0)
+        assert agent.stats.total_cycles == before + 1
+
+
+async def test_a_plan_when_idle_is_asked_for(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([None])
+    async with Agent(plan=planner, clock=clock):
+        await asyncio.sleep(3.5)
+    assert planner.seen == []
+
+    async with Agent(plan=planner, clock=clock, settings={"agent": {"plan_when_idle": True}}):
+        await asyncio.sleep(3.5)
+    assert len(planner.seen) == 4
+
+
+async def test_a_memory_of_only_store_is_enough(clock: VirtualClock) -> None:
+    class Least:
+        def __init__(self) -> None:
+            self.kept: list[Any] = []
+
+        async def store(self, experience: Any) -> None:
+            self.kept.append(experience)
+
+    least = Least()
+    agent = Agent(sense=ScriptedSense([Perception("go")]), plan=ScriptedPlanner([Call("greet", {"name": "x"})]),
+                  tools=[greet], memory=least, clock=clock)  # fmt: skip
+    async with agent:
+        await asyncio.sleep(3.0)
+
+    assert len(least.kept) >= 1
+    assert agent.kept["lost"] == 0
+
+
+async def test_a_recording_store_is_opened_used_and_closed(clock: VirtualClock) -> None:
+    store = RecordingStore()
+    async with Agent(memory=store, clock=clock, sense=ScriptedSense(["go"]), plan=ScriptedPlanner([None])):
+        assert store.is_open
+        await asyncio.sleep(3.0)
+    assert not store.is_open

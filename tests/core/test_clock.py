@@ -1,0 +1,110 @@
+"""The real clock: aware wall time, time that never goes back, waiting that lets others run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import pytest
+import uvloop
+
+from spar.clock import Clock, SystemClock
+from spar.testing import VirtualClock
+
+
+def test_now_is_aware_and_utc() -> None:
+    now = SystemClock().now()
+
+    assert now.tzinfo is UTC
+    assert abs((datetime.now(UTC) - now).total_seconds()) < 5
+
+
+def test_monotonic_never_goes_back() -> None:
+    clock = SystemClock()
+    seen = [clock.monotonic() for _ in range(10_000)]
+
+    assert seen == sorted(seen)
+
+
+def test_ids_are_unique_and_sorted() -> None:
+    ids = [SystemClock().new_id() for _ in range(1000)]
+
+    assert ids == sorted(set(ids))
+
+
+async def test_sleeping_takes_the_time_and_lets_others_run() -> None:
+    clock = SystemClock()
+    others: list[float] = []
+
+    async def other() -> None:
+        others.append(clock.monotonic())
+
+    task = asyncio.get_running_loop().create_task(other())
+    began = time.monotonic()
+    await clock.sleep(0.03)
+    await task
+
+    assert time.monotonic() - began >= 0.029
+    assert others[0] - began < 0.03
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, -1.0])
+async def test_sleeping_for_nothing_still_lets_others_run(seconds: float) -> None:
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+
+    await SystemClock().sleep(seconds)
+
+    assert turns == [1]
+
+
+async def test_sleeping_can_be_cancelled() -> None:
+    task = asyncio.get_running_loop().create_task(SystemClock().sleep(1000))
+    await asyncio.sleep(0)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_callback_comes_when_its_time_has_come_and_not_when_it_was_called_off() -> None:
+    clock = SystemClock()
+    called: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    off: list[int] = []
+    when = clock.monotonic() + 0.03
+    clock.call_at(when, lambda: called.set_result(clock.monotonic()))
+    clock.call_at(when, lambda: off.append(1)).cancel()
+
+    assert await asyncio.wait_for(called, 5) >= when - 0.002
+    await clock.sleep(0)
+    assert off == []
+
+
+async def test_a_time_that_has_passed_is_called_back_at_once() -> None:
+    clock = SystemClock()
+    called = asyncio.Event()
+    clock.call_at(clock.monotonic() - 100, called.set)
+
+    await asyncio.wait_for(called.wait(), 5)
+
+
+def test_on_a_loop_that_counts_its_own_time_callbacks_are_neither_early_nor_lost() -> None:
+    async def main() -> float:
+        clock = SystemClock()
+        called: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        when = clock.monotonic() + 0.03
+        clock.call_at(when, lambda: called.set_result(clock.monotonic()))
+        return await asyncio.wait_for(called, 5) - when
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) >= -0.002
+
+
+async def test_both_clocks_are_clocks_and_say_which_kind(clock: VirtualClock) -> None:
+    clocks: list[Clock] = [SystemClock(), clock]
+
+    assert [item.is_virtual for item in clocks] == [False, True]
+    for item in clocks:
+        with item.working():
+            pass

@@ -1,0 +1,987 @@
+"""Events: what is told, in which order, to whom, and that telling neither fails nor waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable, Callable
+from datetime import UTC, timedelta
+from typing import Any
+
+import blinker
+import pytest
+
+from spar import Agent
+from spar.events import (
+    CallCompleted,
+    CallEvent,
+    CallProposed,
+    CallStarted,
+    ErrorOccurred,
+    Event,
+    Events,
+    Gap,
+    LoopCompleted,
+    LoopPhaseCompleted,
+    LoopPhaseStarted,
+    LoopStarted,
+    PhaseCompleted,
+    PhaseStarted,
+    RunEnded,
+    RunStarted,
+    StateChanged,
+)
+from spar.testing import RecordingStore, RecordingTool, ScriptedPlanner, ScriptedSense, VirtualClock, stream
+from spar.types import Action, ActionResult, Call, Perception, Reflection
+
+
+class Tell(Event):
+    """An event of these tests."""
+
+    number: int = 0
+
+
+class TellMore(Tell):
+    """A subclass of it."""
+
+
+async def one_cycle(clock: VirtualClock, **modules: Any) -> list[Event]:
+    """The events of the first cycle of an agent with these modules."""
+    agent = Agent(clock=clock, loop_interval=60.0, **modules)
+    seen: list[Event] = []
+    agent.events.subscribe(Event, seen.append)
+    async with agent:
+        while not any(isinstance(event, LoopCompleted) for event in seen):
+            await clock.sleep(0.1)
+        return seen[: next(i for i, event in enumerate(seen) if isinstance(event, LoopCompleted)) + 1]
+
+
+def told(events: list[Event]) -> list[str]:
+    """What happened, as a list of short sentences."""
+    names = []
+    for event in events:
+        name = type(event).__name__
+        phase = getattr(event, "phase", None) or getattr(event, "outcome", None) or getattr(event, "new", None)
+        names.append(f"{name} {phase}" if phase else name)
+    return names
+
+
+def broken(name: str) -> Callable[..., Awaitable[Any]]:
+    async def fail(*given: Any) -> Any:
+        raise RuntimeError(f"{name} is broken")
+
+    return fail
+
+
+async def sense() -> list[Perception]:
+    return [Perception("the disk is full")]
+
+
+async def plan(perceptions: list[Perception]) -> Action:
+    return Action([Call("clean")])
+
+
+async def act(action: Action) -> ActionResult:
+    return ActionResult(action)
+
+
+async def reflect(result: ActionResult) -> Reflection:
+    return Reflection(result)
+
+
+GOOD: dict[str, Any] = {"sense": sense, "plan": plan, "act": act, "reflect": reflect}
+
+
+# -- the events of one cycle --------------------------------------------------------------------------------
+
+
+async def test_an_acted_cycle_tells_its_phases_in_exact_order(clock: VirtualClock) -> None:
+    events = await one_cycle(clock, **GOOD)
+    assert told(events) == [
+        "StateChanged running",
+        "LoopStarted",
+        *(f"Phase{what} {phase}" for phase in ("sense", "plan", "act", "reflect") for what in ("Started", "Completed")),
+        "LoopCompleted acted",
+    ]
+
+
+async def test_an_acted_cycle_hands_each_output_on_as_the_next_input(clock: VirtualClock) -> None:
+    events = await one_cycle(clock, **GOOD)
+    started = [event for event in events if isinstance(event, PhaseStarted)]
+    completed = [event for event in events if isinstance(event, PhaseCompleted)]
+    assert [event.input for event in started[1:]] == [event.output for event in completed[:-1]]
+    assert started[0].input is None
+    assert isinstance(completed[-1].output, Reflection)
+    assert len({event.cycle_id for event in (*started, *completed)} - {""}) == 1
+
+
+async def test_an_idle_cycle_tells_of_sense_alone(clock: VirtualClock) -> None:
+    events = await one_cycle(clock, **{**GOOD, "sense": ScriptedSense()})
+    assert told(events)[1:] == ["LoopStarted", "PhaseStarted sense", "PhaseCompleted sense", "LoopCompleted idle"]
+
+
+async def test_a_plan_of_none_makes_the_cycle_idle_without_act_or_reflect(clock: VirtualClock) -> None:
+    events = await one_cycle(clock, **{**GOOD, "plan": ScriptedPlanner([None])})
+    assert told(events)[4:] == ["PhaseStarted plan", "PhaseCompleted plan", "LoopCompleted idle"]
+
+
+S, P, A, R = ([f"PhaseStarted {phase}", f"PhaseCompleted {phase}"] for phase in ("sense", "plan", "act", "reflect"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        ("sense", [S[0], "ErrorOccurred sense"]),
+        ("plan", [*S, P[0], "ErrorOccurred plan"]),
+        ("act", [*S, *P, A[0], "ErrorOccurred act", *R]),
+        ("reflect", [*S, *P, *A, R[0], "ErrorOccurred reflect"]),
+    ],
+)
+async def test_a_phase_that_fails_tells_of_its_error_in_place_of_its_end(
+    clock: VirtualClock, phase: str, expected: list[str]
+) -> None:
+    events = await one_cycle(clock, **{**GOOD, phase: broken(phase)})
+    assert told(events)[1:] == ["LoopStarted", *expected, "LoopCompleted failed"]
+    error = next(event for event in events if isinstance(event, ErrorOccurred))
+    assert error.error.message == f"{phase} is broken"
+    assert isinstance(error.exception, RuntimeError)
+    assert error.policy == {"act": "reflect", "reflect": "continue"}.get(phase, "skip")
+
+
+async def test_a_streamed_plan_lets_act_begin_before_plan_completes(clock: VirtualClock) -> None:
+    tool = RecordingTool("clean", delay=0.25)
+    planner = ScriptedPlanner([stream([Call("clean"), 1.0, Call("clean"), 0.5])])
+    events = await one_cycle(clock, sense=sense, plan=planner, tools=[tool])
+    phases = [line for line in told(events) if not line.startswith("Call")]
+    assert phases[1:] == [
+        "LoopStarted",
+        *S,
+        "PhaseStarted plan",
+        "PhaseStarted act",
+        "PhaseCompleted plan",
+        "PhaseCompleted act",
+        *R,
+        "LoopCompleted acted",
+    ]
+    durations = {event.phase: event.duration for event in events if isinstance(event, PhaseCompleted)}
+    assert durations["plan"] == pytest.approx(1.5)
+    assert durations["act"] == pytest.approx(1.5)
+    first_call = next(i for i, event in enumerate(events) if isinstance(event, CallStarted))
+    plan_end = next(i for i, event in enumerate(events) if isinstance(event, PhaseCompleted) and event.phase == "plan")
+    assert first_call < plan_end
+    output = events[plan_end]
+    assert isinstance(output, PhaseCompleted)
+    assert len(output.output.calls) == 2
+
+
+async def test_the_events_of_a_call_come_in_order_and_carry_it(clock: VirtualClock) -> None:
+    events = await one_cycle(clock, sense=sense, plan=plan, tools=[RecordingTool("clean")])
+    calls = [event for event in events if isinstance(event, CallEvent)]
+    assert [type(event) for event in calls] == [CallProposed, CallStarted, CallCompleted]
+    assert {event.call.tool for event in calls} == {"clean"}
+    assert isinstance(calls[-1], CallCompleted)
+    assert calls[-1].result is not None
+    assert calls[-1].result.status == "ok"
+
+
+async def test_loop_started_and_completed_say_when_and_how_long(clock: VirtualClock) -> None:
+    async def slow() -> list[Perception]:
+        await clock.sleep(2.0)
+        return []
+
+    events = await one_cycle(clock, sense=slow)
+    started = next(event for event in events if isinstance(event, LoopStarted))
+    ended = next(event for event in events if isinstance(event, LoopCompleted))
+    assert started.cycle_id == ended.cycle_id != ""
+    assert ended.duration == pytest.approx(2.0)
+    assert ended.completed_at - started.started_at == timedelta(seconds=2)
+    assert started.session == ended.session == "main"
+
+
+def test_the_longer_names_are_the_same_classes() -> None:
+    assert LoopPhaseStarted is PhaseStarted
+    assert LoopPhaseCompleted is PhaseCompleted
+
+
+# -- stamps -------------------------------------------------------------------------------------------------
+
+
+async def test_every_event_has_agent_increasing_seq_and_aware_utc_time(clock: VirtualClock) -> None:
+    agent = Agent(**GOOD, name="watchman", loop_interval=1.0, clock=clock)
+    seen: list[Event] = []
+    agent.events.subscribe(Event, seen.append)
+    for _ in range(2):
+        async with agent:
+            await clock.sleep(3.5)
+    assert {event.agent for event in seen} == {"watchman"}
+    assert all(event.at is not None and event.at.tzinfo is UTC for event in seen)
+    numbers = [event.seq for event in seen]
+    assert numbers == sorted(set(numbers))
+    times = [event.at for event in seen]
+    assert times == sorted(times)  # type: ignore[type-var]
+    assert sum(isinstance(event, StateChanged) and event.new == "stopped" for event in seen) == 2
+
+
+async def test_seq_goes_on_increasing_in_the_next_process(clock: VirtualClock) -> None:
+    store = RecordingStore()
+    numbers: list[int] = []
+    for _ in range(3):
+        agent = Agent(**GOOD, loop_interval=1.0, memory=store, clock=clock)
+        agent.events.subscribe(Event, lambda event: numbers.append(event.seq))
+        async with agent:
+            await clock.sleep(2.5)
+    assert numbers == sorted(set(numbers))
+
+
+def test_an_event_that_already_has_a_time_keeps_it() -> None:
+    events = Events("a")
+    at = events.clock.now() - timedelta(hours=1)
+    event = Tell(at=at)
+    events.publish(event)
+    assert event.at == at
+    assert event.seq == 1
+
+
+# -- subscribing --------------------------------------------------------------------------------------------
+
+
+def test_subscribe_returns_a_handle_that_unsubscribes_when_called_and_again() -> None:
+    events, seen = Events(), []
+    unsubscribe = events.subscribe(Tell, seen.append)
+    events.publish(Tell(number=1))
+    unsubscribe()
+    unsubscribe()
+    events.publish(Tell(number=2))
+    assert [event.number for event in seen] == [1]
+    assert events.subscriptions == ()
+
+
+def test_subscribe_without_a_handler_is_a_decorator_that_gives_the_function_back() -> None:
+    events, seen = Events(), []
+
+    @events.subscribe(Tell)
+    def handler(event: Tell) -> None:
+        seen.append(event.number)
+
+    events.publish(Tell(number=7))
+    handler(Tell(number=8))
+    assert seen == [7, 8]
+
+
+async def test_agent_on_is_a_decorator_too(clock: VirtualClock) -> None:
+    agent, seen = Agent(**GOOD, loop_interval=1.0, clock=clock), []
+
+    @agent.on(LoopCompleted)
+    async def handler(event: LoopCompleted) -> None:
+        seen.append(event.outcome)
+
+    async with agent:
+        await clock.sleep(1.5)
+    assert seen == ["acted", "acted"]
+    assert asyncio.iscoroutinefunction(handler)
+
+
+def test_a_handler_of_a_class_gets_its_subclasses_and_no_others() -> None:
+    events, all_of_them, tells, more = Events(), [], [], []
+    events.subscribe(Event, all_of_them.append)
+    events.subscribe(Tell, tells.append)
+    events.subscribe(TellMore, more.append)
+    for event in (Gap(missed=1), Tell(), TellMore()):
+        events.publish(event)
+    assert [type(event) for event in all_of_them] == [Gap, Tell, TellMore]
+    assert [type(event) for event in tells] == [Tell, TellMore]
+    assert [type(event) for event in more] == [TellMore]
+
+
+@pytest.mark.parametrize("kind", ["LoopStarted", None, int, LoopStarted(cycle_id="c", started_at=None)])  # type: ignore[arg-type]
+def test_what_is_no_class_of_events_cannot_be_subscribed_to(kind: Any) -> None:
+    events = Events()
+    for ask in (lambda: events.subscribe(kind, print), lambda: events.stream(kind), lambda: events.signal(kind)):
+        with pytest.raises(TypeError, match="by their class"):
+            ask()
+
+
+def test_a_handler_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be callable"):
+        Events().subscribe(Tell, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("buffer", [0, -1])
+def test_a_buffer_that_holds_nothing_is_refused(buffer: int) -> None:
+    events = Events()
+    with pytest.raises(ValueError, match="at least one event"):
+        events.subscribe(Tell, print, buffer=buffer)
+    with pytest.raises(ValueError, match="at least one event"):
+        events.stream(Tell, buffer=buffer)
+    assert events.subscriptions == ()
+
+
+def test_closures_and_bound_methods_are_held_strongly() -> None:
+    events, seen = Events(), []
+
+    class Keeper:
+        def note(self, event: Tell) -> None:
+            seen.append(event.number)
+
+    def connect() -> None:
+        events.subscribe(Tell, lambda event: seen.append(-event.number))
+        events.subscribe(Tell, Keeper().note)
+
+    connect()
+    gc.collect()
+    events.publish(Tell(number=5))
+    assert sorted(seen) == [-5, 5]
+
+
+def test_a_handler_subscribed_while_telling_hears_the_next_event_only() -> None:
+    events, seen = Events(), []
+
+    def first(event: Tell) -> None:
+        if event.number == 1:
+            events.subscribe(Tell, lambda late: seen.append(late.number))
+
+    events.subscribe(Tell, first)
+    events.publish(Tell(number=1))
+    events.publish(Tell(number=2))
+    assert seen == [2]
+
+
+def test_a_handler_unsubscribed_while_telling_is_not_called_any_more() -> None:
+    events, seen = Events(), []
+    handles: list[Any] = []
+    events.subscribe(Tell, lambda event: handles[0]())
+    handles.append(events.subscribe(Tell, seen.append))
+    events.publish(Tell())
+    assert seen == []
+
+
+def test_a_handler_may_unsubscribe_itself() -> None:
+    events, seen = Events(), []
+    handles: list[Any] = []
+
+    def once(event: Tell) -> None:
+        seen.append(event.number)
+        handles[0]()
+
+    handles.append(events.subscribe(Tell, once))
+    events.publish(Tell(number=1))
+    events.publish(Tell(number=2))
+    assert seen == [1]
+
+
+async def test_what_is_published_from_within_a_handler_reaches_streams_and_queues_in_order() -> None:
+    events = Events()
+    inline: list[int] = []
+    queued: list[int] = []
+
+    def answer(event: Tell) -> None:
+        inline.append(event.seq)
+        if event.number == 0:
+            events.publish(TellMore(number=1))
+
+    async def later(event: Tell) -> None:
+        queued.append(event.seq)
+
+    events.subscribe(Tell, answer)
+    events.subscribe(Tell, later)
+    read = events.stream(Tell)
+    events.publish(Tell())
+    await events.drain()
+    read.close()
+    assert inline == queued == [1, 2]
+    assert [event.seq async for event in read] == [1, 2]
+    events.close()
+
+
+def test_a_handler_that_publishes_without_end_breaks_neither_publishing_nor_the_others() -> None:
+    events, seen = Events(), []
+    events.subscribe(Tell, seen.append)
+    events.subscribe(Tell, lambda event: events.publish(Tell()))
+    events.publish(Tell(number=1))
+    assert seen[0].number == 1
+    assert events.handler_errors > 0
+
+
+async def test_a_handler_that_stops_the_agent_ends_it_after_the_cycle_in_hand(clock: VirtualClock) -> None:
+    agent, outcomes = Agent(**GOOD, loop_interval=1.0, clock=clock), []
+
+    @agent.on(PhaseCompleted)
+    async def stop(event: PhaseCompleted) -> None:
+        await agent.stop()
+
+    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+    async with asyncio.timeout(10):
+        await agent.run()
+    assert agent.state == "stopped"
+    assert outcomes == ["acted"]
+
+
+# -- handlers that fail -------------------------------------------------------------------------------------
+
+
+def heard_failures(events: Events) -> list[tuple[str, str, bool]]:
+    failures: list[tuple[str, str, bool]] = []
+    events.on_handler_error = lambda name, error, off: failures.append((name, repr(error), off))
+    return failures
+
+
+def bad_handler(event: Event) -> None:
+    raise RuntimeError("no")
+
+
+def test_a_raising_handler_is_told_of_by_name_and_the_others_hear_the_event() -> None:
+    events, seen = Events(), []
+    failures = heard_failures(events)
+    events.subscribe(Tell, bad_handler)
+    events.subscribe(Tell, seen.append)
+    events.publish(Tell())
+    assert len(seen) == 1
+    assert failures == [("bad_handler", "RuntimeError('no')", False)]
+    assert events.handler_errors == 1
+
+
+def test_ten_failures_in_a_row_turn_a_handler_off() -> None:
+    events = Events()
+    failures = heard_failures(events)
+    handle = events.subscribe(Tell, bad_handler)
+    for _ in range(15):
+        events.publish(Tell())
+    assert [off for _, _, off in failures] == [False] * 9 + [True]
+    assert handle.is_off
+    assert events.subscriptions == ()
+    assert not events.wanted[Tell]
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    events = Events()
+
+    def moody(event: Tell) -> None:
+        if event.number % 10:
+            raise RuntimeError("no")
+
+    handle = events.subscribe(Tell, moody)
+    for number in range(1, 100):
+        events.publish(Tell(number=number))
+    assert not handle.is_off
+    assert handle.delivered == 9
+    assert events.handler_errors == 90
+
+
+async def test_a_raising_async_handler_is_isolated_and_turned_off_as_well() -> None:
+    events = Events()
+    failures = heard_failures(events)
+
+    async def bad(event: Tell) -> None:
+        raise ValueError(str(event.number))
+
+    handle = events.subscribe(Tell, bad)
+    for number in range(15):
+        events.publish(Tell(number=number))
+    await events.drain()
+    assert [off for _, _, off in failures] == [False] * 9 + [True]
+    assert failures[0][0].endswith("bad")
+    assert handle.is_off
+    events.publish(Tell())
+
+
+class Strange(BaseException):
+    """What no handler should raise."""
+
+
+@pytest.mark.parametrize("error", [Strange(), asyncio.CancelledError(), GeneratorExit()])
+async def test_strange_exceptions_of_handlers_are_isolated(error: BaseException) -> None:
+    events, seen = Events(), []
+    failures = heard_failures(events)
+
+    def inline(event: Tell) -> None:
+        raise error
+
+    async def queued(event: Tell) -> None:
+        raise Strange if isinstance(error, GeneratorExit) else error
+
+    events.subscribe(Tell, inline)
+    events.subscribe(Tell, queued)
+    events.subscribe(Tell, seen.append)
+    for _ in range(2):
+        events.publish(Tell())
+    await events.drain()
+    assert len(seen) == 2
+    assert len(failures) == 4
+    events.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_passes_through_a_handler(error: type[BaseException]) -> None:
+    events = Events()
+
+    def end(event: Tell) -> None:
+        raise error
+
+    events.subscribe(Tell, end)
+    with pytest.raises(error):
+        events.publish(Tell())
+
+
+async def test_no_exception_of_a_handler_ends_the_loop(clock: VirtualClock) -> None:
+    agent = Agent(**GOOD, loop_interval=1.0, clock=clock)
+    for error in (RuntimeError("no"), Strange(), asyncio.CancelledError()):
+
+        def bad(event: Event, error: BaseException = error) -> None:
+            raise error
+
+        agent.events.subscribe(Event, bad)
+    async with agent:
+        await clock.sleep(5.5)
+        assert agent.state == "running"
+        assert agent.stats.outcomes["acted"] == 6
+
+
+def test_an_error_that_cannot_even_be_shown_does_not_make_publishing_fail(clock: VirtualClock) -> None:
+    class Unspeakable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("no words")
+
+        __str__ = __repr__
+
+    agent = Agent(clock=clock)
+
+    def bad(event: Event) -> None:
+        raise Unspeakable
+
+    agent.events.subscribe(Tell, bad)
+    agent.events.publish(Tell())
+    assert agent.events.handler_errors == 1
+
+
+# -- async handlers -----------------------------------------------------------------------------------------
+
+
+async def test_an_async_handler_has_a_bounded_queue_and_loses_the_oldest_with_a_count() -> None:
+    events, seen = Events(), []
+    gate = asyncio.Event()
+
+    async def slow(event: Tell) -> None:
+        await gate.wait()
+        seen.append(event.number)
+
+    handle = events.subscribe(Tell, slow, buffer=3)
+    for number in range(10):
+        events.publish(Tell(number=number))
+    assert handle.dropped == 7
+    gate.set()
+    await events.drain()
+    assert seen == [7, 8, 9]
+    events.close()
+
+
+async def test_a_slow_async_handler_never_slows_the_loop(clock: VirtualClock) -> None:
+    agent = Agent(**GOOD, loop_interval=1.0, clock=clock)
+    agent.events.subscribe(LoopCompleted, lambda event: clock.sleep(1000))
+
+    @agent.on(LoopCompleted)
+    async def slow(event: LoopCompleted) -> None:
+        await clock.sleep(1000)
+
+    async with agent:
+        await clock.sleep(10.5)
+        assert agent.stats.total_cycles == 11
+
+
+async def test_async_handlers_see_events_one_by_one_in_order() -> None:
+    events, seen = Events(), []
+
+    async def handler(event: Tell) -> None:
+        seen.append(("in", event.number))
+        await asyncio.sleep(0)
+        seen.append(("out", event.number))
+
+    events.subscribe(Tell, handler)
+    for number in range(3):
+        events.publish(Tell(number=number))
+    await events.drain()
+    assert seen == [(way, number) for number in range(3) for way in ("in", "out")]
+    events.close()
+
+
+async def test_an_object_with_an_async_call_and_a_lambda_that_returns_a_coroutine_are_awaited() -> None:
+    events = Events()
+    queue: asyncio.Queue[Tell] = asyncio.Queue()
+
+    class Handler:
+        async def __call__(self, event: Tell) -> None:
+            await queue.put(event)
+
+    events.subscribe(Tell, Handler())
+    events.subscribe(Tell, lambda event: queue.put(event))
+    events.publish(Tell(number=4))
+    async with asyncio.timeout(5):
+        assert [(await queue.get()).number for _ in range(2)] == [4, 4]
+    events.close()
+
+
+async def test_a_failure_of_such_a_coroutine_is_told_of_like_any_other() -> None:
+    events = Events()
+    failures = heard_failures(events)
+
+    async def fail() -> None:
+        raise RuntimeError("late")
+
+    events.subscribe(Tell, lambda event: fail())
+    events.publish(Tell())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [error for _, error, _ in failures] == ["RuntimeError('late')"]
+
+
+async def test_drain_waits_for_the_event_that_a_handler_is_busy_with(clock: VirtualClock) -> None:
+    events, seen = Events(clock=clock), []
+
+    async def slow(event: Tell) -> None:
+        await clock.sleep(0.5)
+        seen.append(event.number)
+
+    events.subscribe(Tell, slow)
+    events.publish(Tell(number=1))
+    await events.drain()
+    assert seen == [1]
+    events.close()
+
+
+async def test_stopping_lets_async_handlers_see_the_last_event(clock: VirtualClock) -> None:
+    agent, seen = Agent(clock=clock), []
+
+    @agent.on(StateChanged)
+    async def handler(event: StateChanged) -> None:
+        await clock.sleep(0.25)
+        seen.append(event.new)
+
+    async with agent:
+        await clock.sleep(1)
+    assert seen == ["running", "stopping", "stopped"]
+
+
+async def test_handlers_hear_the_next_start_again(clock: VirtualClock) -> None:
+    agent, seen = Agent(clock=clock), []
+
+    @agent.on(StateChanged)
+    async def handler(event: StateChanged) -> None:
+        seen.append(event.new)
+
+    for _ in range(2):
+        async with agent:
+            await clock.sleep(1)
+    assert seen == ["running", "stopping", "stopped"] * 2
+
+
+def test_publishing_where_no_loop_runs_keeps_the_event_for_an_async_handler() -> None:
+    events, seen = Events(), []
+
+    async def handler(event: Tell) -> None:
+        seen.append(event.number)
+
+    events.subscribe(Tell, handler)
+    events.publish(Tell(number=1))
+
+    async def later() -> None:
+        events.publish(Tell(number=2))
+        await events.drain()
+        events.close()
+
+    asyncio.run(later())
+    assert seen == [1, 2]
+
+
+async def test_unsubscribing_an_async_handler_ends_its_task_and_drops_its_queue() -> None:
+    events, seen = Events(), []
+    started = asyncio.Event()
+
+    async def slow(event: Tell) -> None:
+        started.set()
+        seen.append(event.number)
+        await asyncio.sleep(3600)
+
+    before = asyncio.all_tasks()
+    unsubscribe = events.subscribe(Tell, slow)
+    for number in range(3):
+        events.publish(Tell(number=number))
+    await started.wait()
+    unsubscribe()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen == [0]
+    assert asyncio.all_tasks() == before
+
+
+# -- streams ------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_is_subscribed_from_the_moment_it_is_made() -> None:
+    events = Events()
+    read = events.stream(Tell)
+    events.publish(Tell(number=1))
+    event = await anext(read)
+    assert isinstance(event, Tell)
+    assert event.number == 1
+    read.close()
+
+
+async def test_a_stream_without_types_means_all() -> None:
+    events = Events()
+    read = events.stream()
+    events.publish(Tell())
+    events.publish(Gap(missed=0))
+    read.close()
+    assert [type(event) async for event in read] == [Tell, Gap]
+
+
+async def test_a_stream_of_a_class_and_its_subclass_gives_each_event_once() -> None:
+    events = Events()
+    read = events.stream(Tell, TellMore, Tell)
+    events.publish(TellMore())
+    events.publish(Tell())
+    read.close()
+    assert [type(event) async for event in read] == [TellMore, Tell]
+
+
+async def test_a_slow_stream_finds_a_gap_where_events_were_lost() -> None:
+    events = Events("watchman")
+    read = events.stream(Tell, buffer=3)
+    for number in range(10):
+        events.publish(Tell(number=number))
+    read.close()
+    gap, *rest = [event async for event in read]
+    assert isinstance(gap, Gap)
+    assert gap.missed == 7
+    assert gap.agent == "watchman"
+    assert gap.seq == 7
+    assert gap.at is not None
+    assert [event.number for event in rest if isinstance(event, Tell)] == [7, 8, 9]
+    assert events.dropped == 7
+
+
+async def test_a_waiting_reader_is_woken_and_may_be_cancelled() -> None:
+    events = Events()
+    read = events.stream(Tell)
+    waiting = asyncio.create_task(anext(read))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    waiting = asyncio.create_task(anext(read))
+    await asyncio.sleep(0)
+    events.publish(Tell(number=3))
+    event = await waiting
+    assert isinstance(event, Tell)
+    assert event.number == 3
+    read.close()
+
+
+async def test_a_stream_ends_when_the_agent_stops_after_its_last_event(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+    read = agent.events.stream(StateChanged)
+
+    async def follow() -> list[str]:
+        return [event.new async for event in read if isinstance(event, StateChanged)]
+
+    following = asyncio.create_task(follow())
+    async with agent:
+        await clock.sleep(1)
+    async with asyncio.timeout(5):
+        assert await following == ["running", "stopping", "stopped"]
+    assert agent.events.subscriptions == ()
+
+
+async def test_a_stream_as_a_context_manager_is_closed_at_the_end() -> None:
+    events = Events()
+    async with events.stream(Tell):
+        assert events.wanted[Tell]
+    assert not events.wanted[Tell]
+
+
+async def test_a_stream_that_is_forgotten_unsubscribes_by_itself() -> None:
+    events = Events()
+
+    async def read_one() -> None:
+        events.publish(Tell())
+        async for _ in events.stream(Tell):
+            break
+
+    read = events.stream(Tell)
+    del read
+    gc.collect()
+    assert events.subscriptions == ()
+    assert not events.wanted[Tell]
+
+
+# -- blinker ------------------------------------------------------------------------------------------------
+
+
+def test_signal_is_the_blinker_signal_and_receivers_are_called_by_its_convention() -> None:
+    events, seen = Events("watchman"), []
+
+    def receiver(sender: str, *, event: Tell) -> None:
+        seen.append((sender, event.number))
+
+    signal = events.signal(Tell)
+    assert isinstance(signal, blinker.Signal)
+    assert events.signal(Tell) is signal
+    signal.connect(receiver)
+    events.publish(Tell(number=1))
+    assert seen == [("watchman", 1)]
+
+
+def test_a_receiver_for_another_sender_hears_nothing() -> None:
+    events, seen = Events("watchman"), []
+
+    def receiver(sender: str, *, event: Tell) -> None:
+        seen.append(sender)
+
+    events.signal(Tell).connect(receiver, sender="somebody else")
+    events.publish(Tell())
+    assert seen == []
+    events.signal(Tell).connect(receiver, sender="watchman")
+    events.publish(Tell())
+    assert seen == ["watchman"]
+
+
+def test_sending_a_signal_by_hand_reaches_subscriptions_too() -> None:
+    events, seen = Events("watchman"), []
+    events.subscribe(Tell, seen.append)
+    events.signal(Tell).send("watchman", event=Tell(number=9))
+    assert [event.number for event in seen] == [9]
+
+
+def test_a_subscription_hears_a_published_event_once_beside_strangers() -> None:
+    events, seen, strange = Events(), [], []
+
+    def receiver(sender: str, *, event: Event) -> None:
+        strange.append(event)
+
+    events.subscribe(Tell, seen.append)
+    events.signal(Event).connect(receiver)
+    events.signal(Tell).connect(receiver)
+    events.publish(Tell())
+    assert len(seen) == 1
+    assert len(strange) == 2
+
+
+def test_a_weak_receiver_that_died_is_not_called_and_its_events_are_not_made_any_more() -> None:
+    events, seen = Events(), []
+
+    def connect() -> None:
+        def receiver(sender: str, *, event: Tell) -> None:
+            seen.append(event.number)
+
+        events.signal(Tell).connect(receiver)
+        events.publish(Tell(number=1))
+        del receiver
+
+    connect()
+    gc.collect()
+    events.publish(Tell(number=2))
+    assert seen == [1]
+    assert not events.wanted[Tell]
+
+
+def test_a_disconnected_receiver_is_not_wanted() -> None:
+    events = Events()
+
+    def receiver(sender: str, *, event: Tell) -> None:
+        raise AssertionError
+
+    events.signal(Tell).connect(receiver)
+    assert events.wanted[Tell]
+    events.signal(Tell).disconnect(receiver)
+    assert not events.wanted[Tell]
+    events.publish(Tell())
+
+
+def test_a_raising_receiver_is_isolated_by_name_and_turned_off_after_ten_failures() -> None:
+    events, seen = Events(), []
+    failures = heard_failures(events)
+
+    class Watcher:
+        def receive(self, sender: str, *, event: Tell) -> None:
+            raise RuntimeError("no")
+
+    watcher = Watcher()
+    events.signal(Tell).connect(watcher.receive)
+    events.subscribe(Tell, seen.append)
+    for _ in range(15):
+        events.publish(Tell())
+    assert len(seen) == 15
+    assert failures[0][0].endswith("Watcher.receive")
+    assert [off for _, _, off in failures] == [False] * 9 + [True]
+
+
+async def test_an_async_receiver_is_awaited_and_its_failure_told_of() -> None:
+    events, seen = Events(), []
+    failures = heard_failures(events)
+
+    async def good(sender: str, *, event: Tell) -> None:
+        seen.append(event.number)
+
+    async def bad(sender: str, *, event: Tell) -> None:
+        raise RuntimeError("late")
+
+    events.signal(Tell).connect(good)
+    events.signal(Tell).connect(bad)
+    events.publish(Tell(number=1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen == [1]
+    assert [name.split(".")[-1] for name, _, _ in failures] == ["bad"]
+
+
+# -- nobody listens -----------------------------------------------------------------------------------------
+
+
+def test_listeners_follow_those_who_come_and_go() -> None:
+    events = Events()
+    assert not events.listeners(TellMore)
+    handles = [events.subscribe(kind, print) for kind in (Event, Tell, TellMore)]
+    for handle in handles:
+        assert events.listeners(TellMore)
+        handle()
+    assert not events.listeners(TellMore)
+    assert not events.wanted[TellMore]
+
+
+async def test_an_event_that_nobody_wants_is_not_even_made(clock: VirtualClock) -> None:
+    agent = Agent(**GOOD, loop_interval=1.0, clock=clock)
+    async with agent:
+        await clock.sleep(5.5)
+        made = agent.events.seq
+        assert agent.stats.outcomes["acted"] == 6
+    assert made == 1  # StateChanged: it is published once, and costs nothing in a cycle
+
+
+async def test_runs_tell_when_they_start_and_end(clock: VirtualClock) -> None:
+    agent, seen = Agent(plan=ScriptedPlanner([Action(output="done")]), loop_interval=1.0, clock=clock), []
+    agent.events.subscribe(RunStarted, seen.append)
+    agent.events.subscribe(RunEnded, seen.append)
+    async with agent:
+        receipt = await agent.submit("hello")
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+    assert [(type(event), event.run_id) for event in seen] == [(RunStarted, receipt.run_id), (RunEnded, receipt.run_id)]
+    assert seen[1].output == "done"
+
+
+async def test_nothing_is_left_of_handlers_and_streams_when_the_agent_has_stopped(clock: VirtualClock) -> None:
+    before = asyncio.all_tasks()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent = Agent(**GOOD, loop_interval=1.0, clock=clock)
+
+        @agent.on(LoopCompleted)
+        async def hang(event: LoopCompleted) -> None:
+            await clock.sleep(1e6)
+
+        read = agent.events.stream()
+        async with agent:
+            await clock.sleep(3)
+        await clock.sleep(1)
+        assert asyncio.all_tasks() == before
+        assert read is not None
+        gc.collect()

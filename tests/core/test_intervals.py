@@ -1,0 +1,294 @@
+"""The pace of a running agent, on the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from spar import Action, Agent, LoopCompleted, LoopStarted, Perception
+from spar.testing import ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
+
+
+def starts_of(agent: Agent, clock: VirtualClock) -> list[float]:
+    """When each cycle began, in virtual seconds."""
+    starts: list[float] = []
+    agent.events.subscribe(LoopStarted, lambda event: starts.append(round(clock.elapsed, 6)))
+    return starts
+
+
+async def test_the_interval_is_counted_from_the_end_of_a_cycle(clock: VirtualClock) -> None:
+    async def sense() -> list[Perception]:
+        await asyncio.sleep(0.25)
+        return []
+
+    agent = Agent(sense=sense, loop_interval=1.0, clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(5.5)
+
+    assert starts == [0.0, 1.25, 2.5, 3.75, 5.0]
+
+
+async def test_an_hour_of_cycles_passes_in_less_than_a_second_and_none_is_missed(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock, loop_interval=1.0)
+    real = time.monotonic()
+
+    async with agent:
+        await asyncio.sleep(3599.5)
+
+    assert agent.stats.total_cycles == 3600
+    assert time.monotonic() - real < 5.0  # well under one where nothing else runs
+
+
+@pytest.mark.parametrize(("count", "wait"), [(0, 5.0), (1, 4.55), (5, 2.75), (10, 0.5), (50, 0.5)])
+async def test_adaptive_waits_less_the_more_was_noticed(count: int, wait: float, clock: VirtualClock) -> None:
+    noticed = [Perception(str(number)) for number in range(count)]
+    agent = Agent(sense=ScriptedSense([noticed]), loop_interval="adaptive", clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(6.0)
+
+    assert starts[:2] == [0.0, pytest.approx(wait)]
+
+
+async def test_adaptive_keeps_to_its_own_bounds(clock: VirtualClock) -> None:
+    bounds = {"agent": {"min_interval": 2, "max_interval": 20, "busy_count": 2}}
+    agent = Agent(sense=ScriptedSense([["a", "b"], ["a"]]), loop_interval="adaptive", clock=clock, settings=bounds)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(40.0)
+
+    assert starts == [0.0, 2.0, 13.0, 33.0]
+
+
+async def test_an_unfinished_run_counts_as_busy(clock: VirtualClock) -> None:
+    from spar import Call
+
+    planner = ScriptedPlanner([Call("a"), Call("b"), Action(output="done")])
+    agent = Agent(plan=planner, act=ScriptedActor(), loop_interval="adaptive", clock=clock)
+    starts = starts_of(agent, clock)
+    await agent.submit("go")
+
+    async with agent:
+        await asyncio.sleep(4.0)
+
+    assert starts == [0.0, 0.5, 1.0]
+
+
+async def test_zero_is_continuous_and_yet_others_get_their_turn(clock: VirtualClock) -> None:
+    agent = Agent(loop_interval=0, clock=clock)
+    turns = 0
+    async with agent:
+        for _ in range(500):
+            await asyncio.sleep(0)
+            turns += 1
+        cycles = agent.stats.total_cycles
+
+    assert turns == 500
+    assert 100 <= cycles <= 1000
+
+
+async def test_zero_lets_timers_and_threads_have_their_turn_in_real_time() -> None:
+    agent = Agent(loop_interval=0)
+    async with agent, asyncio.timeout(10.0):
+        await asyncio.sleep(0.02)
+        assert await asyncio.to_thread(lambda: "thread") == "thread"
+        await agent.pause()
+        assert agent.state == "paused"
+    assert agent.stats.total_cycles > 10
+
+
+async def test_off_turns_only_for_what_is_pushed(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([None])
+    agent = Agent(plan=planner, loop_interval="off", clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(3600.0)
+        assert agent.push(Perception("knock"))
+        await asyncio.sleep(3600.0)
+
+    assert starts == [0.0, 3600.0]
+    assert [[perception.text for perception in seen] for seen in planner.seen] == [["knock"]]
+
+
+@pytest.mark.parametrize("interval", [60.0, "adaptive", "off"])
+async def test_a_push_wakes_the_loop_at_once(interval: Any, clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([None])
+    bounds = {"agent": {"min_interval": 30, "max_interval": 60}}
+    agent = Agent(plan=planner, loop_interval=interval, clock=clock, settings=bounds)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(7.0)
+        agent.push(Perception("knock"))
+        await asyncio.sleep(0.5)
+
+    assert starts == [0.0, 7.0]
+    assert len(planner.seen) == 1
+
+
+@pytest.mark.parametrize("how", ["push", "wake"])
+async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
+    planner = ScriptedPlanner([None])
+    agent = Agent(plan=planner, loop_interval="off")
+    seen: list[int] = []
+    agent.events.subscribe(LoopCompleted, lambda event: seen.append(threading.get_ident()))
+    async with agent, asyncio.timeout(5.0):
+        while not seen:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+        if how == "push":
+            assert await asyncio.to_thread(agent.push, Perception("knock"))
+        else:
+            await asyncio.to_thread(agent.wake)
+
+        while len(seen) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+    assert set(seen) == {threading.get_ident()}
+    assert len(planner.seen) == (1 if how == "push" else 0)
+
+
+async def test_a_push_that_comes_during_a_cycle_begins_the_next_at_once(clock: VirtualClock) -> None:
+    async def sense() -> list[Perception]:
+        await asyncio.sleep(1.0)
+        return []
+
+    agent = Agent(sense=sense, plan=ScriptedPlanner([None]), loop_interval=60.0, clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(0.5)
+        agent.push(Perception("knock"))
+        await asyncio.sleep(5.0)
+
+    assert starts == [0.0, 1.0]
+
+
+async def test_a_wake_that_comes_during_a_cycle_is_not_lost(clock: VirtualClock) -> None:
+    async def sense() -> list[Perception]:
+        await asyncio.sleep(1.0)
+        return []
+
+    agent = Agent(sense=sense, loop_interval="off", clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(0.5)
+        agent.wake()
+        await asyncio.sleep(60.0)
+
+    assert starts == [0.0, 1.0]
+
+
+async def test_pushes_to_a_stopped_or_closed_loop_are_no_error() -> None:
+    agent = Agent(loop_interval="off")
+    agent.wake()
+    async with agent:
+        pass
+    agent.wake()
+    assert agent.push(Perception("for later"))
+
+
+def test_a_push_from_a_thread_after_its_event_loop_closed_is_refused() -> None:
+    agent = Agent(loop_interval="off")
+
+    async def main() -> None:
+        async with agent:
+            pass
+
+    asyncio.run(main())
+    taken: list[bool] = []
+    thread = threading.Thread(target=lambda: (taken.append(agent.push(Perception("late"))), agent.wake()))
+    thread.start()
+    thread.join()
+
+    assert taken == [False]
+
+
+async def test_a_full_inbox_refuses_and_counts_from_every_thread(clock: VirtualClock) -> None:
+    agent = Agent()
+    taken = [agent.push(Perception(str(number))) for number in range(1001)]
+
+    assert taken == [True] * 1000 + [False]
+    assert await asyncio.to_thread(agent.push, Perception("one more")) is False
+    assert agent.refused == 2
+
+
+async def test_a_perception_is_all_that_can_be_pushed() -> None:
+    with pytest.raises(TypeError, match="push takes a Perception"):
+        Agent().push("text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("proposed", "wait"), [(2.0, 2.0), (0.001, 0.5), (3600.0, 5.0), (-1.0, 0.5)])
+@pytest.mark.parametrize("by", ["plan", "reflect"])
+async def test_a_proposed_next_look_is_kept_between_the_bounds(
+    proposed: float, wait: float, by: str, clock: VirtualClock
+) -> None:
+    from spar import Call, Reflection
+
+    action = Action(calls=[Call("note")], next_look=proposed if by == "plan" else 4.0)
+
+    async def reflect(result: Any) -> Reflection:
+        return Reflection(result=result, next_look=proposed if by == "reflect" else None)
+
+    agent = Agent(sense=ScriptedSense(["go"]), plan=ScriptedPlanner([action]), act=ScriptedActor(), reflect=reflect,
+                  loop_interval=1.0, clock=clock)  # fmt: skip
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(6.0)
+
+    assert starts[:2] == [0.0, wait]
+
+
+async def test_after_a_resume_the_loop_senses_at_once_and_then_keeps_its_interval(clock: VirtualClock) -> None:
+    agent = Agent(loop_interval=10.0, clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(5.0)
+        await agent.pause()
+        await asyncio.sleep(100.0)
+        await agent.resume()
+        await asyncio.sleep(15.0)
+
+    assert starts == [0.0, 105.0, 115.0]
+
+
+async def test_while_paused_no_cycle_begins_whatever_is_pushed(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([None])
+    agent = Agent(plan=planner, loop_interval=1.0, clock=clock)
+    async with agent:
+        await agent.pause()
+        before = agent.stats.total_cycles
+        agent.push(Perception("knock"))
+        agent.wake()
+        agent.loop_interval = 0.5
+        await asyncio.sleep(100.0)
+        assert agent.stats.total_cycles == before
+
+        await agent.resume()
+        await asyncio.sleep(0.1)
+
+    assert [[perception.text for perception in seen] for seen in planner.seen] == [["knock"]]
+
+
+async def test_idle_cycles_store_nothing_and_call_no_planner(clock: VirtualClock) -> None:
+    from spar.testing import RecordingStore
+
+    planner, store = ScriptedPlanner([None]), RecordingStore()
+    async with Agent(plan=planner, memory=store, clock=clock):
+        await asyncio.sleep(3600.0)
+
+    assert planner.seen == []
+    assert store.cycles == []
+    assert store.experiences == {}

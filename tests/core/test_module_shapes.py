@@ -1,0 +1,312 @@
+"""What may be given as a phase: objects, functions, async, blocking, streams; and what is refused by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from spar import Action, ActionResult, Agent, Call, Context, ContractError, Experience, Perception, Reflection
+from spar.clock import SystemClock
+from spar.modules import Module, takes_context
+from spar.testing import RecordingStore
+from spar.types import PHASES, Phase
+
+GO = [Perception("go")]
+NOTE = Action(calls=[Call("note")])
+
+
+class ObjectWithMethods:
+    async def sense(self) -> list[Perception]:
+        return GO
+
+    async def plan(self, perceptions: Sequence[Perception]) -> Action:
+        return NOTE
+
+    async def act(self, action: Action) -> ActionResult:
+        return ActionResult(action)
+
+    async def reflect(self, result: ActionResult) -> Reflection:
+        return Reflection(result=result, score=0.5)
+
+
+async def async_plan(perceptions: Sequence[Perception]) -> Action:
+    return NOTE
+
+
+def blocking_plan(perceptions: Sequence[Perception]) -> Action:
+    assert threading.current_thread() is not threading.main_thread()
+    return NOTE
+
+
+class AsyncCallable:
+    async def __call__(self, perceptions: Sequence[Perception]) -> Action:
+        return NOTE
+
+
+class BlockingCallable:
+    def __call__(self, perceptions: Sequence[Perception]) -> Action:
+        return NOTE
+
+
+class WithBlockingMethod:
+    def plan(self, perceptions: Sequence[Perception]) -> Action:
+        assert threading.current_thread() is not threading.main_thread()
+        return NOTE
+
+
+async def with_prefix(prefix: str, perceptions: Sequence[Perception]) -> Action:
+    return NOTE
+
+
+async def stream_plan(perceptions: Sequence[Perception]) -> AsyncIterator[Call]:
+    for call in NOTE.calls:
+        yield call
+
+
+SHAPES = {
+    "object": ObjectWithMethods(),
+    "async function": async_plan,
+    "blocking function": blocking_plan,
+    "async callable": AsyncCallable(),
+    "blocking callable": BlockingCallable(),
+    "blocking method": WithBlockingMethod(),
+    "partial": functools.partial(with_prefix, "prefix"),
+    "partial of blocking": functools.partial(lambda prefix, perceptions: NOTE, "prefix"),
+    "lambda that returns a coroutine": lambda perceptions: async_plan(perceptions),
+    "bound method": ObjectWithMethods().plan,
+    "async generator": stream_plan,
+    "static method": type("Static", (), {"plan": staticmethod(async_plan)})(),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_planner_of_any_shape_plans(shape: str) -> None:
+    action = await Agent(plan=SHAPES[shape]).step_plan(GO)
+
+    assert action is not None
+    assert action.calls == NOTE.calls
+    assert action.perceptions == tuple(GO)
+
+
+async def test_one_object_may_be_all_four_phases() -> None:
+    part = ObjectWithMethods()
+    agent = Agent(sense=part, plan=part, act=part, reflect=part)
+
+    perceptions = await agent.step_sense()
+    action = await agent.step_plan(perceptions)
+    result = await agent.step_act(action)
+    reflection = await agent.step_reflect(result)
+
+    assert perceptions == GO
+    assert reflection.score == 0.5
+    assert reflection.result is not None
+    assert reflection.result.action is not None
+    assert reflection.result.action.perceptions == tuple(GO)
+
+
+async def test_a_blocking_module_does_not_block_the_event_loop() -> None:
+    gate = threading.Event()
+
+    def sense() -> list[Perception]:
+        assert gate.wait(10.0)
+        return GO
+
+    step = asyncio.create_task(Agent(sense=sense).step_sense())
+    await asyncio.sleep(0.01)
+    assert not step.done()
+
+    gate.set()
+
+    assert await step == GO
+
+
+# -- the second parameter ----------------------------------------------------------------------------------
+
+
+class Shapes:
+    async def without(self, perceptions: Any) -> None: ...
+    async def anything(self, perceptions: Any, whatever: Any) -> None: ...
+    async def named(self, perceptions: Any, context: Any = None) -> None: ...
+    async def short(self, perceptions: Any, ctx: Any = None) -> None: ...
+    async def annotated(self, perceptions: Any, where: Context | None = None) -> None: ...
+    async def own_default(self, perceptions: Any, verbose: bool = False) -> None: ...
+    async def own_keyword(self, perceptions: Any, *, verbose: bool = False) -> None: ...
+    async def variadic(self, *perceptions: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "wants"),
+    [
+        ("without", False), ("anything", True), ("named", True), ("short", True), ("annotated", True),
+        ("own_default", False), ("own_keyword", False), ("variadic", False),
+    ],
+)  # fmt: skip
+def test_a_context_is_given_only_where_it_is_asked_for(name: str, wants: bool) -> None:
+    function = getattr(Shapes(), name)
+
+    assert takes_context(function, 1) is wants
+    assert Module("plan", function, SystemClock()).wants_context is wants
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_module_that_asks_is_told_where_it_is(phase: Phase) -> None:
+    told: list[Context] = []
+    products: dict[Phase, Any] = {
+        "sense": lambda _: GO, "plan": lambda _: NOTE, "act": ActionResult, "reflect": lambda r: Reflection(result=r),
+    }  # fmt: skip
+
+    async def sense(context: Context) -> Any:
+        told.append(context)
+        return products[phase](None)
+
+    async def other(value: Any, context: Context) -> Any:
+        told.append(context)
+        return products[phase](value)
+
+    memory = RecordingStore()
+    part = ObjectWithMethods()
+    modules: dict[str, Any] = {**dict.fromkeys(PHASES, part), phase: sense if phase == "sense" else other}
+    agent = Agent(**modules, name="teller", memory=memory)
+    given: dict[Phase, Any] = {"plan": GO, "act": NOTE, "reflect": ActionResult(NOTE)}
+
+    await getattr(agent, f"step_{phase}")(*([given[phase]] if phase in given else []))
+
+    (context,) = told
+    assert (context.agent, context.session, context.run, context.memory) == ("teller", "main", None, memory)
+    assert context.cycle_id
+    assert context.clock is agent.clock
+    assert context.deadline is not None
+    assert context.deadline > agent.clock.monotonic()
+
+
+# -- refused at construction -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("junk", ["text", 7, object(), [print]])
+def test_what_is_no_module_is_refused_by_its_phase(phase: Phase, junk: Any) -> None:
+    with pytest.raises(ContractError, match=f"{phase}= must be a function or an object with a method '{phase}'"):
+        Agent(**{phase: junk})
+
+
+def test_a_class_in_place_of_an_object_is_refused() -> None:
+    with pytest.raises(ContractError, match=r"plan= must be an object, found the class ObjectWithMethods"):
+        Agent(plan=ObjectWithMethods)
+
+
+async def takes_nothing() -> None: ...
+async def takes_three(perceptions: Any, context: Any, more: Any) -> None: ...
+async def takes_keyword(perceptions: Any, *, needed: Any) -> None: ...
+
+
+@pytest.mark.parametrize("function", [takes_nothing, takes_three, takes_keyword])
+def test_a_function_that_could_never_be_called_is_refused_by_its_name(function: Any) -> None:
+    with pytest.raises(ContractError, match=f"plan of {function.__name__} is called with"):
+        Agent(plan=function)
+
+
+# -- told by the module's name -----------------------------------------------------------------------------
+
+
+class Junk:
+    """Returns what it is given to return, whatever it is."""
+
+    def __init__(self, product: Any) -> None:
+        self.product = product
+
+    async def sense(self) -> Any:
+        return self.product
+
+    async def plan(self, perceptions: Any) -> Any:
+        return self.product
+
+    async def act(self, action: Any) -> Any:
+        return self.product
+
+    async def reflect(self, result: Any) -> Any:
+        return self.product
+
+
+def junk(kind: type, **fields: Any) -> Any:
+    return kind(**fields)
+
+
+BAD_PRODUCTS: list[tuple[Phase, Any]] = [
+    ("sense", "text"), ("sense", {"a": 1}), ("sense", ["text"]), ("sense", [None]), ("sense", Perception),
+    ("plan", "text"), ("plan", []), ("plan", junk(Action, calls=("note",))), ("plan", {"calls": []}),
+    ("plan", junk(Action, next_look="soon")), ("plan", Action(next_look=float("nan"))),
+    ("act", None), ("act", "done"), ("act", junk(ActionResult, results=("ok",))),
+    ("act", junk(ActionResult, messages=None)), ("act", junk(ActionResult, errors=("bad",))),
+    ("reflect", "well"), ("reflect", junk(Reflection, experiences=None)),
+    ("reflect", junk(Reflection, abilities=("x",))),
+    ("reflect", junk(Reflection, experiences=("x",))), ("reflect", junk(Reflection, next_look="soon")),
+]  # fmt: skip
+GIVEN: dict[Phase, tuple[Any, ...]] = {"sense": (), "plan": (GO,), "act": (NOTE,), "reflect": (ActionResult(NOTE),)}
+
+
+@pytest.mark.parametrize(("phase", "product"), BAD_PRODUCTS)
+async def test_junk_is_an_error_of_its_phase_that_names_the_module(phase: Phase, product: Any) -> None:
+    agent = Agent(**{phase: Junk(product)})
+    step = getattr(agent, f"step_{phase}")
+
+    if phase == "act":
+        result = await step(*GIVEN[phase])
+        assert result.status == "failed"
+        assert "act of Junk must" in result.fault.message
+        return
+    with pytest.raises(ContractError, match=f"{phase} of Junk must"):
+        await step(*GIVEN[phase])
+
+
+@pytest.mark.parametrize(("phase", "product"), BAD_PRODUCTS)
+async def test_junk_never_ends_the_loop(phase: Phase, product: Any) -> None:
+    good = ObjectWithMethods()
+    modules: dict[str, Any] = {**dict.fromkeys(PHASES, good), phase: Junk(product)}
+    agent = Agent(**modules, loop_interval=0.001)
+
+    async with agent, asyncio.timeout(5.0):
+        while agent.stats.failed_cycles < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert agent.state == "running"
+
+    assert agent.stats.errors_by_phase[phase] >= 3
+    assert set(agent.stats.errors_by_phase.values()) == {0, agent.stats.errors_by_phase[phase]}
+
+
+async def test_nothing_sensed_and_one_bare_perception_are_fine() -> None:
+    assert await Agent(sense=Junk(None)).step_sense() == []
+    assert await Agent(sense=Junk(GO[0])).step_sense() == GO
+    assert await Agent(sense=Junk(tuple(GO))).step_sense() == GO
+
+
+async def test_the_past_is_filled_in_where_a_module_left_it_out() -> None:
+    agent = Agent(
+        plan=Junk(Action()), act=Junk(ActionResult()), reflect=Junk(Reflection(experiences=(Experience("s"),)))
+    )
+
+    action = await agent.step_plan(GO)
+    result = await agent.step_act()
+    reflection = await agent.step_reflect()
+
+    assert action is not None
+    assert action.perceptions == tuple(GO)
+    assert result.action == action
+    assert reflection.result == result
+
+
+async def test_a_name_is_found_for_everything() -> None:
+    class Odd:
+        async def __call__(self, perceptions: Any) -> None: ...
+
+    names = {name: Module("plan", part, SystemClock()).name for name, part in {**SHAPES, "odd": Odd()}.items()}
+
+    assert names["object"] == "ObjectWithMethods"
+    assert names["async function"] == "async_plan"
+    assert names["partial"] == "with_prefix"
+    assert names["bound method"] == "ObjectWithMethods.plan"
+    assert names["odd"].endswith("Odd")

@@ -1,0 +1,746 @@
+"""Runs: a message is accepted, pursued over as many cycles as it takes, and ends exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spar import (
+    Action,
+    ActionResult,
+    Agent,
+    Call,
+    CallResult,
+    Context,
+    Decision,
+    Fault,
+    LifecycleError,
+    LoopCompleted,
+    Perception,
+    PermanentError,
+    Receipt,
+    TransientError,
+)  # fmt: skip
+from spar.clock import SystemClock
+from spar.cycle import Cycle
+from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.runs import KEPT, MOST_FAILURES, End, Run, verdict
+from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
+
+DONE = Action(output="done")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def agent_of(clock: VirtualClock, plan: Any = None, **more: Any) -> Agent:
+    return Agent(
+        plan=plan or ScriptedPlanner([DONE]), act=more.pop("act", None) or ScriptedActor(), clock=clock, **more
+    )
+
+
+def ends_of(agent: Agent) -> list[RunEnded]:
+    ends: list[RunEnded] = []
+    agent.events.subscribe(RunEnded, ends.append)
+    return ends
+
+
+# -- accepting
+
+
+async def test_a_message_is_accepted_at_once_with_a_receipt(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([100.0, DONE])) as agent:
+        receipt = await agent.submit("hello")
+
+        assert isinstance(receipt, Receipt)
+        assert receipt.run_id
+        assert receipt.accepted_at.tzinfo is UTC
+        assert receipt.accepted_at == clock.now()
+        assert clock.elapsed == 0.0
+
+
+async def test_a_message_reaches_the_planner_as_a_trusted_perception(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([DONE])
+    async with agent_of(clock, planner) as agent:
+        receipt = await agent.submit("hello {} \udc80")
+        await agent.wait(receipt.run_id)
+
+    ((message,),) = planner.seen
+    assert (message.text, message.kind, message.trust, message.session) == (
+        "hello {} \udc80",
+        "message",
+        "trusted",
+        "main",
+    )
+
+
+async def test_a_perception_may_be_submitted_and_keeps_its_trust(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([DONE])
+    async with agent_of(clock, planner) as agent:
+        receipt = await agent.submit(Perception({"alert": 1}, source="hook"), session="incident")
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+
+    ((message,),) = planner.seen
+    assert (message.content, message.source, message.trust, message.session) == (
+        {"alert": 1},
+        "hook",
+        "untrusted",
+        "incident",
+    )
+
+
+@pytest.mark.parametrize("message", ["", "   \n", Perception(""), None, 7, b"hello", ["hello"]])
+async def test_an_empty_message_and_what_is_none_are_refused(message: Any, clock: VirtualClock) -> None:
+    with pytest.raises(ValueError, match="message must be text"):
+        await agent_of(clock).submit(message)
+
+
+@pytest.mark.parametrize("session", ["", " ", None, 7])
+async def test_a_session_without_a_key_is_refused(session: Any, clock: VirtualClock) -> None:
+    with pytest.raises(ValueError, match="session's key"):
+        await agent_of(clock).submit("hello", session=session)
+
+
+async def test_an_unknown_mode_is_refused_by_name(clock: VirtualClock) -> None:
+    with pytest.raises(ValueError, match="mode 'shout'"):
+        await agent_of(clock).submit("hello", mode="shout")
+
+
+async def test_the_same_key_gives_the_same_receipt_and_one_run(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([DONE])
+    async with agent_of(clock, planner) as agent:
+        first = await agent.submit("hello", idempotency_key="k")
+        again = await agent.submit("hello", idempotency_key="k")
+        other = await agent.submit("hello", idempotency_key="l")
+        assert (await agent.wait(first.run_id)).status == "ok"
+        late = await agent.submit("hello", idempotency_key="k", session="elsewhere")
+        await agent.wait(other.run_id)
+
+    assert first == again == late
+    assert other.run_id != first.run_id
+    assert len(planner.seen) == 2
+
+
+async def test_the_same_key_at_once_is_one_run_although_hooks_take_their_time(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+
+    @agent.hook("message_received")
+    async def slowly(ctx: Any) -> None:
+        await asyncio.sleep(1.0)
+
+    receipts = await asyncio.gather(*(agent.submit("hello", idempotency_key="k") for _ in range(5)))
+
+    assert len({receipt.run_id for receipt in receipts}) == 1
+    assert agent.runs.open == 1
+
+
+async def test_a_hook_may_rewrite_a_message_and_nothing_else(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([DONE])
+    agent = agent_of(clock, planner)
+    values: list[Any] = ["shorter", Perception("another", kind="message"), 7]
+
+    @agent.hook("message_received")
+    async def rewrite(ctx: Any) -> Decision:
+        return Decision.rewrite(values.pop(0))
+
+    async with agent:
+        for _ in range(3):
+            await agent.wait((await agent.submit("hello")).run_id)
+
+    assert [[p.text for p in seen] for seen in planner.seen] == [["shorter"], ["another"], ["hello"]]
+
+
+async def test_a_created_agent_accepts_and_serves_once_it_runs(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    receipt = await agent.submit("hello")
+    assert (await agent.wait(receipt.run_id, timeout=1.0)).status == "timeout"
+
+    async with agent:
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+
+
+async def test_a_paused_agent_accepts_and_serves_later(clock: VirtualClock) -> None:
+    async with agent_of(clock) as agent:
+        await agent.pause()
+        receipt = await agent.submit("hello", session="guest")
+        status = await agent.wait(receipt.run_id, timeout=5.0)
+        assert (status.status, status.outcome, status.started_at) == ("timeout", "queued", None)
+
+        await agent.resume()
+
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+
+
+async def test_a_stopped_agent_refuses(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    await agent.start()
+    await agent.stop()
+
+    with pytest.raises(LifecycleError, match="cannot submit an agent that is stopped"):
+        await agent.submit("hello")
+
+
+async def test_an_agent_that_stops_while_a_hook_thinks_refuses(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+
+    @agent.hook("message_received")
+    async def slowly(ctx: Any) -> None:
+        await asyncio.sleep(1.0)
+
+    await agent.start()
+    submitting = asyncio.create_task(agent.submit("hello"))
+    await asyncio.sleep(0.5)
+    await agent.stop()
+
+    with pytest.raises(LifecycleError, match="submit"):
+        await submitting
+    assert agent.runs.open == 0
+
+
+# -- waiting
+
+
+async def test_waiting_tells_what_became_of_it(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([3.0, DONE])) as agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id)
+
+    assert status.run_id == receipt.run_id
+    assert (status.status, status.outcome, status.output, status.error, status.errors) == (
+        "ok",
+        "started",
+        "done",
+        "",
+        (),
+    )
+    assert status.started_at is not None
+    assert status.ended_at is not None
+    assert (status.ended_at - status.started_at).total_seconds() == pytest.approx(3.0, abs=0.1)
+
+
+async def test_waiting_ends_at_its_timeout_and_never_stops_the_run(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([10.0, DONE])) as agent:
+        receipt = await agent.submit("hello")
+
+        status = await agent.wait(receipt.run_id, timeout=2.0)
+        assert (status.status, status.ended_at) == ("timeout", None)
+        assert clock.elapsed == 2.0
+        for at_once in (0, 0.0, -1.0, float("nan")):
+            assert (await agent.wait(receipt.run_id, timeout=at_once)).status == "timeout"
+        assert clock.elapsed == 2.0
+
+        assert (await agent.wait(receipt.run_id, timeout=None)).status == "ok"
+
+
+async def test_many_may_wait_and_a_cancelled_one_does_not_disturb(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([5.0, DONE])) as agent:
+        receipt = await agent.submit("hello")
+        waiting = [asyncio.create_task(agent.wait(receipt.run_id)) for _ in range(5)]
+        await asyncio.sleep(1.0)
+        waiting.pop().cancel()
+
+        assert {status.status for status in await asyncio.gather(*waiting)} == {"ok"}
+
+
+async def test_the_answer_is_kept(clock: VirtualClock) -> None:
+    async with agent_of(clock) as agent:
+        receipt = await agent.submit("hello")
+        first = await agent.wait(receipt.run_id)
+        await asyncio.sleep(3600.0)
+        assert await agent.wait(receipt.run_id) == first
+    assert await agent.wait(receipt.run_id) == first
+
+
+@pytest.mark.parametrize("request_name", ["wait", "abort"])
+async def test_an_unknown_run_is_a_lookup_error_at_once(request_name: str, clock: VirtualClock) -> None:
+    async with agent_of(clock) as agent:
+        with pytest.raises(LookupError, match="no run 'nobody'"):
+            await getattr(agent, request_name)("nobody")
+    assert clock.elapsed == 0.0
+
+
+async def test_only_so_many_ended_runs_are_kept_and_open_ones_always(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    oldest = await agent.submit("hello", session="waits")
+    first = agent.runs.accept(Perception("x"), "key")
+    for _ in range(KEPT + 5):
+        agent.runs.end(agent.runs.accept(Perception("x"), None), End("ok"))
+    agent.runs.end(first, End("ok"))
+    agent.runs.accept(Perception("x"), None)
+
+    assert (await agent.wait(oldest.run_id, timeout=0)).status == "timeout"
+    assert agent.runs.open == 2
+    with pytest.raises(LookupError):
+        await agent.wait(first.id)
+
+
+# -- the course of a run
+
+
+async def test_a_run_goes_on_cycle_after_cycle_until_the_output_is_there(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Call("a"), Call("b"), DONE])
+    agent = agent_of(clock, planner)
+    ends = ends_of(agent)
+    async with agent:
+        receipt = await agent.submit("the goal")
+        status = await agent.wait(receipt.run_id)
+
+    assert (status.status, status.output) == ("ok", "done")
+    assert len(planner.seen) == 3
+    assert [(end.run_id, end.status, end.output) for end in ends] == [(receipt.run_id, "ok", "done")]
+
+
+async def test_later_requests_find_what_was_done_in_their_context(clock: VirtualClock) -> None:
+    seen: list[tuple[int, str, int, int]] = []
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action:
+        run = context.run
+        assert run is not None
+        seen.append((run.number, run.goal, len(run.results), len(run.messages)))
+        assert len(perceptions) == (1 if run.number == 1 else 0)
+        return Action(calls=[Call("a")]) if run.number < 4 else DONE
+
+    async def act(action: Action) -> ActionResult:
+        results = tuple(CallResult(call, "ok") for call in action.calls)
+        return ActionResult(action, results=results, messages=({"type": "data"},) * 2)
+
+    async with agent_of(clock, plan, act=act) as agent:
+        receipt = await agent.submit("the goal")
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+
+    assert seen == [(1, "the goal", 0, 0), (2, "the goal", 1, 2), (3, "the goal", 2, 4), (4, "the goal", 3, 6)]
+
+
+async def test_new_perceptions_reach_a_run_in_hand(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Call("a"), 1.0, Call("b"), DONE])
+    agent = agent_of(clock, planner, sense=ScriptedSense([None, ["news"]]))
+    receipt = await agent.submit("go")
+    async with agent:
+        await agent.wait(receipt.run_id)
+
+    assert [[p.text for p in seen] for seen in planner.seen] == [["go"], ["news"], []]
+
+
+async def test_a_plan_of_none_ends_a_run_without_output(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([None])) as agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id)
+
+    assert (status.status, status.output) == ("ok", None)
+
+
+@pytest.mark.parametrize("output", ["", 0, False, [], {}])
+async def test_an_output_that_is_empty_is_an_output(output: Any, clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([Action(calls=[Call("a")], output=output)])) as agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id)
+
+    assert (status.status, status.output) == ("ok", output)
+
+
+async def test_runs_of_a_session_follow_one_another(clock: VirtualClock) -> None:
+    agent = agent_of(clock, ScriptedPlanner([1.0, DONE, 1.0, DONE, 1.0, DONE]))
+    order: list[tuple[str, str]] = []
+    agent.events.subscribe(RunStarted, lambda event: order.append(("started", event.run_id)))
+    agent.events.subscribe(RunEnded, lambda event: order.append(("ended", event.run_id)))
+    async with agent:
+        ids = [(await agent.submit(text)).run_id for text in ("one", "two", "three")]
+        await agent.wait(ids[-1])
+
+    assert order == [(what, run_id) for run_id in ids for what in ("started", "ended")]
+
+
+async def test_a_run_is_told_from_acceptance_to_end(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    told: list[str] = []
+    for kind in (RunAccepted, RunStarted, MessageOutcome, RunEnded):
+        agent.events.subscribe(kind, lambda event: told.append(type(event).__name__))
+    async with agent:
+        await agent.wait((await agent.submit("hello")).run_id)
+
+    assert told == ["RunAccepted", "MessageOutcome", "RunStarted", "RunEnded"]
+
+
+# -- failing
+
+
+async def test_a_plan_that_keeps_failing_ends_its_run_after_three_attempts(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([OSError("down")])
+    agent = agent_of(clock, planner)
+    ends = ends_of(agent)
+    async with agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id)
+
+    assert (status.status, status.error) == ("error", "down")
+    assert status.ended_at is not None
+    assert len(planner.seen) == MOST_FAILURES == 3
+    assert [[p.text for p in seen] for seen in planner.seen] == [["hello"]] * 3
+    assert len(ends) == 1
+
+
+async def test_a_plan_that_recovers_in_time_goes_on_and_its_failures_are_forgiven(clock: VirtualClock) -> None:
+    failing = [OSError("down")] * 2
+    planner = ScriptedPlanner([*failing, Call("a"), *failing, DONE])
+    async with agent_of(clock, planner) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert status.status == "ok"
+
+
+async def test_a_permanent_error_of_the_plan_ends_its_run_at_once(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([PermanentError("no such account")])
+    async with agent_of(clock, planner) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.status, status.error) == ("error", "no such account")
+    assert len(planner.seen) == 1
+
+
+async def test_a_failing_run_makes_room_for_the_next(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([PermanentError("no"), DONE])) as agent:
+        first, second = await agent.submit("one"), await agent.submit("two")
+        assert (await agent.wait(first.run_id)).status == "error"
+        assert (await agent.wait(second.run_id)).status == "ok"
+
+
+async def test_a_failing_sense_delays_a_run_and_does_not_end_it(clock: VirtualClock) -> None:
+    sense = ScriptedSense([OSError("a"), OSError("b"), OSError("c"), OSError("d"), None])
+    async with agent_of(clock, sense=sense) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert status.status == "ok"
+
+
+async def test_a_failing_act_is_for_the_planner_to_see(clock: VirtualClock) -> None:
+    seen: list[str] = []
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action:
+        assert context.run is not None
+        seen.extend(result.status for result in context.run.results[len(seen) :])
+        return Action(calls=[Call("a")]) if context.run.number < 3 else DONE
+
+    async with agent_of(clock, plan, act=ScriptedActor([OSError("jammed"), "ok"])) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert status.status == "ok"
+    assert seen == ["failed", "ok"]
+
+
+async def test_what_a_broken_stream_had_begun_is_not_forgotten_at_the_next_attempt(clock: VirtualClock) -> None:
+    async def tool_a() -> str:
+        """A."""
+        ran.append("a")
+        return "done a"
+
+    ran: list[str] = []
+    known: list[int] = []
+    plans: list[Any] = [stream([Call("tool_a"), 1.0, TransientError("cut off")])]
+
+    async def plan(perceptions: list[Perception], context: Context) -> Any:
+        assert context.run is not None
+        known.append(sum(len(result.results) for result in context.run.results))
+        return plans.pop().play() if plans else DONE
+
+    agent = Agent(plan=plan, tools=[tool_a], clock=clock)
+    async with agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert status.status == "ok"
+    assert ran == ["a"]
+    assert known == [0, 1]
+
+
+async def test_output_together_with_failed_calls_is_asked_for_once_more_and_then_stands(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Action(calls=[Call("a")], output="first"), Action(calls=[Call("a")], output="second")])
+    async with agent_of(clock, planner, act=ScriptedActor([{"a": OSError("jammed")}])) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.status, status.output) == ("ok", "second")
+    assert len(planner.seen) == 2
+    assert status.errors[0]["error"]["message"] == "jammed"
+
+
+async def test_verifying_the_output_can_be_turned_off(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Action(calls=[Call("a")], output="first")])
+    settings = {"runs": {"verify_output": False}}
+    async with agent_of(clock, planner, act=ScriptedActor([{"a": OSError("jammed")}]), settings=settings) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.output, len(planner.seen), len(status.errors)) == ("first", 1, 1)
+
+
+async def test_a_hook_may_end_a_run_and_its_reason_is_told(clock: VirtualClock) -> None:
+    agent = agent_of(clock, ScriptedPlanner([Call("a")]))
+    ends = ends_of(agent)
+
+    @agent.hook("after_plan")
+    async def enough(ctx: Any) -> Decision:
+        return Decision.stop_run("enough of this")
+
+    async with agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.status, status.error) == ("error", "enough of this")
+    assert len(ends) == 1
+
+
+# -- time limits
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_run_ends_when_it_took_too_long(hangs: bool, clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Hang()] if hangs else [Call("again")])
+    agent = agent_of(clock, planner, settings={"runs": {"timeout": 20}, "agent": {"phases": {"plan": {"timeout": 0}}}})
+    ends = ends_of(agent)
+    async with agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id, timeout=100.0)
+        assert (status.status, status.error) == ("error", "took longer than 20 s")
+        assert clock.elapsed == pytest.approx(20.0, abs=1.1)
+        assert len(ends) == 1
+        before = agent.stats.total_cycles
+        await asyncio.sleep(10.0)
+        assert agent.stats.total_cycles > before
+
+
+async def test_a_run_without_limit_may_take_as_long_as_it_likes(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([*[Call("again")] * 2000, DONE])
+    async with agent_of(clock, planner, settings={"runs": {"timeout": 0}}) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id, timeout=None)
+
+    assert status.status == "ok"
+    assert clock.elapsed >= 2000.0
+
+
+# -- aborting
+
+
+async def test_aborting_a_queued_run_keeps_it_from_ever_starting(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([5.0, DONE])
+    agent = agent_of(clock, planner)
+    ends = ends_of(agent)
+    async with agent:
+        first, second = await agent.submit("one"), await agent.submit("two")
+        await asyncio.sleep(1.0)
+
+        await agent.abort(second.run_id)
+
+        status = await agent.wait(second.run_id)
+        assert (status.status, status.error, status.started_at) == ("error", "aborted", None)
+        assert status.ended_at is not None
+        assert (await agent.wait(first.run_id)).status == "ok"
+        await asyncio.sleep(10.0)
+
+    assert len(planner.seen) == 1
+    assert len(ends) == 2
+
+
+async def test_aborting_a_running_one_cancels_its_phase_and_returns_when_that_has_settled(clock: VirtualClock) -> None:
+    hang = Hang()
+    agent = agent_of(clock, ScriptedPlanner([hang, DONE]))
+    ends, outcomes = ends_of(agent), []  # type: ignore[var-annotated]
+    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+    async with agent:
+        first, second = await agent.submit("one"), await agent.submit("two")
+        await asyncio.sleep(1.0)
+
+        await agent.abort(first.run_id)
+
+        assert (hang.cancelled, hang.waiting) == (1, 0)
+        status = await agent.wait(first.run_id, timeout=0)
+        assert (status.status, status.error) == ("error", "aborted")
+        assert outcomes[-1] == "interrupted"
+        assert (await agent.wait(second.run_id)).status == "ok"
+        await asyncio.sleep(5.0)
+
+    assert [end.run_id for end in ends] == [first.run_id, second.run_id]
+    assert outcomes.count("interrupted") == 1
+
+
+async def test_aborting_concerns_the_own_session_only(clock: VirtualClock) -> None:
+    hang = Hang()
+    planner = ScriptedPlanner([hang, 3.0, DONE])
+    async with agent_of(clock, planner) as agent:
+        hung = await agent.submit("one", session="a")
+        await asyncio.sleep(0.1)
+        well = await agent.submit("two", session="b")
+        await asyncio.sleep(0.1)
+
+        await agent.abort(hung.run_id)
+
+        assert (await agent.wait(well.run_id)).status == "ok"
+
+
+async def test_aborting_twice_at_once_and_after_the_end_does_nothing_more(clock: VirtualClock) -> None:
+    hang = Hang()
+    agent = agent_of(clock, ScriptedPlanner([hang, DONE]))
+    ends = ends_of(agent)
+    async with agent:
+        receipt = await agent.submit("one")
+        await asyncio.sleep(1.0)
+
+        await asyncio.gather(*(agent.abort(receipt.run_id) for _ in range(3)))
+        await agent.abort(receipt.run_id)
+
+        assert hang.cancelled == 1
+        ok = await agent.submit("two")
+        await agent.wait(ok.run_id)
+        await agent.abort(ok.run_id)
+        assert (await agent.wait(ok.run_id)).status == "ok"
+
+    assert len(ends) == 2
+
+
+async def test_aborting_between_two_cycles_ends_the_run(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Call("again")])
+    async with agent_of(clock, planner, loop_interval=60.0) as agent:
+        receipt = await agent.submit("one")
+        await asyncio.sleep(5.0)
+
+        await agent.abort(receipt.run_id)
+
+        assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
+        await asyncio.sleep(600.0)
+    assert len(planner.seen) == 1
+
+
+@pytest.mark.parametrize("state", ["created", "paused"])
+async def test_aborting_a_queued_run_of_an_agent_that_does_not_turn(state: str, clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([DONE])
+    agent = agent_of(clock, planner)
+    if state == "paused":
+        await agent.start()
+        await agent.pause()
+    receipt = await agent.submit("hello", session="guest")
+
+    await agent.abort(receipt.run_id)
+
+    assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
+    assert "guest" not in agent.lanes
+    await (agent.resume() if state == "paused" else agent.start())
+    await asyncio.sleep(5.0)
+    await agent.stop()
+    assert planner.seen == []
+
+
+async def test_a_phase_that_ignores_the_abort_is_left_behind_and_the_lane_turns_on_untainted(
+    clock: VirtualClock,
+) -> None:
+    outcomes: list[str] = []
+    with Hang(ignore_cancel=True) as hang:
+        settings = {"agent": {"phases": {"plan": {"timeout": 0}}}}
+        agent = agent_of(clock, ScriptedPlanner([hang, DONE]), settings=settings)
+        agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+        async with agent:
+            receipt, after = await agent.submit("one"), await agent.submit("two")
+            await asyncio.sleep(1.0)
+
+            await asyncio.wait_for(agent.abort(receipt.run_id), 5.0)
+
+            assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
+            assert agent.left_behind == 1
+            assert (await agent.wait(after.run_id)).status == "ok"
+            await asyncio.sleep(5.0)
+    assert outcomes.count("interrupted") == 1
+
+
+async def test_a_phase_that_swallows_the_abort_does_not_taint_the_cycles_after_it(clock: VirtualClock) -> None:
+    calls = 0
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            try:
+                await asyncio.sleep(1e6)
+            except asyncio.CancelledError:
+                return Action(output="too late")
+        return DONE
+
+    outcomes: list[str] = []
+    agent = agent_of(clock, plan, settings={"agent": {"phases": {"plan": {"timeout": 0}}}})
+    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+    async with agent:
+        receipt, after = await agent.submit("one"), await agent.submit("two")
+        await asyncio.sleep(1.0)
+
+        await agent.abort(receipt.run_id)
+
+        assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
+        status = await agent.wait(after.run_id)
+        assert (status.status, status.output) == ("ok", "done")
+        await asyncio.sleep(5.0)
+    assert outcomes.count("interrupted") == 1
+
+
+async def test_a_tool_may_abort_its_own_run(clock: VirtualClock) -> None:
+    async def give_up() -> str:
+        """Give up."""
+        await agent.abort(receipt.run_id)
+        return "not reached"
+
+    agent = Agent(plan=ScriptedPlanner([Call("give_up")]), tools=[give_up], clock=clock)
+    async with agent:
+        receipt = await agent.submit("hello")
+        status = await agent.wait(receipt.run_id, timeout=10.0)
+
+    assert (status.status, status.error) == ("error", "aborted")
+
+
+# -- stopping
+
+
+async def test_a_run_cut_by_a_stop_is_not_ended_and_goes_on_at_the_next_start(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Call("a"), Hang(), DONE])
+    agent = agent_of(clock, planner)
+    ends = ends_of(agent)
+    await agent.start()
+    receipt = await agent.submit("hello")
+    await asyncio.sleep(5.0)
+
+    await agent.stop(deadline=0.0)
+
+    assert ends == []
+    assert (await agent.wait(receipt.run_id, timeout=5.0)).status == "timeout"
+    await agent.start()
+    assert (await agent.wait(receipt.run_id)).output == "done"
+    assert len(ends) == 1
+    await agent.stop()
+
+
+async def test_an_abort_during_a_stop_returns_and_ends_the_run_once(clock: VirtualClock) -> None:
+    agent = agent_of(clock, ScriptedPlanner([Hang()]))
+    ends = ends_of(agent)
+    await agent.start()
+    receipt = await agent.submit("hello")
+    await asyncio.sleep(1.0)
+    stopping = asyncio.create_task(agent.stop())
+    await asyncio.sleep(1.0)
+
+    await asyncio.wait_for(agent.abort(receipt.run_id), 5.0)
+
+    await asyncio.wait_for(stopping, 5.0)
+    assert [(end.status, end.error) for end in ends] == [("error", "aborted")]
+
+
+async def test_a_run_of_a_stopped_agent_can_be_aborted(clock: VirtualClock) -> None:
+    agent = agent_of(clock, ScriptedPlanner([Hang()]))
+    await agent.start()
+    receipt = await agent.submit("hello")
+    await asyncio.sleep(1.0)
+    await agent.stop(deadline=0.0)
+
+    await agent.abort(receipt.run_id)
+
+    assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
+    assert agent.runs.open == 0
+
+
+def test_the_fault_that_ends_a_run_is_the_plans() -> None:
+    run = Run(Perception("go"), START)
+    cycle = Cycle("main", None, SystemClock())
+    cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
+
+    assert verdict(run, cycle, elapsed=0.0, timeout=0.0) == End("error", "planner")

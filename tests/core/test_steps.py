@@ -1,0 +1,514 @@
+"""One phase at a time: `step_sense`, `step_plan`, `step_act`, `step_reflect`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from spar import (
+    Action,
+    ActionResult,
+    Agent,
+    Call,
+    Decision,
+    ErrorOccurred,
+    Experience,
+    LifecycleError,
+    LoopCompleted,
+    LoopStarted,
+    Perception,
+    PermanentError,
+    PhaseCompleted,
+    PhaseStarted,
+    Reflection,
+    SparError,
+    TransientError,
+)  # fmt: skip
+from spar.events import Event
+from spar.testing import (
+    Hang,
+    RecordingStore,
+    ScriptedActor,
+    ScriptedPlanner,
+    ScriptedReflector,
+    ScriptedSense,
+    VirtualClock,
+    stream,
+)  # fmt: skip
+
+GO = Perception("go")
+NOTE = Call("note", {"text": "x"})
+
+
+def agent_of(clock: VirtualClock, **more: Any) -> Agent:
+    modules: dict[str, Any] = {
+        "sense": ScriptedSense([[GO]]), "plan": ScriptedPlanner([NOTE]), "act": ScriptedActor(),
+        "reflect": ScriptedReflector(),
+    }  # fmt: skip
+    return Agent(**{**modules, "clock": clock, **more})
+
+
+def told_by(agent: Agent) -> list[str]:
+    told: list[str] = []
+
+    def note(event: Event) -> None:
+        phase = getattr(event, "phase", "")
+        told.append(f"{type(event).__name__} {phase}".strip())
+
+    for kind in (LoopStarted, PhaseStarted, PhaseCompleted, ErrorOccurred, LoopCompleted):
+        agent.events.subscribe(kind, note)
+    return told
+
+
+async def test_each_step_takes_the_product_of_the_one_before(clock: VirtualClock) -> None:
+    planner, actor, reflector = ScriptedPlanner([NOTE]), ScriptedActor(), ScriptedReflector()
+    agent = agent_of(clock, plan=planner, act=actor, reflect=reflector)
+
+    perceptions = await agent.step_sense()
+    action = await agent.step_plan()
+    result = await agent.step_act()
+    reflection = await agent.step_reflect()
+
+    assert perceptions == [GO]
+    assert planner.seen == [[GO]]
+    assert actor.seen == [action]
+    assert reflector.seen == [result]
+    assert result.action == action
+    assert reflection.result == result
+
+
+async def test_what_is_given_goes_before_what_was_left(clock: VirtualClock) -> None:
+    planner, actor, reflector = ScriptedPlanner([NOTE]), ScriptedActor(), ScriptedReflector()
+    agent = agent_of(clock, plan=planner, act=actor, reflect=reflector)
+    mine, other = Perception("mine"), Action(calls=[Call("other")])
+
+    await agent.step_sense()
+    await agent.step_plan([mine])
+    await agent.step_act(other)
+    await agent.step_reflect(ActionResult(other, "failed"))
+
+    assert planner.seen == [[mine]]
+    assert actor.seen == [other]
+    assert [result.status for result in reflector.seen] == ["failed"]
+
+
+async def test_one_perception_is_accepted_where_a_list_is_expected(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([NOTE])
+
+    action = await agent_of(clock, plan=planner).step_plan(GO)
+
+    assert planner.seen == [[GO]]
+    assert action is not None
+    assert action.perceptions == (GO,)
+
+
+async def test_planning_with_nothing_before_it_plans_on_nothing(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([None])
+
+    assert await agent_of(clock, plan=planner).step_plan() is None
+    assert planner.seen == [[]]
+
+
+async def test_the_same_step_can_be_made_again_with_something_else(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([NOTE])
+    agent = agent_of(clock, plan=planner)
+    await agent.step_sense()
+
+    await agent.step_plan()
+    await agent.step_plan(Perception("changed"))
+    await agent.step_plan()
+
+    assert [[p.text for p in seen] for seen in planner.seen] == [["go"], ["changed"], ["changed"]]
+
+
+@pytest.mark.parametrize("step", ["act", "reflect"])
+async def test_a_step_with_nothing_to_work_on_says_so_and_begins_no_cycle(step: str, clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([None]))
+    told = told_by(agent)
+
+    with pytest.raises(ValueError, match=f"nothing to {step} on"):
+        await getattr(agent, f"step_{step}")()
+
+    assert told == []
+    await agent.step_plan()
+    with pytest.raises(ValueError, match=f"nothing to {step} on"):
+        await getattr(agent, f"step_{step}")()
+
+
+@pytest.mark.parametrize(("step", "junk"), [("plan", "text"), ("plan", ["text"]), ("act", NOTE), ("reflect", Action())])
+async def test_what_is_of_the_wrong_type_is_refused(step: str, junk: Any, clock: VirtualClock) -> None:
+    with pytest.raises(TypeError, match=f"step_{step} takes"):
+        await getattr(agent_of(clock), f"step_{step}")(junk)
+
+
+# -- what is told and recorded
+
+
+async def test_a_chain_of_steps_is_told_like_a_cycle(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    told = told_by(agent)
+
+    await agent.step_sense()
+    await agent.step_plan()
+    await agent.step_act()
+    await agent.step_reflect()
+
+    phases = ("sense", "plan", "act", "reflect")
+    each = [f"{what} {phase}" for phase in phases for what in ("PhaseStarted", "PhaseCompleted")]
+    assert told == ["LoopStarted", *each, "LoopCompleted"]
+
+
+async def test_a_chain_shares_a_cycle_until_the_next_step_sense(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    ids: list[str] = []
+    agent.events.subscribe(PhaseStarted, lambda event: ids.append(event.cycle_id))
+
+    await agent.step_sense()
+    await agent.step_plan()
+    await agent.step_act()
+    await agent.step_sense()
+    await agent.step_plan()
+
+    first, second = ids[0], ids[3]
+    assert ids == [first, first, first, second, second]
+    assert first != second
+
+
+async def test_a_chain_is_recorded_and_counted_like_any_cycle(clock: VirtualClock) -> None:
+    store = RecordingStore()
+
+    async def reflect(result: ActionResult) -> Reflection:
+        return Reflection(result=result, experiences=(Experience("situation"),))
+
+    agent = agent_of(clock, memory=store, reflect=reflect)
+    given = Perception("given by hand")
+
+    action = await agent.step_plan(given)
+    await agent.step_act()
+    await agent.step_reflect()
+    await agent.stop()
+
+    (record,) = store.cycles
+    assert record.outcome == "acted"
+    assert record.perceptions == (given,)
+    assert record.action is not None
+    assert action is not None
+    assert record.action.id == action.id
+    assert set(record.phases) == {"plan", "act", "reflect"}
+    assert [item.situation for item in store.experiences.values()] == ["situation"]
+    assert agent.stats.total_cycles == 1
+    assert agent.stats.phase_mean_seconds["plan"] >= 0.0
+
+
+async def test_the_looking_in_between_is_no_part_of_the_duration(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([2.0, NOTE]), act=ScriptedActor([3.0, "ok"]))
+    durations: list[float] = []
+    agent.events.subscribe(LoopCompleted, lambda event: durations.append(event.duration))
+
+    await agent.step_sense()
+    await asyncio.sleep(600.0)
+    await agent.step_plan()
+    await asyncio.sleep(600.0)
+    await agent.step_act()
+    await agent.step_reflect()
+
+    assert durations == [pytest.approx(5.0)]
+
+
+async def test_a_streamed_plan_is_written_to_its_end_before_the_step_returns(clock: VirtualClock) -> None:
+    actor = ScriptedActor()
+    agent = agent_of(clock, plan=ScriptedPlanner([stream([Call("a"), 1.0, Call("b")])]), act=actor)
+
+    action = await agent.step_plan(GO)
+
+    assert action is not None
+    assert [call.tool for call in action.calls] == ["a", "b"]
+    assert clock.elapsed == 1.0
+    assert actor.seen == []
+
+
+# -- failures
+
+
+@pytest.mark.parametrize("step", ["sense", "plan", "reflect"])
+async def test_a_failing_step_is_told_and_raised_and_can_be_repeated(step: str, clock: VirtualClock) -> None:
+    error = OSError("no device")
+    scripts: dict[str, Any] = {
+        "sense": ScriptedSense([error, [GO]]), "plan": ScriptedPlanner([error, NOTE]),
+        "reflect": ScriptedReflector([error, None]),
+    }  # fmt: skip
+    agent = agent_of(clock, **{step: scripts[step]})
+    told = told_by(agent)
+    given = [ActionResult(Action())] if step == "reflect" else []
+
+    with pytest.raises(OSError, match="no device") as caught:
+        await getattr(agent, f"step_{step}")(*given)
+
+    assert caught.value is error
+    assert told == ["LoopStarted", f"PhaseStarted {step}", f"ErrorOccurred {step}"]
+    await getattr(agent, f"step_{step}")(*given)
+
+
+async def test_a_failing_act_is_told_and_its_failure_is_in_the_result(clock: VirtualClock) -> None:
+    agent = agent_of(clock, act=ScriptedActor([OSError("no device")]))
+    told = told_by(agent)
+    await agent.step_plan(GO)
+
+    result = await agent.step_act()
+
+    assert result.status == "failed"
+    assert result.fault is not None
+    assert result.fault.message == "no device"
+    assert [item.status for item in result.results] == ["failed"]
+    assert "ErrorOccurred act" in told
+    reflection = await agent.step_reflect()
+    assert reflection.score == 0.0
+
+
+async def test_a_step_that_succeeds_at_its_second_attempt_raises_nothing(clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([TransientError("busy"), NOTE])
+    agent = agent_of(clock, plan=planner, settings={"agent": {"phases": {"plan": {"retries": 1}}}})
+
+    action = await agent.step_plan(GO)
+
+    assert action is not None
+    assert action.calls == (NOTE,)
+    assert len(planner.seen) == 2
+
+
+async def test_a_step_past_its_deadline_raises_and_the_next_one_works(clock: VirtualClock) -> None:
+    with Hang(ignore_cancel=True) as hang:
+        agent = agent_of(
+            clock, plan=ScriptedPlanner([hang, NOTE]), settings={"agent": {"phases": {"plan": {"timeout": 2}}}}
+        )
+
+        with pytest.raises(TimeoutError, match="took longer than 2 s"):
+            await agent.step_plan(GO)
+
+        assert agent.left_behind == 1
+        assert await agent.step_plan(GO) is not None
+
+
+async def test_a_hook_that_refuses_a_step_is_said(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+
+    @agent.hook("before_plan")
+    async def refuse(ctx: Any) -> Decision:
+        return Decision.deny("not today")
+
+    with pytest.raises(PermissionError, match="step_plan"):
+        await agent.step_plan(GO)
+
+
+async def test_a_module_that_cancels_itself_does_not_cancel_who_steps(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([asyncio.CancelledError(), NOTE]))
+    told = told_by(agent)
+
+    with pytest.raises(SparError, match="step_plan was interrupted: ScriptedPlanner"):
+        await agent.step_plan(GO)
+
+    assert not any(line.startswith("ErrorOccurred") for line in told)
+    assert await agent.step_plan(GO) is not None
+
+
+async def test_a_permanent_error_is_raised_as_it_is(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([PermanentError("never")]))
+
+    with pytest.raises(PermanentError, match="never"):
+        await agent.step_plan(GO)
+
+
+# -- when, and together with what
+
+
+@pytest.mark.parametrize("state", ["created", "paused", "stopped"])
+async def test_steps_work_when_no_cycle_turns(state: str, clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    if state != "created":
+        await agent.start()
+        await asyncio.sleep(0.1)
+    if state == "paused":
+        await agent.pause()
+    elif state == "stopped":
+        await agent.stop()
+
+    await agent.step_plan(GO)
+
+    assert agent.state == state
+    await agent.stop()
+
+
+@pytest.mark.parametrize("step", ["sense", "plan", "act", "reflect"])
+async def test_while_it_runs_a_step_is_refused(step: str, clock: VirtualClock) -> None:
+    given = {"sense": [], "plan": [GO], "act": [Action()], "reflect": [ActionResult()]}[step]
+    async with agent_of(clock) as agent:
+        with pytest.raises(LifecycleError, match=f"cannot step_{step} an agent that is running"):
+            await getattr(agent, f"step_{step}")(*given)
+
+
+class Opened:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def __aenter__(self) -> Opened:
+        self.log.append("open")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.log.append("close")
+
+    async def sense(self) -> list[Perception]:
+        assert self.log[-1] == "open"
+        return [GO]
+
+
+async def test_steps_open_the_modules_once_and_stop_closes_them(clock: VirtualClock) -> None:
+    part = Opened()
+    agent = agent_of(clock, sense=part)
+
+    await agent.step_sense()
+    await agent.step_sense()
+    assert part.log == ["open"]
+    await agent.stop()
+    assert part.log == ["open", "close"]
+    assert agent.state == "created"
+
+    await agent.step_sense()
+    await agent.start()
+    await agent.stop()
+    assert part.log == ["open", "close"] * 2
+
+
+async def test_stop_ends_the_chain_so_that_nothing_stepped_is_forgotten(clock: VirtualClock) -> None:
+    store = RecordingStore()
+    agent = agent_of(clock, memory=store)
+    told = told_by(agent)
+    await agent.step_sense()
+    await agent.step_plan()
+    await agent.step_act()
+
+    await agent.stop()
+
+    assert told[-1] == "LoopCompleted"
+    assert [record.outcome for record in store.cycles] == ["acted"]
+
+
+async def test_a_stream_of_events_ends_when_the_stepped_agent_is_stopped(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    events = agent.events.stream(PhaseCompleted)
+    await agent.step_sense()
+
+    await agent.stop()
+
+    assert [type(event).__name__ async for event in events] == ["PhaseCompleted"]
+
+
+async def test_a_resume_waits_for_the_step_in_hand_and_the_loop_then_turns(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([5.0, NOTE, None], then=None))
+    await agent.start()
+    await asyncio.sleep(0)
+    await agent.pause()
+    step = asyncio.create_task(agent.step_plan(GO))
+    await asyncio.sleep(1.0)
+
+    await agent.resume()
+
+    assert step.done()
+    assert agent.state == "running"
+    before = agent.stats.total_cycles
+    await asyncio.sleep(10.0)
+    assert agent.stats.total_cycles > before + 5
+    await agent.stop()
+
+
+async def test_steps_asked_for_at_once_are_made_one_after_the_other(clock: VirtualClock) -> None:
+    running = most = 0
+
+    async def plan(perceptions: Any) -> Action:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1.0)
+        running -= 1
+        return Action(calls=[NOTE])
+
+    agent = agent_of(clock, plan=plan)
+
+    await asyncio.gather(*(agent.step_plan(GO) for _ in range(4)))
+
+    assert most == 1
+    assert clock.elapsed == 4.0
+
+
+async def test_a_step_inside_a_step_is_refused_instead_of_waiting_for_itself(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any) -> Any:
+        return await agent.step_sense()
+
+    agent = agent_of(clock, plan=plan)
+
+    with pytest.raises(LifecycleError, match="step_sense"):
+        await asyncio.wait_for(agent.step_plan(GO), 5.0)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+async def test_a_cancelled_step_ends_and_the_next_one_works(ignores: bool, clock: VirtualClock) -> None:
+    with Hang(ignore_cancel=ignores) as hang:
+        agent = agent_of(clock, plan=ScriptedPlanner([hang, NOTE]))
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(agent.step_plan(GO), 3.0)
+
+        assert hang.cancelled >= 1
+        assert clock.elapsed < 6.0
+        assert await agent.step_plan(GO) is not None
+        assert agent.left_behind == (1 if ignores else 0)
+
+
+async def test_a_chain_that_was_cut_is_recorded_as_interrupted(clock: VirtualClock) -> None:
+    outcomes: list[str] = []
+    agent = agent_of(clock, plan=ScriptedPlanner([Hang()]))
+    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(agent.step_plan(GO), 3.0)
+
+    await agent.stop()
+
+    assert outcomes == ["interrupted"]
+
+
+async def test_a_stop_with_a_deadline_cuts_a_step_that_hangs(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([Hang()]))
+    step = asyncio.create_task(agent.step_plan(GO))
+    await asyncio.sleep(1.0)
+
+    await agent.stop(deadline=2.0)
+
+    with pytest.raises(LifecycleError, match="step_plan"):
+        await step
+    assert clock.elapsed == pytest.approx(3.0, abs=0.1)
+
+
+async def test_a_stop_without_deadline_waits_for_the_step_in_hand(clock: VirtualClock) -> None:
+    agent = agent_of(clock, plan=ScriptedPlanner([5.0, NOTE]))
+    step = asyncio.create_task(agent.step_plan(GO))
+    await asyncio.sleep(1.0)
+
+    await agent.stop()
+
+    assert (await step) is not None
+    assert clock.elapsed == pytest.approx(5.0, abs=0.1)
+
+
+def test_a_chain_goes_on_from_one_event_loop_to_the_next() -> None:
+    agent = Agent(sense=ScriptedSense([[GO]]), plan=ScriptedPlanner([NOTE]), act=ScriptedActor())
+
+    asyncio.run(agent.step_sense())
+    action = asyncio.run(agent.step_plan())
+    result = asyncio.run(agent.step_act())
+    asyncio.run(agent.stop())
+
+    assert action is not None
+    assert result.status == "ok"
+    assert agent.stats.outcomes["acted"] == 1

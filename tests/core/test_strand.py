@@ -1,0 +1,721 @@
+"""A strand keeps its deadlines whatever a phase does, and walks on without what will not end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import anyio
+import pytest
+
+from spar.errors import PhaseTimeoutError
+from spar.strand import NEVER, WAITING, Strand
+from spar.testing import Hang, VirtualClock
+from spar.threads import Threads
+
+LATE, LEFT = (
+    "took longer than 1 s and was cancelled",
+    "took longer than 1 s, ignored its cancellation and was left behind",
+)
+
+
+class Walk:
+    """A strand and what became of the coroutine that it runs."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock, self.strand = clock, Strand("walk", clock)
+        self.ended: list[BaseException | None] = []
+        self._end = asyncio.Event()
+
+    def begin(self, main: Coroutine[Any, Any, Any]) -> None:
+        self._end.clear()
+        self.strand.start(main, self._has_ended)
+
+    async def run(self, main: Coroutine[Any, Any, Any]) -> BaseException | None:
+        """What the coroutine ended with; None if well."""
+        self.begin(main)
+        return await self.end()
+
+    async def end(self) -> BaseException | None:
+        await self._end.wait()
+        return self.ended[-1]
+
+    async def phase(self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5) -> Any:
+        """To be awaited inside the coroutine, as the loop does."""
+        product = self.strand.begin(phase, self.clock.monotonic() + timeout)
+        return await self.strand.rest(timeout, grace) if product is WAITING else product
+
+    async def late(
+        self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5
+    ) -> PhaseTimeoutError:
+        with pytest.raises(PhaseTimeoutError) as caught:
+            await self.phase(phase, timeout, grace)
+        return caught.value
+
+    def _has_ended(self, error: BaseException | None) -> None:
+        self.ended.append(error)
+        self._end.set()
+
+
+@pytest.fixture
+async def walk(clock: VirtualClock) -> Walk:
+    return Walk(clock)
+
+
+def cancellations() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
+
+
+# -- phases that keep their deadline ----------------------------------------------------------------------
+
+
+async def test_a_phase_that_need_not_wait_is_over_at_its_first_step(walk: Walk) -> None:
+    async def phase() -> int:
+        return 7
+
+    async def main() -> None:
+        assert walk.strand.begin(phase(), walk.clock.monotonic() + 1) == 7
+
+    assert await walk.run(main()) is None
+
+
+async def test_a_phase_that_waits_brings_its_product_or_its_error(walk: Walk) -> None:
+    async def phase(product: Any) -> Any:
+        await walk.clock.sleep(0.9)
+        if isinstance(product, BaseException):
+            raise product
+        return product
+
+    async def main() -> None:
+        for turn in range(100):
+            assert await walk.phase(phase(turn)) == turn
+            with pytest.raises(ValueError, match="no"):
+                await walk.phase(phase(ValueError("no")))
+
+    assert await walk.run(main()) is None
+    assert walk.clock.elapsed == pytest.approx(180)
+
+
+async def test_a_strand_without_a_deadline_waits_as_long_as_it_takes(walk: Walk) -> None:
+    async def phase() -> str:
+        await walk.clock.sleep(1e6)
+        return "at last"
+
+    async def main() -> None:
+        assert await walk.phase(phase(), NEVER) == "at last"
+
+    assert await walk.run(main()) is None
+
+
+async def test_every_phase_runs_in_the_task_of_the_strand(walk: Walk) -> None:
+    tasks: set[Any] = set()
+
+    async def phase() -> None:
+        tasks.add(asyncio.current_task())
+        await asyncio.sleep(0)
+        tasks.add(asyncio.current_task())
+
+    async def main() -> None:
+        tasks.add(asyncio.current_task())
+        await walk.phase(phase())
+
+    assert await walk.run(main()) is None
+    assert len(tasks) == 1
+
+
+# -- phases that are late ---------------------------------------------------------------------------------
+
+
+async def test_a_late_phase_is_cancelled_at_its_deadline(walk: Walk) -> None:
+    async def main() -> None:
+        error = await walk.late(walk.clock.sleep(100))
+        assert (str(error), error.was_left_behind, error.product) == (LATE, False, None)
+        assert walk.clock.elapsed == pytest.approx(1.0)
+        assert cancellations() == 0
+
+    assert await walk.run(main()) is None
+    assert not walk.strand.left_behind
+
+
+async def test_what_a_late_phase_returns_within_its_grace_is_kept_with_the_error(walk: Walk) -> None:
+    async def phase() -> str:
+        try:
+            await walk.clock.sleep(100)
+        except asyncio.CancelledError:
+            await walk.clock.sleep(0.25)
+        return "better late"
+
+    async def main() -> None:
+        error = await walk.late(phase())
+        assert (str(error), error.was_left_behind, error.product) == (LATE, False, "better late")
+        assert walk.clock.elapsed == pytest.approx(1.25)
+        assert cancellations() == 0
+        assert not walk.strand.is_cancelled
+
+    assert await walk.run(main()) is None
+
+
+@pytest.mark.parametrize("kind", [ValueError, TimeoutError, type("Odd", (BaseException,), {})])
+async def test_what_a_late_phase_raises_is_the_cause_of_its_lateness(walk: Walk, kind: type[BaseException]) -> None:
+    async def phase() -> None:
+        try:
+            await walk.clock.sleep(100)
+        except asyncio.CancelledError:
+            raise kind("cleaning up failed") from None
+
+    async def main() -> None:
+        error = await walk.late(phase())
+        assert str(error) == LATE
+        assert error.__cause__ is None or isinstance(error.__cause__, kind)
+        assert cancellations() == 0
+        assert not walk.strand.is_cancelled
+
+    assert await walk.run(main()) is None
+
+
+async def test_a_phase_that_ignores_its_cancellation_is_left_behind_after_its_grace(walk: Walk) -> None:
+    with Hang(ignore_cancel=True) as hang:
+
+        async def main() -> None:
+            old = asyncio.current_task()
+            error = await walk.late(hang.wait())
+            assert (str(error), error.was_left_behind) == (LEFT, True)
+            assert walk.clock.elapsed == pytest.approx(1.5)
+            assert asyncio.current_task() is not old
+            assert cancellations() == 0
+            assert walk.strand.left_behind == {old}
+            assert await walk.phase(asyncio.sleep(0.5, "goes on")) == "goes on"
+
+        assert await walk.run(main()) is None
+        assert (hang.cancelled, hang.waiting) == (1, 1)
+    await walk.clock.sleep(0.1)
+    assert hang.waiting == 0
+    assert not walk.strand.left_behind
+
+
+def _in_a_shield(hang: Hang) -> Awaitable[Any]:
+    async def wait() -> None:
+        while True:
+            try:
+                await asyncio.shield(task)
+                return
+            except asyncio.CancelledError:
+                continue
+
+    task = asyncio.ensure_future(hang.wait())
+    return wait()
+
+
+async def _in_a_task_group(hang: Hang) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(hang.wait())
+        group.create_task(asyncio.sleep(1000))
+
+
+async def _in_an_anyio_task_group(hang: Hang) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(hang.wait)
+        await anyio.sleep(1000)
+
+
+async def _in_a_shielded_scope(hang: Hang) -> None:
+    with anyio.CancelScope(shield=True):
+        await hang.wait()
+
+
+async def _while_cleaning_up(hang: Hang) -> None:
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        await hang.wait()
+
+
+@pytest.mark.parametrize(
+    "phase", [_in_a_shield, _in_a_task_group, _in_an_anyio_task_group, _in_a_shielded_scope, _while_cleaning_up]
+)
+async def test_wherever_a_phase_hangs_the_strand_goes_on(walk: Walk, phase: Callable[[Hang], Any]) -> None:
+    with Hang(ignore_cancel=True) as hang:
+
+        async def hung() -> None:
+            await phase(hang)
+
+        async def main() -> None:
+            assert str(await walk.late(hung())) == LEFT
+            assert walk.clock.elapsed == pytest.approx(1.5)
+            assert await walk.phase(asyncio.sleep(0.5, "goes on")) == "goes on"
+
+        assert await walk.run(main()) is None
+    await walk.clock.sleep(0.1)
+    assert not walk.strand.left_behind
+
+
+async def test_a_blocking_thread_is_let_go_at_the_deadline(walk: Walk) -> None:
+    hang, threads = Hang(), Threads("blocking", walk.clock)
+
+    async def main() -> None:
+        error = await walk.late(threads.run(hang.block))
+        assert error.was_left_behind is False
+        assert threads.left_behind == 1
+
+    try:
+        assert await walk.run(main()) is None
+    finally:
+        hang.release()
+
+
+async def test_a_phase_that_never_stops_turning_is_late_too() -> None:
+    clock = VirtualClock(patience=0.02)  # a loop that never waits moves its time only once patience is over
+    walk = Walk(clock)
+
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110 - that is the point
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        assert str(await walk.late(spin())) == LATE
+
+    assert await walk.run(main()) is None
+    clock.close()
+
+
+# -- what stays whole in the phase that was left behind ---------------------------------------------------
+
+
+async def test_timeouts_and_scopes_of_the_phase_go_on_in_its_own_task(walk: Walk) -> None:
+    seen: list[Any] = []
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            pass  # ignores the deadline
+        mine = asyncio.current_task()
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.sleep(100)
+        except TimeoutError:
+            seen.append(("asyncio.timeout", round(walk.clock.elapsed, 3)))
+        with anyio.move_on_after(5) as scope:
+            await anyio.sleep(100)
+        seen.append(("move_on_after", scope.cancelled_caught, round(walk.clock.elapsed, 3)))
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep, 1)
+        seen.append(("same task", asyncio.current_task() is mine))
+
+    async def main() -> None:
+        assert (await walk.late(stubborn())).was_left_behind
+        seen.append("the loop is elsewhere")
+        await walk.phase(walk.clock.sleep(20), 30)
+
+    assert await walk.run(main()) is None
+    assert seen == [
+        "the loop is elsewhere",
+        ("asyncio.timeout", 6.0),
+        ("move_on_after", True, 11.0),
+        ("same task", True),
+    ]
+
+
+async def test_a_scope_that_was_open_at_the_hand_over_closes_where_it_was_opened(walk: Walk) -> None:
+    seen: list[Any] = []
+
+    async def stubborn() -> None:
+        mine = asyncio.current_task()
+        assert mine is not None
+        with anyio.move_on_after(8) as scope:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(100)
+            mine.uncancel()  # as asyncio asks of who swallows a cancellation
+            await anyio.sleep(100)
+        seen.append((scope.cancelled_caught, round(walk.clock.elapsed, 3), cancellations()))
+
+    async def main() -> None:
+        assert (await walk.late(stubborn())).was_left_behind
+        await walk.phase(walk.clock.sleep(20), 30)
+
+    assert await walk.run(main()) is None
+    assert seen == [(True, 8.0, 0)]
+    assert not walk.strand.left_behind
+
+
+async def test_context_variables_keep_working_on_both_sides_of_a_hand_over(walk: Walk) -> None:
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
+    seen: list[str] = []
+    with Hang(ignore_cancel=True) as hang:
+
+        async def stubborn() -> None:
+            token = whose.set("the phase's")
+            await hang.wait()
+            whose.reset(token)
+            seen.append(whose.get())
+
+        async def main() -> None:
+            token = whose.set("the loop's")
+            assert (await walk.late(stubborn())).was_left_behind
+            hang.release()
+            await walk.phase(walk.clock.sleep(0.1))
+            whose.reset(token)
+            seen.append(whose.get())
+
+        assert await walk.run(main()) is None
+    assert seen == ["the loop's", "nobody's"]
+
+
+async def test_what_a_left_phase_returns_or_raises_disturbs_nobody(walk: Walk) -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    hangs = [Hang(ignore_cancel=True) for _ in range(3)]
+
+    async def stubborn(hang: Hang, error: BaseException | None) -> int:
+        await hang.wait()
+        if error is not None:
+            raise error
+        return 7
+
+    async def main() -> None:
+        for hang, error in zip(hangs, (None, ValueError("too late"), asyncio.CancelledError()), strict=True):
+            assert (await walk.late(stubborn(hang, error))).was_left_behind
+        for hang in hangs:
+            hang.release()
+        assert await walk.phase(asyncio.sleep(0.5, "undisturbed")) == "undisturbed"
+
+    assert await walk.run(main()) is None
+    gc.collect()
+    assert not complaints
+    assert not walk.strand.left_behind
+
+
+# -- cancelled from outside -------------------------------------------------------------------------------
+
+
+async def test_a_strand_cancelled_from_outside_ends_with_the_phase_in_hand(walk: Walk) -> None:
+    async def main() -> None:
+        await walk.phase(walk.clock.sleep(100), 1000)
+
+    walk.begin(main())
+    await walk.clock.sleep(1)
+    assert not walk.strand.is_cancelled
+    walk.strand.cancel()
+    assert isinstance(await walk.end(), asyncio.CancelledError)
+    assert walk.clock.elapsed == pytest.approx(1)
+
+
+async def _swallowing(clock: VirtualClock) -> str:
+    try:
+        await clock.sleep(100)
+    except asyncio.CancelledError:
+        return "swallowed"
+    return "slept"
+
+
+async def _turning_it_into_an_error(clock: VirtualClock) -> str:
+    try:
+        await clock.sleep(100)
+    except asyncio.CancelledError:
+        raise OSError("connection lost") from None
+    return "slept"
+
+
+@pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
+async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_strand(walk: Walk, phase: Any) -> None:
+    went_on = False
+
+    async def main() -> None:
+        nonlocal went_on
+        await walk.phase(phase(walk.clock), 1000)
+        went_on = True
+
+    walk.begin(main())
+    await walk.clock.sleep(1)
+    walk.strand.cancel()
+
+    assert isinstance(await walk.end(), asyncio.CancelledError)
+    assert not went_on
+
+
+async def test_a_phase_that_ignores_a_cancellation_from_outside_is_left_behind_after_its_grace(walk: Walk) -> None:
+    with Hang(ignore_cancel=True) as hang:
+
+        async def main() -> None:
+            await walk.phase(hang.wait(), 1000, 0.5)
+
+        walk.begin(main())
+        await walk.clock.sleep(1)
+        walk.strand.cancel()
+
+        assert isinstance(await walk.end(), asyncio.CancelledError)
+        assert walk.clock.elapsed == pytest.approx(1.5)
+        assert len(walk.strand.left_behind) == 1
+
+
+@pytest.mark.parametrize(("by", "ignoring"), [("cancel", True), ("cancel", False), ("its task", False)])
+async def test_a_cancellation_from_outside_is_not_lost_while_the_phase_is_late(
+    walk: Walk, by: str, ignoring: bool
+) -> None:
+    with Hang(ignore_cancel=ignoring) as hang:
+
+        async def cleaning_up() -> None:
+            try:
+                await walk.clock.sleep(100)
+            finally:
+                await hang.wait()
+
+        async def main() -> None:
+            await walk.phase(cleaning_up(), 1.0, 10.0)
+
+        walk.begin(main())
+        await walk.clock.sleep(1.25)
+        if by == "cancel":
+            walk.strand.cancel()
+        else:
+            assert walk.strand.task is not None
+            walk.strand.task.cancel()
+
+        assert isinstance(await walk.end(), asyncio.CancelledError)
+        assert walk.clock.elapsed <= 11.0
+        assert bool(walk.strand.left_behind) == ignoring
+
+
+async def test_a_cancellation_that_a_phase_makes_and_takes_back_is_its_own_affair(walk: Walk) -> None:
+    async def phase() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()  # as an old library for timeouts does it, which never takes its count back
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            return "in time"
+        return "too late"
+
+    async def main() -> None:
+        assert await walk.phase(phase(), 1000) == "in time"
+        assert cancellations() == 0
+        assert not walk.strand.is_cancelled
+
+    assert await walk.run(main()) is None
+
+
+async def test_a_strand_can_be_started_again_and_keeps_its_deadlines(walk: Walk) -> None:
+    async def first() -> None:
+        await walk.phase(walk.clock.sleep(0.5), 30)
+
+    async def second() -> None:
+        assert str(await walk.late(walk.clock.sleep(1000), 40)).startswith("took longer than 40 s")
+
+    assert await walk.run(first()) is None
+    await walk.clock.sleep(1)
+    assert await walk.run(second()) is None
+    assert walk.clock.elapsed == pytest.approx(41.5)
+
+
+async def test_a_strand_started_again_after_a_cancellation_is_not_cancelled(walk: Walk) -> None:
+    async def main() -> None:
+        await walk.phase(walk.clock.sleep(10), 100)
+
+    walk.begin(main())
+    await walk.clock.sleep(1)
+    walk.strand.cancel()
+    assert isinstance(await walk.end(), asyncio.CancelledError)
+
+    assert await walk.run(main()) is None
+    assert not walk.strand.is_cancelled
+
+
+async def test_a_strand_cancelled_before_its_first_step_ends_too(walk: Walk) -> None:
+    steps: list[int] = []
+
+    async def main() -> None:
+        steps.append(1)
+
+    walk.begin(main())
+    walk.strand.cancel()
+
+    assert isinstance(await walk.end(), asyncio.CancelledError)
+    assert walk.strand.task is None
+    assert steps == []
+
+
+async def test_a_strand_cancelled_between_leaving_a_phase_and_going_on_ends_too(walk: Walk) -> None:
+    with Hang(ignore_cancel=True) as hang:
+
+        async def main() -> None:
+            await walk.phase(hang.wait(), 1000)
+
+        walk.begin(main())
+        await walk.clock.sleep(1)
+        walk.strand.abandon()
+        walk.strand.cancel()
+
+        assert isinstance(await walk.end(), asyncio.CancelledError)
+        assert hang.waiting == 1
+
+
+async def test_a_deadline_is_shown_only_while_a_phase_waits(walk: Walk) -> None:
+    async def failing() -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="no"):
+            await walk.phase(failing())
+        assert walk.strand.deadline == NEVER
+        assert await walk.phase(asyncio.sleep(0.5, 7)) == 7
+        assert walk.strand.deadline == NEVER
+
+    assert await walk.run(main()) is None
+
+
+async def test_cancelling_or_abandoning_a_strand_that_does_not_run_does_nothing(walk: Walk) -> None:
+    walk.strand.cancel()
+    walk.strand.abandon()
+
+    async def main() -> None:
+        assert await walk.phase(asyncio.sleep(0.5, 7)) == 7
+
+    assert await walk.run(main()) is None
+
+
+# -- abandoned --------------------------------------------------------------------------------------------
+
+
+async def test_an_abandoned_phase_is_left_at_once(walk: Walk) -> None:
+    with Hang(ignore_cancel=True) as hang:
+
+        async def main() -> None:
+            await walk.phase(hang.wait(), 1000, 1000)
+
+        walk.begin(main())
+        await walk.clock.sleep(1)
+        walk.strand.cancel()
+        walk.strand.abandon()
+
+        assert isinstance(await walk.end(), asyncio.CancelledError)
+        assert walk.clock.elapsed == pytest.approx(1)
+
+
+async def test_an_abandoned_strand_never_takes_another_step(walk: Walk) -> None:
+    steps: list[str] = []
+    with Hang(ignore_cancel=True) as hang:
+
+        async def main() -> None:
+            try:
+                await hang.wait()  # not in a phase
+                steps.append("went on")
+            finally:
+                steps.append("was closed")
+
+        walk.begin(main())
+        await walk.clock.sleep(1)
+        walk.strand.abandon()
+        assert await walk.end() is None
+        assert walk.strand.task is None
+        assert len(walk.strand.left_behind) == 1
+
+        other = asyncio.Event()
+        walk.begin(_setting(other))
+        assert await walk.end() is None
+        assert steps == []
+    await walk.clock.sleep(0.1)
+
+    assert steps == ["was closed"]
+    assert len(walk.ended) == 2
+    assert not walk.strand.left_behind
+
+
+async def _setting(event: asyncio.Event) -> None:
+    event.set()
+
+
+# -- nothing is leaked, and everything ends ---------------------------------------------------------------
+
+
+async def test_a_thousand_hand_overs_leak_nothing(walk: Walk) -> None:
+    class Canary:
+        pass
+
+    canaries: list[weakref.ref[Canary]] = []
+    hang = Hang(ignore_cancel=True)
+    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+
+    async def stubborn(canary: Canary) -> Canary:
+        await hang.wait()
+        return canary
+
+    async def main() -> None:
+        for _ in range(1000):
+            canary = Canary()
+            canaries.append(weakref.ref(canary))
+            assert (await walk.late(stubborn(canary), 0.001, 0.001)).was_left_behind
+            del canary
+        assert len(walk.strand.left_behind) == 1000
+
+    assert await walk.run(main()) is None
+    hang.release()
+    await walk.clock.sleep(1)
+    gc.collect()
+
+    assert not walk.strand.left_behind
+    assert len(asyncio.all_tasks()) == tasks
+    assert threading.active_count() == threads
+    assert [canary() for canary in canaries if canary() is not None] == []
+
+
+def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
+    ended: list[Any] = []
+    tidied: list[str] = []
+
+    async def forgetful() -> None:
+        clock = VirtualClock()
+        strand = Strand("forgotten", clock)
+
+        async def phase() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                tidied.append("phase")
+
+        async def main() -> None:
+            if strand.begin(phase(), clock.monotonic() + 10_000) is WAITING:
+                await strand.rest(10_000, 0.5)
+
+        strand.start(main(), ended.append)
+        await asyncio.sleep(1)
+
+    asyncio.run(forgetful())
+
+    assert tidied == ["phase"]
+    assert [type(error) for error in ended] == [asyncio.CancelledError]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("raised", "status"), [("SystemExit(3)", 3), ("KeyboardInterrupt()", 130)])
+def test_the_end_of_the_process_is_raised_through_a_strand(raised: str, status: int) -> None:
+    program = f"""
+import asyncio
+from spar import Agent
+
+async def sense():
+    await asyncio.sleep(0.01)
+    raise {raised}
+
+async def main():
+    async with Agent(sense=sense):
+        await asyncio.sleep(30)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=20, check=False, text=True)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,335 @@
+"""The watcher: a real thread that sees what the loop cannot tell, for as long as there is something to watch."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from spar import Agent, logs
+from spar.clock import SystemClock
+from spar.events import HealthAlert, HealthRecovered
+from spar.health import watcher
+from spar.testing import Hang, VirtualClock
+from spar.types import Perception
+from spar.watcher import confirm, look, stack_of
+
+HEALTH = {"blocked_after": 0.5}
+
+
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until something is so, in real time."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for is set by other threads, too
+            await asyncio.sleep(0.02)
+
+
+def watchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "spar watcher"]
+
+
+def no_watcher_within(seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while watchers() and time.monotonic() < end:
+        time.sleep(0.02)
+    return not watchers()
+
+
+async def sense() -> list[Perception]:
+    return []
+
+
+def block_the_loop_here(until_told: threading.Event) -> None:
+    """What an honest mistake looks like: blocking code called from async code."""
+    end = time.monotonic() + 20.0
+    while not until_told.is_set() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+class Blocking:
+    """A sense module that blocks the event loop once, until somebody on another thread has seen enough."""
+
+    def __init__(self) -> None:
+        self.is_to_block = threading.Event()
+        self.go_on = threading.Event()
+
+    async def sense(self) -> list[Perception]:
+        if self.is_to_block.is_set():
+            self.is_to_block.clear()
+            block_the_loop_here(self.go_on)
+        return []
+
+
+def look_from_a_thread(agent: Agent, module: Blocking) -> list[tuple[str, float]]:
+    """Waits on a thread until the agent's status shows the block, then lets the loop go on."""
+    seen: list[tuple[str, float]] = []
+
+    def wait() -> None:
+        end = time.monotonic() + 15.0
+        while not agent.blocked_by and time.monotonic() < end:
+            time.sleep(0.01)
+        seen.append((agent.blocked_by, agent.blocked_for()))
+        module.go_on.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return seen
+
+
+# -- blocked ------------------------------------------------------------------------------------------------
+
+
+async def test_a_blocked_loop_is_found_with_the_stack_that_blocks_while_it_cannot_run() -> None:
+    module, out = Blocking(), io.StringIO()
+    agent = Agent(sense=module, loop_interval=0.05, settings={"health": HEALTH})
+    events: list[Any] = []
+    agent.events.subscribe(HealthAlert, events.append)
+    agent.events.subscribe(HealthRecovered, events.append)
+    with closing(logs.configure(stream=out, format="json")):
+        async with agent:
+            seen = look_from_a_thread(agent, module)
+            module.is_to_block.set()
+            await until(lambda: any(isinstance(event, HealthRecovered) and event.kind == "blocked" for event in events))
+            [(stack, blocked_for)] = seen
+            assert "block_the_loop_here" in stack
+            assert "time.sleep" in stack
+            assert blocked_for >= HEALTH["blocked_after"]
+            assert (agent.blocked_by, agent.blocked_for()) == ("", 0.0)
+            assert "blocked" not in agent.health.alerts
+    alert = next(event for event in events if isinstance(event, HealthAlert) and event.kind == "blocked")
+    assert alert.severity == "critical"
+    assert "the event loop has been blocked for" in alert.message
+    assert "block_the_loop_here" in alert.message
+    recovered = next(event for event in events if isinstance(event, HealthRecovered) and event.kind == "blocked")
+    assert recovered.alert_id == alert.alert_id
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    line = next(line for line in lines if "event loop blocked" in line.values())
+    assert "block_the_loop_here" in line["stack"]
+
+
+async def test_every_agent_of_a_blocked_loop_is_told() -> None:
+    module = Blocking()
+    agents = [Agent(sense=module, name="one", loop_interval=0.05, settings={"health": HEALTH}),
+              Agent(sense=sense, name="two", loop_interval=0.05, settings={"health": HEALTH})]  # fmt: skip
+    told: list[str] = []
+    for agent in agents:
+        agent.events.subscribe(HealthAlert, lambda event: told.append(event.agent) if event.kind == "blocked" else None)
+        await agent.start()
+    look_from_a_thread(agents[1], module)
+    module.is_to_block.set()
+    await until(lambda: len(told) == 2)
+    assert sorted(told) == ["one", "two"]
+    for agent in agents:
+        await agent.stop()
+
+
+async def test_stopping_right_after_a_block_leaves_no_trace_of_it() -> None:
+    module = Blocking()
+    agent = Agent(sense=module, loop_interval=0.05, settings={"health": HEALTH})
+    await agent.start()
+    stopping = asyncio.get_running_loop().create_task(agent.stop())  # its turn comes right after the blocked step
+    look_from_a_thread(agent, module)
+    block_the_loop_here(module.go_on)
+    await stopping
+    assert (agent.blocked_by, agent.blocked_for()) == ("", 0.0)
+    await asyncio.sleep(0.05)
+    assert "blocked" not in agent.health.alerts
+
+
+async def test_honest_work_is_not_blocked() -> None:
+    agent = Agent(sense=sense, loop_interval=0, settings={"health": {"blocked_after": 5.0}})
+    alerts: list[Any] = []
+    agent.events.subscribe(HealthAlert, alerts.append)
+    async with agent:
+        await asyncio.sleep(1.0)
+    assert alerts == []
+
+
+def test_the_stack_of_a_thread_that_is_gone_is_empty() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert stack_of(thread.ident or -1) == ""
+
+
+def test_the_stack_of_a_thread_ends_with_what_it_does_now() -> None:
+    assert "stack_of(threading.get_ident())" in stack_of(threading.get_ident())
+
+
+# -- one thread, as long as somebody runs -------------------------------------------------------------------
+
+
+async def test_one_thread_watches_many_agents_and_ends_with_the_last() -> None:
+    assert no_watcher_within(5)
+    agents = [Agent(sense=sense, name=f"agent {number}", loop_interval=1.0) for number in range(20)]
+    for agent in agents:
+        await agent.start()
+    assert len(watchers()) == 1
+    for agent in agents[1:]:
+        await agent.stop()
+    await asyncio.sleep(0.3)
+    assert len(watchers()) == 1
+    await agents[0].stop()
+    assert no_watcher_within(5)
+
+
+async def test_an_agent_started_again_is_watched_again() -> None:
+    agent = Agent(sense=sense, loop_interval=1.0)
+    for _ in range(3):
+        async with agent:
+            assert len(watchers()) == 1
+    assert no_watcher_within(5)
+
+
+def test_a_loop_that_ended_without_stopping_its_agent_is_not_watched_for_ever() -> None:
+    agent = Agent(sense=sense, loop_interval=1.0)
+    asyncio.run(agent.start())
+    assert no_watcher_within(5)
+    assert agent.state != "stopped"
+
+
+def test_nothing_of_a_forgotten_agent_stays_in_memory() -> None:
+    """The agent's own loop dies with it; another agent keeps the watcher alive meanwhile."""
+
+    async def main() -> weakref.ref[Agent]:
+        async with Agent(sense=sense, name="other", loop_interval=1.0):
+            agent = Agent(sense=sense, loop_interval=0.05)
+            gone = weakref.ref(agent)
+            await agent.start()
+            await asyncio.sleep(0.6)
+            await agent.stop()
+            del agent
+            await asyncio.sleep(0.6)  # the watcher has looked since
+            gc.collect()
+            assert gone() is None
+        return gone
+
+    assert asyncio.run(main())() is None
+    assert no_watcher_within(5)
+
+
+def test_agents_of_two_event_loops_share_the_thread_and_each_is_told_of_its_own_loop() -> None:
+    told: dict[str, list[str]] = {"calm": [], "blocked": []}
+    is_done = threading.Event()
+    module = Blocking()
+
+    def run(name: str, part: Any, live: Callable[[Agent], Any]) -> threading.Thread:
+        async def main() -> None:
+            agent = Agent(sense=part, name=name, loop_interval=0.05, settings={"health": HEALTH})
+            agent.events.subscribe(HealthAlert, lambda event: told[name].append(event.kind))
+            async with agent:
+                await live(agent)
+
+        thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+        thread.start()
+        return thread
+
+    async def calm(agent: Agent) -> None:
+        await until(is_done.is_set)
+
+    async def blocked(agent: Agent) -> None:
+        look_from_a_thread(agent, module)
+        module.is_to_block.set()
+        await until(lambda: told["blocked"])
+        assert len(watchers()) == 1
+        is_done.set()
+
+    threads = [run("calm", sense, calm), run("blocked", module, blocked)]
+    for thread in threads:
+        thread.join(20)
+    assert "blocked" in told["blocked"]
+    assert "blocked" not in told["calm"]
+    assert no_watcher_within(5)
+
+
+async def test_an_agent_on_a_virtual_clock_needs_no_thread(clock: VirtualClock) -> None:
+    assert no_watcher_within(5)
+    async with Agent(sense=sense, loop_interval=1.0, clock=clock):
+        await clock.sleep(100)
+        assert watchers() == []
+
+
+async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind() -> None:
+    for _ in range(30):
+        async with Agent(sense=sense, loop_interval=1.0):
+            pass
+    assert no_watcher_within(5)
+    assert not watcher._beats
+    assert not list(watcher._agents)
+
+
+# -- what is seen from outside ------------------------------------------------------------------------------
+
+
+async def test_a_loop_that_oversleeps_is_found_stalled_by_the_thread() -> None:
+    agent = Agent(sense=sense, loop_interval=0.05, settings={"health": {"stalled_after": 0.5}})
+    alerts: list[HealthAlert] = []
+    agent.events.subscribe(HealthAlert, alerts.append)
+    async with agent:
+        lane = agent.lanes["main"]
+        wake = lane.wake
+
+        class Oversleeps:
+            set, clear = wake.set, wake.clear
+
+            async def sleep(self, seconds: float | None) -> Any:
+                return await wake.sleep(None)
+
+        lane.wake = Oversleeps()  # type: ignore[assignment]
+        await until(lambda: alerts)
+        assert alerts[0].kind == "stalled"
+        lane.wake = wake
+        agent.wake()
+        await until(lambda: "stalled" not in agent.health.alerts)
+
+
+async def test_a_hung_phase_is_stuck_on_the_real_clock_and_the_loop_goes_on() -> None:
+    with Hang(ignore_cancel=True) as hang:
+        first = [True]
+
+        async def hangs_once() -> list[Perception]:
+            if first:
+                first.clear()
+                await hang.wait()
+            return []
+
+        phases = {"sense": {"timeout": 0.2, "grace": 0.1}}
+        agent = Agent(sense=hangs_once, loop_interval=0.05, settings={"agent": {"phases": phases}})
+        kinds: list[str] = []
+        agent.events.subscribe(HealthAlert, lambda event: kinds.append(event.kind))
+        agent.events.subscribe(HealthRecovered, lambda event: kinds.append(f"recovered {event.kind}"))
+        async with agent:
+            await until(lambda: "recovered stuck" in kinds)
+            assert agent.left_behind == 1
+            hang.release()
+            await until(lambda: agent.left_behind == 0)
+    assert kinds[0] == "stuck"
+
+
+async def test_what_is_no_longer_so_when_the_loop_answers_is_no_alert() -> None:
+    agent = Agent(sense=sense, loop_interval=60.0)
+    async with agent:
+        await until(lambda: agent.stats.total_cycles)
+        findings = look(agent, SystemClock.monotonic() + 10_000)
+        assert [finding.kind for finding in findings] == ["stalled"]
+        confirm(agent, findings[0])
+        assert agent.health.alerts == {}
+
+
+@pytest.mark.parametrize("state", ["created", "paused", "stopped"])
+async def test_only_an_agent_that_runs_is_looked_at(state: str) -> None:
+    agent = Agent(sense=sense, loop_interval=0.05)
+    if state != "created":
+        await agent.start()
+        await (agent.pause() if state == "paused" else agent.stop())
+    assert agent.state == state
+    assert look(agent, SystemClock.monotonic() + 1e6) == []
+    await agent.stop()

@@ -1,0 +1,256 @@
+"""The service as a process of its own: started, watched, signalled, and never left behind."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+CONFIG = Path(__file__).parents[2] / "config.toml"
+#: Seconds that anything may take on a loaded machine before a test says that it never came.
+PATIENCE = 20.0
+
+
+def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
+    """Poll until the condition holds and return what it gave; an exception is a no."""
+    deadline, last = time.monotonic() + within, None
+    while time.monotonic() < deadline:
+        try:
+            if found := condition():
+                return found
+        except (OSError, ValueError, LookupError, AssertionError, httpx.HTTPError) as error:
+            last = error
+        time.sleep(0.02)
+    raise AssertionError(f"within {within:g} s not seen: {what} ({last!r})")
+
+
+class Answer:
+    """What one command said and how it ended."""
+
+    def __init__(self, done: subprocess.CompletedProcess[bytes]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout.decode("utf-8", "replace")
+        self.err = done.stderr.decode("utf-8", "replace")
+
+    @property
+    def json(self) -> Any:
+        """Standard output as exactly one JSON value."""
+        return json.loads(self.out)
+
+    def __repr__(self) -> str:
+        return f"exit {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
+
+
+class Spar:
+    """`spar` in a folder of its own, with a copy of config.toml."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config.toml"
+        # The machine that tests run on may be busy; that is not what is noticed here.
+        calm = re.sub(r"(memory|disk)_high = [0-9.]+", r"\1_high = 1.0", CONFIG.read_text())
+        self.config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", calm))
+        self.environ = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("SPAR_")},
+            "SPAR_SERVICE__PORT": "0",
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "NO_COLOR": "1",
+            "PYTHONUTF8": "1",
+        }
+        self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
+
+    def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = 60.0, **given: Any) -> Answer:
+        """Run one command to its end."""
+        environ = {**self.environ, **given.pop("environ", {})}
+        command = [sys.executable, "-m", "spar", *arguments]
+        done = subprocess.run(
+            command, cwd=self.folder, env=environ, input=stdin, capture_output=True, timeout=timeout, **given
+        )
+        return Answer(done)
+
+    until = staticmethod(until)
+
+    def edit(self, old: str, new: str) -> None:
+        text = self.config.read_text()
+        assert text.count(old) == 1, old
+        self.config.write_text(text.replace(old, new))
+
+    def write(self, text: str) -> None:
+        self.config.write_text(text)
+
+    def drop(self, name: str, text: str) -> None:
+        """Put a file into the inbox at once, as a careful program does."""
+        self.inbox.mkdir(exist_ok=True)
+        whole = self.folder / f"{name}.new"
+        whole.write_text(text)
+        whole.rename(self.inbox / name)
+
+
+class _Socket(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("spar", timeout=10.0)
+        self._path = str(path)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+    def __enter__(self) -> _Socket:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Service:
+    """`spar run` as a real process; standard error is collected all the time."""
+
+    def __init__(self, spar: Spar, options: Sequence[str] = (), **given: Any) -> None:
+        self.spar = spar
+        command = [sys.executable, "-m", "spar", *options, "run"]
+        environ = {**spar.environ, **given.pop("environ", {})}
+        given.setdefault("stderr", subprocess.PIPE)
+        self.process = subprocess.Popen(
+            command, cwd=spar.folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **given
+        )
+        self.lines: list[str] = []
+        self._reader: threading.Thread | None = None
+        if self.process.stderr is not None:
+            self._reader = threading.Thread(target=self._collect, args=(self.process.stderr,), daemon=True)
+            self._reader.start()
+
+    def _collect(self, stream: Any) -> None:
+        for line in stream:
+            self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+
+    # -- what it says
+
+    @property
+    def err(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The JSON lines so far."""
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    def said(self, message: str, **fields: Any) -> dict[str, Any]:
+        """Wait for a log line with this message and these fields."""
+
+        def find() -> dict[str, Any] | None:
+            fitting = (line for line in self.log if line["msg"] == message)
+            return next(
+                (line for line in fitting if all(line.get(key) == value for key, value in fields.items())), None
+            )
+
+        found: dict[str, Any] = until(find, f"log line {message!r} {fields} in:\n{self.err}")
+        return found
+
+    def api(self, path: str, method: str = "GET", **given: Any) -> httpx.Response:
+        """Ask the control socket."""
+        with _Socket(self.spar.state / "control.sock") as channel:  # httpx leaks a socket that nobody answers
+            body = json.dumps(given["json"]) if "json" in given else None
+            channel.request(method, path, body)
+            response = channel.getresponse()
+            return httpx.Response(response.status, headers=response.getheaders(), content=response.read())
+
+    @property
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.api("/v1/status").json()
+        return answer
+
+    @property
+    def agent(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.status["agents"][0]
+        return found
+
+    @property
+    def address(self) -> str:
+        address: str = self.status["addresses"]["probes"]
+        return address
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(self.address + path, headers=headers, timeout=10.0, trust_env=False)
+
+    # -- its life
+
+    def ready(self) -> Service:
+        def is_running() -> bool:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"it ended with {self.wait()}:\n{self.err}")
+            return bool(self.status["pid"] == self.process.pid and self.agent["state"] == "running")
+
+        try:
+            until(is_running, "the service running")
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, within: float = PATIENCE) -> int:
+        """The exit code; standard error is complete then."""
+        try:
+            code = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {within:g} s:\n{self.err}") from None
+        if self._reader is not None:
+            self._reader.join(5.0)
+        return code
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10.0)
+        if self._reader is not None:
+            self._reader.join(5.0)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def spar(tmp_path: Path) -> Spar:
+    return Spar(tmp_path)
+
+
+@pytest.fixture
+def start(spar: Spar) -> Iterator[Callable[..., Service]]:
+    """Start services; whatever a test does, none outlives it."""
+    started: list[Service] = []
+
+    def begin(*options: str, **given: Any) -> Service:
+        started.append(service := Service(spar, options, **given))
+        return service
+
+    yield begin
+    for service in started:
+        service.kill()
+
+
+@pytest.fixture
+def service(start: Callable[..., Service]) -> Service:
+    """A service that runs."""
+    return start().ready()

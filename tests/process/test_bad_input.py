@@ -1,0 +1,280 @@
+"""What cannot be used is refused in one clear sentence: where, which key, what was found, what is known."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+#: What is changed in config.toml (old, new), and what the refusal must say, besides the file and the line of the change.
+BAD_FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "an unknown key": ('[log]\nlevel = "info"', '[log]\nlevle = "info"',
+        ("log.levle", "unknown key", "did you mean 'level'")),
+    "an unknown section": ("[health]", "[helth]", ("helth", "unknown key", "did you mean 'health'")),
+    "a wrong type": ("drain = 20.0", 'drain = "soon"', ("service.drain", "'soon'", "number of seconds")),
+    "a bad word": ('level = "info"', 'level = "loud"',
+        ("log.level", "'loud'", "'debug', 'info', 'warning' or 'error'")),
+    "a negative interval": ("min_interval = 0.5", "min_interval = -1", ("agent.min_interval", "-1", ">= 0")),
+    "a port out of range": ("port = 8420", "port = 99999", ("service.port", "99999", "65535")),
+    "an unknown part": ('use = "directory"', 'use = "directry"',
+        ("sensors[0].use", "'directry'", "did you mean 'directory'")),
+    "an unknown option": ('{ path = "inbox" }', '{ path = "inbox", setle = 1 }',
+        ("sensors[0].options.setle", "unknown key", "'settle'")),
+    "an option of the wrong type": ('options = { path = "inbox" }', "options = { path = 5 }",
+        ("sensors[0].options.path", "5")),
+    "an invalid cron": ('cron = "0 8 * * *"', 'cron = "0 25 * * *"', ("cron", "'0 25 * * *'")),
+    "an unknown time zone": ('timezone = "local"', 'timezone = "Mars/Olympus"', ("timezone", "Mars/Olympus")),
+    "a rule without effect": ('goal = "file {attributes.name}"', 'gaol = "x"', ("rules[0]", "gaol", "'goal'")),
+    "a rule that names what is not there": ('"{attributes.name}"', '"{nothing.at.all}"', ("rules[0]", "nothing")),
+    "a rule whose pattern is none": ('pattern = "(?i)\\\\b(load', 'pattern = "(?i)\\\\b((load', ("pattern",)),
+    "a rule that calls an unknown tool": ('name = "file"\ntool = "files"', 'name = "file"\ntool = "fils"',
+        ("'fils'", "files")),
+    "a rule after a call that is not there": ('after = ["note"]', 'after = ["nothing"]', ("nothing",)),
+    "two tools of one name": ('use = "shell"', 'use = "shell"\nname = "files"',
+        ("tools[2].name", "'files'", "another tool")),
+    "a store that is no file": ('url = "sqlite:///memory.db"', 'url = "redis://x"', ("memory.url", "redis://x")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "words"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_bad_file_is_refused_with_file_line_key_and_what_is_known(
+    spar: Any, old: str, new: str, words: tuple[str, ...]
+) -> None:
+    text = spar.config.read_text()
+    assert old in text
+    changed = text.replace(old, new, 1)
+    spar.write(changed)
+    del spar.environ["SPAR_SERVICE__PORT"]  # nothing of this comes as far as a port
+    first = text[: text.index(old)].count("\n") + 1
+    lines = {first + offset for offset in range(new.count("\n") + 1)}
+
+    for command in (["run"], ["config", "check"]):
+        answer = spar(*command)
+
+        assert answer.code == 78, answer
+        assert "Traceback" not in answer.err
+        assert answer.out == ""
+        for word in words:
+            assert word in answer.err
+        assert any(f"config.toml:{line}: " in answer.err for line in lines), (lines, answer)
+        assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_all_that_is_wrong_is_said_at_once(spar: Any) -> None:
+    spar.edit('level = "info"', 'level = "loud"')
+    spar.edit("drain = 20.0", 'drain = "soon"')
+
+    answer = spar("config", "check")
+
+    assert len(answer.err.strip().splitlines()) == 2
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("x = 1 +", ("config.toml:1:",)),
+    ("[agent\nname = 1", ("config.toml:1:",)),
+    ("[log]\n[log]\n", ("config.toml:2:",)),
+    ("[log]\nlevel = \"\x01\"\n", ("config.toml:2:",)),
+])  # fmt: skip
+def test_bad_toml_is_told_with_line_and_column(spar: Any, text: str, words: tuple[str, ...]) -> None:
+    spar.write(text)
+
+    answer = spar("run")
+
+    assert answer.code == 78
+    assert all(word in answer.err for word in words), answer
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_a_file_that_is_not_text_is_told(spar: Any) -> None:
+    spar.config.write_bytes(b'[log]\nlevel = "\xff"\n')
+
+    answer = spar("run")
+
+    assert answer.code == 78
+    assert "config.toml:2: byte 0xff is not UTF-8" in answer.err
+
+
+def test_a_missing_file_is_told_and_what_to_do(spar: Any) -> None:
+    answer = spar("-c", "nowhere.toml", "run")
+
+    assert answer.code == 78
+    assert "nowhere.toml: there is no such file" in answer.err
+    assert spar("-c", ".", "run").code == 78
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ("log.levl=debug", ("--set log.levl", "did you mean 'level'")),
+    ("log.level=loud", ("--set log.level", "'loud'")),
+    ("sensors.0.use=x", ("--set sensors.0.use", "is a list")),
+    ("service.port=abc", ("--set service.port", "abc")),
+    ("agent=5", ("--set agent",)),
+    ("=x", ("--set",)),
+])  # fmt: skip
+def test_a_bad_override_is_named(spar: Any, given: str, words: tuple[str, ...]) -> None:
+    answer = spar("--set", given, "config", "check")
+
+    assert answer.code == 78, answer
+    assert all(word in answer.err for word in words), answer
+    assert "Traceback" not in answer.err
+
+
+def test_a_bad_variable_is_named(spar: Any) -> None:
+    answer = spar("config", "check", environ={"SPAR_LOG__LEVEL": "loud"})
+
+    assert answer.code == 78
+    assert "SPAR_LOG__LEVEL: log.level = 'loud'" in answer.err
+    assert "SPAR_LOG__LEVEL" in spar("config", "check", environ={"SPAR_LOG_LEVEL": "debug"}).err
+
+
+def test_a_port_in_use_is_told_with_its_place(spar: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        spar.edit("port = 8420", f"port = {port}")
+        del spar.environ["SPAR_SERVICE__PORT"]
+
+        answer = spar("run")
+
+    assert answer.code == 69
+    assert "config.toml:" in answer.err.splitlines()[-1]
+    assert f"service.port = {port}: cannot listen on 127.0.0.1:{port}: Address already in use" in answer.err
+    assert "Traceback" not in answer.err
+    assert '"level":"error"' not in answer.err
+
+
+def test_an_address_that_is_not_ours_is_told(spar: Any) -> None:
+    answer = spar("--set", "service.host=192.0.2.1", "run")
+
+    assert answer.code == 69
+    assert "192.0.2.1" in answer.err
+    assert spar("--set", "service.host=no such host", "run").code == 69
+
+
+@pytest.mark.parametrize("key", ["state_dir", "workspace"])
+def test_a_folder_that_cannot_be_made_is_told_with_its_place(spar: Any, key: str) -> None:
+    (spar.folder / "taken").write_text("a file")
+    folder = {"state_dir": "state", "workspace": "workspace"}[key]
+    spar.edit(f'{key} = "{folder}"', f'{key} = "taken"')
+
+    answer = spar("run")
+
+    assert answer.code == 73
+    assert "config.toml:" in answer.err
+    assert f"service.{key} = " in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+    assert spar("--set", f"service.{key}=taken/inside", "run").code == 73
+    assert spar("--set", f"service.{key}=/proc/nothing", "run").code == 73
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_state_directory_of_somebody_else_is_told(spar: Any) -> None:
+    spar.state.mkdir(mode=0o500)
+
+    answer = spar("run")
+
+    assert answer.code == 73
+    assert "Permission denied" in answer.err
+
+
+def test_a_store_that_cannot_be_read_is_told(spar: Any) -> None:
+    spar.state.mkdir()
+    (spar.state / "memory.db").write_bytes(b"this is no database at all" * 1000)
+
+    answer = spar("run")
+
+    assert answer.code == 78, answer
+    assert re.search(r"config\.toml:\d+: memory\.url: .*memory\.db' is not a database", answer.err)
+    assert "Traceback" not in answer.err
+    assert (spar.state / "memory.db").read_bytes().startswith(b"this is no database")
+
+
+# -- parts of one's own
+
+
+def own_part(spar: Any, code: str) -> None:
+    (spar.folder / "mine.py").write_text("from spar.types import *\n" + code)
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "mine:Mine"')
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    ("class Mine:\n def __init__(self): raise ValueError('no key given')",
+     ("'mine:Mine' cannot be made", "ValueError: no key given")),
+    ("class Mine:\n def __init__(self, key: str): ...", ("key",)),
+    ("class Other: ...", ("has no 'Mine'",)),
+    ("import nonsense_that_is_not_there", ("nonsense_that_is_not_there",)),
+    ("def broken(:", ("SyntaxError",)),
+    ("raise SystemExit(3)", ("SystemExit",)),
+], ids=["raises", "required", "missing", "import", "syntax", "exits"])  # fmt: skip
+def test_a_part_that_cannot_be_made_is_told_by_name_with_its_line(spar: Any, code: str, words: tuple[str, ...]) -> None:
+    own_part(spar, code)
+
+    answer = spar("run")
+
+    assert answer.code == 78, answer
+    assert "config.toml:" in answer.err
+    assert "reflect" in answer.err
+    assert all(word in answer.err for word in words), answer
+    assert "Traceback" not in answer.err
+
+
+def test_a_part_that_is_no_module_is_told(spar: Any) -> None:
+    own_part(spar, "class Mine: ...")
+
+    answer = spar("run")
+
+    assert answer.code == 78, answer
+    assert "reflect" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_part_that_cannot_be_opened_is_told(spar: Any) -> None:
+    own_part(spar, (
+        "class Mine:\n"
+        "  async def __aenter__(self): raise ValueError('no such device')\n"
+        "  async def __aexit__(self, *e): ...\n"
+        "  async def reflect(self, result): ...\n"
+    ))  # fmt: skip
+
+    answer = spar("run")
+
+    assert answer.code == 69, answer
+    assert "no such device" in answer.err.splitlines()[-1]
+    assert "Traceback" not in answer.err
+
+
+def test_a_module_that_returns_the_wrong_type_is_told_by_name(spar: Any, start: Any) -> None:
+    (spar.folder / "mine.py").write_text("async def plan(perceptions): return 'do something'\n")
+    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "mine:plan"')
+    service = start().ready()
+    spar("send", "--timeout", "3", "hello")
+
+    said = service.said("phase failed", phase="plan")
+
+    assert "plan of plan must return an Action" in said["reason"]
+    assert "'do something'" in said["reason"]
+    assert service.get("/livez").status_code == 200
+    assert service.stop() == 0
+
+
+def test_a_tool_that_raises_is_told_to_whoever_asked(spar: Any, start: Any, tmp_path: Path) -> None:
+    (spar.folder / "mine.py").write_text(
+        "from spar.tool import tool\n@tool\nasync def frail() -> str:\n    raise OSError('no such device')\n"
+    )
+    text = spar.config.read_text()
+    when = 'when = { kind = "message", pattern = "^frail" }'
+    rule = f'[[rules]]\nname = "frail"\n{when}\n[[rules.calls]]\ntool = "frail"\n\n'
+    spar.write(text.replace("[[rules]]\n", f'[[tools]]\nuse = "mine:frail"\n\n{rule}[[rules]]\n', 1))
+    service = start().ready()
+
+    spar("send", "--timeout", "5", "frail")
+
+    cycle = spar.until(lambda: spar("--json", "cycles", "list").json, "the cycle")[0]
+    assert "no such device" in spar("cycles", "show", cycle["cycle_id"]).out
+    assert service.stop() in (0, 75)

@@ -1,0 +1,381 @@
+"""The command line: what each command prints, how it ends, and what it survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+COMMANDS = [
+    ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["step"],
+    ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "export"],
+    ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
+]  # fmt: skip
+
+
+# -- help
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(command: list[str]) -> None:
+    from click.testing import CliRunner
+
+    from spar.cli.main import cli
+
+    shown = CliRunner().invoke(cli, [*command, "--help"], prog_name="spar")
+
+    assert shown.exit_code == 0
+    assert "Example" in shown.output
+    assert f"spar {' '.join(command)}" in shown.output.partition("Example")[2]
+
+
+def test_help_names_every_command_and_imports_nothing_heavy(spar: Any) -> None:
+    heavy = ["pydantic", "httpx", "starlette", "uvicorn", "apsw", "prometheus_client", "psutil", "loguru", "spar.agent"]
+    program = (
+        "import sys, io, contextlib\n"
+        "from spar.cli.main import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as shown:\n"
+        "    cli.main(['--help'], prog_name='spar', standalone_mode=False)\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])\n"
+        "print(all(f'  {name} ' in shown.getvalue() for name in cli.list_commands(None)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=spar.environ, cwd=spar.folder
+    )
+
+    assert done.stdout.splitlines() == ["[]", "True"], done.stderr
+
+
+def test_it_tells_its_version(spar: Any) -> None:
+    from spar import __version__
+
+    assert spar("--version").out == f"spar {__version__}\n"
+
+
+# -- without a service
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send", "hello"], ["wait", "x"]], ids=" ".join
+)
+def test_without_a_service_a_command_says_so_and_exits_with_69(spar: Any, command: list[str]) -> None:
+    answer = spar(*command)
+
+    assert (answer.code, answer.out) == (69, "")
+    assert answer.err == f"Error: no service runs on {spar.folder}/state; start it with: spar run\n"
+
+
+@pytest.mark.parametrize("command", [
+    [], ["frobnicate"], ["run", "--frobnicate"], ["send"], ["step", "dream"], ["step", "sense", "[]"],
+    ["step", "plan", "{"], ["step", "plan", "@missing.json"], ["step", "plan", '{"no": "list"}'], ["cycles", "list", "--limit", "0"],
+    ["--set", "nothing", "status"],
+], ids=" ".join)  # fmt: skip
+def test_what_is_typed_wrong_exits_with_64(spar: Any, command: list[str]) -> None:
+    answer = spar(*command)
+
+    assert answer.code == 64, answer
+    assert "Traceback" not in answer.err
+    assert answer.err
+
+
+def test_a_misspelt_command_is_guessed(spar: Any) -> None:
+    assert "did you mean 'status'" in spar("statsu").err
+
+
+@pytest.mark.parametrize(
+    "command", [["cycles", "list"], ["cycles", "show", "abc"], ["memory", "search", "x"]], ids=" ".join
+)
+def test_before_the_first_run_there_is_no_memory_and_that_is_said(spar: Any, command: list[str]) -> None:
+    answer = spar(*command)
+
+    assert (answer.code, answer.out) == (69, "")
+    assert "the first 'spar run' makes it" in answer.err
+    assert not spar.state.exists()
+
+
+def test_the_tape_of_a_service_that_has_done_nothing_is_empty(spar: Any, service: Any) -> None:
+    assert spar("cycles", "list").out == "no cycles yet\n"
+    assert spar("--json", "cycles", "list").json == []
+    assert spar("--json", "memory", "search", "x").json == []
+    assert spar("cycles", "show", "abc").code == 1
+
+
+def test_the_configuration_can_be_checked_shown_and_described(spar: Any) -> None:
+    assert re.fullmatch(r"config\.toml: all right \(\d+ sensors, \d+ rules, \d+ tools\)\n", spar("config", "check").out)
+    assert spar("--json", "config", "check").json["ok"] is True
+    shown = spar("config", "show").out
+    (spar.folder / "again.toml").write_text(shown)
+    assert spar("-c", "again.toml", "config", "check").code == 0
+    assert "# config.toml:" in spar("config", "show", "--origins").out
+    assert spar("--json", "config", "show").json["agent"]["name"] == "main"
+    assert spar("config", "schema").json["title"] == "Settings"
+
+
+def test_parts_lists_what_can_be_named_and_who_ships_it(spar: Any) -> None:
+    listed = spar("--json", "parts").json
+
+    assert {"directory", "rules", "note", "sqlite"} <= {part["name"] for part in listed}
+    assert spar("parts", "--broken").out == "none\n"
+    assert "directory" in spar("parts").out
+
+
+def test_plugins_turned_off_leaves_only_the_parts_in_the_box(spar: Any) -> None:
+    plugin = spar.folder / "stranger-1.0.dist-info"
+    plugin.mkdir()
+    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (plugin / "entry_points.txt").write_text("[spar.reflectors]\nodd = odd:reflect\n")
+    (spar.folder / "odd.py").write_text("async def reflect(result): ...\n")
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "odd"')
+
+    assert spar("config", "check").code == 0
+    refused = spar("config", "check", environ={"SPAR_PLUGINS": "off"})
+    assert refused.code == 78
+    assert "turned off" in refused.err
+    assert "odd" not in spar("parts", environ={"SPAR_PLUGINS": "off"}).out
+
+
+# -- with a service
+
+
+def test_json_is_one_value_for_every_command(spar: Any, service: Any) -> None:
+    run = spar("--json", "send", "--no-wait", "hello").json
+    assert set(run) == {"run_id", "accepted_at"}
+    assert spar("--json", "wait", run["run_id"]).json["status"] == "ok"
+    assert spar("--json", "status").json["pid"] == service.process.pid
+    assert spar("--json", "reload").json["changed"] == []
+    assert spar("--json", "pause").json == {"agent": "main", "before": "running", "after": "paused"}
+    assert spar("--json", "step", "sense").json == []
+    assert spar("--json", "resume").json["after"] == "running"
+    assert spar("--json", "stop").json["after"] == "stopped"
+
+
+def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
+    spar("send", "hello")
+
+    shown = spar("status").out
+
+    for word in (
+        "agent main: running",
+        "cycles",
+        "sensor   inbox: ok",
+        "session  main",
+        f"process {service.process.pid}",
+        "probes   http://",
+    ):
+        assert word in shown
+
+
+def test_a_message_is_read_from_standard_input(spar: Any, service: Any) -> None:
+    assert "odd bytes" in spar("send", "-", stdin=b"odd bytes \xff\xfe\n").out
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b]0;title\x07", "ünï ☃ 💥", "{braces} {0} %s", "a\nb", "x" * 100_000, b"\xff\xfe raw"],
+    ids=lambda text: repr(text)[:12],
+)
+def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any, text: str | bytes) -> None:
+    answer = spar("send", text)
+
+    assert answer.code == 0, answer
+    assert answer.out.startswith("I heard you")
+    assert "\x1b" not in answer.out
+    assert "\x1b" not in spar("status").out + spar("cycles", "list").out
+    assert spar("--json", "cycles", "list").json
+
+
+def test_odd_sessions_and_run_ids_are_only_names(spar: Any, service: Any) -> None:
+    assert spar("send", "--session", "a/b c?#\x1b[1m", "hello").code == 0
+    for odd in ("../../etc", "a/b", "?x=1", "%2e%2e", "☃"):
+        answer = spar("wait", odd)
+        assert answer.code == 1, answer
+        assert "no run" in answer.err
+
+
+def test_empty_messages_are_refused(spar: Any, service: Any) -> None:
+    for text in ("", "  ", "\n"):
+        answer = spar("send", text)
+        assert answer.code == 64
+        assert "not empty" in answer.err
+
+
+def test_wait_for_what_is_not_done_exits_with_124(spar: Any, service: Any) -> None:
+    spar("pause")
+    run = spar("send", "--no-wait", "hello").out.strip()
+
+    answer = spar("wait", "--timeout", "0.1", run)
+
+    assert answer.code == 124
+    assert f"spar wait {run}" in answer.err
+
+
+def test_steps_go_through_a_cycle_of_a_paused_service(spar: Any, service: Any) -> None:
+    refused = spar("step", "sense")
+    assert refused.code == 1
+    assert "cannot step_sense an agent that is running" in refused.err
+    spar("pause")
+    spar.drop("s.txt", "step by step")
+
+    perceived = spar.until(lambda: spar("--json", "step", "sense").json, "the file noticed")
+
+    assert perceived[0]["attributes"]["name"] == "s.txt"
+    assert spar("--json", "step", "plan").json["goal"] == "file s.txt"
+    assert not (spar.workspace / "filed").exists()
+    assert spar("--json", "step", "act").json["status"] == "ok"
+    assert (spar.workspace / "filed" / "s.txt").exists()
+    assert spar("--json", "step", "reflect").json["score"] == 1.0
+    spar.until(lambda: spar("--json", "cycles", "list").json, "the steps on the tape")
+    spar("resume")
+    assert spar("send", "hello").code == 0
+
+
+def test_a_step_takes_a_value_or_a_file_with_one(spar: Any, service: Any) -> None:
+    spar("pause")
+    (spar.folder / "given.json").write_text(json.dumps([{"content": "note: given", "kind": "message"}]))
+
+    action = spar("--json", "step", "plan", "@given.json").json
+
+    assert action["calls"][0]["params"]["text"] == "given"
+    action["calls"][0]["params"]["text"] = "edited"
+    assert spar("--json", "step", "act", json.dumps(action)).json["status"] == "ok"
+    assert any("edited" in path.read_text() for path in spar.workspace.rglob("*") if path.is_file())
+
+
+# -- alone
+
+
+def test_steps_alone_go_on_from_one_process_to_the_next(spar: Any) -> None:
+    given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
+
+    assert spar("--json", "step", "plan", given).json["output"] == "Noted: remember the milk"
+    assert spar("--json", "step", "act").json["status"] == "ok"
+    reflection = spar("--json", "step", "reflect").json
+
+    assert reflection["score"] == 1.0
+    assert any("milk" in path.read_text() for path in spar.workspace.rglob("*") if path.is_file())
+
+
+def test_what_steps_alone_came_to_is_remembered(spar: Any) -> None:
+    given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
+    for command in (["plan", given], ["act"], ["reflect"]):
+        assert spar("step", *command).code == 0
+
+    assert spar("--json", "memory", "search").json
+
+
+def test_a_step_alone_with_nothing_before_it_says_so(spar: Any) -> None:
+    answer = spar("step", "act")
+
+    assert answer.code == 1
+    assert "nothing to act on" in answer.err
+    (spar.state / "last-step.json").write_text("{broken")
+    assert "begin anew with: spar step sense" in spar("step", "act").err
+    assert spar("--json", "step", "sense").json == []
+
+
+def test_the_shell_runs_what_is_piped_in(spar: Any) -> None:
+    script = (
+        b"from spar import Perception\nfor i in range(2):\n    print(i, await agent.step_sense())\nprint(agent.state)\n"
+    )
+
+    answer = spar("shell", stdin=script)
+
+    assert (answer.code, answer.out) == (0, "0 []\n1 []\ncreated\n"), answer
+
+
+def test_the_shell_starts_and_stops_the_agent(spar: Any) -> None:
+    script = (
+        b"await agent.start()\nr = await agent.submit('how are you?')\nprint((await agent.wait(r.run_id)).output)\n"
+    )
+
+    answer = spar("shell", stdin=script)
+
+    assert answer.code == 0, answer
+    assert answer.out.startswith("I am well")
+    assert spar("--json", "cycles", "list").json[0]["outcome"] == "acted"
+
+
+@pytest.mark.parametrize("script", [b"1/0\n", b"def f(:\n", b"await agent.pause()\n"])
+def test_a_script_that_fails_exits_with_1(spar: Any, script: bytes) -> None:
+    answer = spar("shell", stdin=script)
+
+    assert answer.code == 1, answer
+    assert "Error" in answer.err
+
+
+def test_the_shell_of_a_running_service_is_refused(spar: Any, service: Any) -> None:
+    assert spar("shell").code == 73
+
+
+# -- pipes
+
+
+def test_a_reader_that_goes_away_is_no_error(spar: Any) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spar", "config", "schema"],
+        cwd=spar.folder,
+        env=spar.environ,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    _, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_that_cannot_be_written_is_one_sentence(spar: Any) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "spar", "parts"],
+            cwd=spar.folder,
+            env=spar.environ,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.decode() == "Error: standard output cannot be written: No space left on device\n"
+
+
+def test_a_terminal_that_knows_only_ascii_gets_what_it_can_show(spar: Any, service: Any) -> None:
+    answer = spar("send", "snow ☃", environ={"PYTHONIOENCODING": "ascii"})
+
+    assert answer.code == 0, answer
+    assert "snow \\u2603" in answer.out
+
+
+def test_experiences_are_exported_line_by_line(spar: Any, service: Any) -> None:
+    spar("send", "note: one")
+    spar.until(lambda: spar("--json", "memory", "search").json, "the experience")
+
+    answer = spar("--json", "memory", "export", "out.jsonl")
+
+    assert answer.json == {"exported": 1}
+    assert json.loads((spar.folder / "out.jsonl").read_text())["success"] is True
+    assert spar("memory", "export", "no/such/folder/x").code == 73
+
+
+def test_a_beginning_of_a_cycle_id_that_fits_several_is_refused(spar: Any, service: Any) -> None:
+    for text in ("note: one", "note: two"):
+        spar("send", text)
+    spar.until(lambda: spar("--json", "cycles", "list").json[1:], "two cycles")
+    ids = [cycle["cycle_id"] for cycle in spar("--json", "cycles", "list").json]
+
+    answer = spar("cycles", "show", ids[0][:4])
+
+    assert answer.code == 1
+    assert "Traceback" not in answer.err
+    assert spar("--json", "cycles", "show", ids[0]).json["cycle_id"] == ids[0]

@@ -1,0 +1,164 @@
+"""Probes and metrics over real HTTP."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.process
+
+
+def test_a_running_service_is_alive_started_and_ready(spar: Any, service: Any) -> None:
+    spar.until(lambda: service.agent["stats"]["total_cycles"], "a cycle")
+
+    for path, word in (("/livez", "ok"), ("/healthz", "ok"), ("/startupz", "started")):
+        answer = service.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["status"] == word
+    ready = service.get("/readyz").json()
+    assert (ready["state"], ready["alerts"]) == ("running", [])
+    assert 0 <= ready["last_cycle_age_seconds"] < 60
+
+
+def test_paused_by_a_person_is_ready(spar: Any, service: Any) -> None:
+    spar("pause")
+
+    answer = service.get("/readyz")
+
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "paused"
+
+
+def test_failing_is_alive_but_not_ready(spar: Any, start: Any) -> None:
+    (spar.folder / "mine.py").write_text("async def sense(): raise ValueError('no light')\n")
+    spar.edit("[perception]", '[sense]\nuse = "mine:sense"\n\n[perception]')
+    service = start(
+        "--set", "agent.loop_interval=0.01", "--set", "health.backoff=0.01", "--set", "health.max_restarts=1000"
+    ).ready()
+
+    spar.until(lambda: service.get("/readyz").status_code == 503, "not ready")
+
+    assert "failing" in service.get("/readyz").json()["alerts"]
+    assert service.get("/livez").status_code == 200
+
+
+def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
+    (spar.folder / "mine.py").write_text(
+        "import asyncio, pathlib\n"
+        "async def until(name):\n"
+        "    while not pathlib.Path(name).exists(): await asyncio.sleep(0.01)\n"
+        "class Mine:\n"
+        "    async def __aenter__(self): await until('open')\n"
+        "    async def __aexit__(self, *e): await until('close')\n"
+        "    async def reflect(self, result): ...\n"
+    )
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "mine:Mine"')
+    service = start()
+    spar.until(lambda: service.get("/startupz").status_code == 503, "the door open before the start is over")
+    assert service.get("/startupz").json() == {"status": "starting"}
+    assert service.get("/readyz").status_code == 503
+    (spar.folder / "open").touch()
+    spar.until(lambda: service.get("/startupz").status_code == 200, "started")
+
+    service.signal(signal.SIGTERM)
+
+    spar.until(lambda: service.get("/startupz").json() == {"status": "draining"}, "draining")
+    assert service.get("/readyz").status_code == 503
+    assert service.get("/livez").status_code == 200
+    (spar.folder / "close").touch()
+    assert service.wait() == 0
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8420", "[::1]", "[::1]:1", "LOCALHOST:99", "127.1.2.3"])
+def test_hosts_that_mean_this_machine_are_served(spar: Any, service: Any, host: str) -> None:
+    assert service.get("/livez", host=host).status_code == 200
+
+
+def test_a_foreign_host_is_refused_everywhere(spar: Any, service: Any) -> None:
+    for host in (
+        "evil.example",
+        "evil.example:8420",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "192.0.2.1",
+        "",
+    ):
+        for path in ("/livez", "/startupz", "/readyz", "/metrics"):
+            answer = service.get(path, host=host)
+            assert answer.status_code == 421, (host, path)
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_what_listens_to_others_on_purpose_serves_them(spar: Any, start: Any) -> None:
+    service = start("--set", "service.host=0.0.0.0").ready()
+    address = service.address.replace("0.0.0.0", "127.0.0.1")
+
+    answer = httpx.get(f"{address}/livez", headers={"host": "node-1.internal:8420"}, trust_env=False)
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_it_listens_on_ipv6_too(spar: Any, start: Any) -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("needs IPv6 on loopback")
+    service = start("--set", "service.host=::1").ready()
+
+    assert service.address.startswith("http://[::1]:")
+    assert service.get("/livez").status_code == 200
+
+
+def test_only_reading_is_possible_and_only_what_there_is(spar: Any, service: Any) -> None:
+    assert httpx.post(f"{service.address}/livez", trust_env=False).status_code == 405
+    assert service.get("/v1/status").status_code == 404
+    assert httpx.head(f"{service.address}/livez", trust_env=False).status_code == 200
+
+
+def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
+    service = start("--set", "service.probes=false").ready()
+
+    assert service.status["addresses"] == {}
+    assert "probes" not in service.said("service started") or service.said("service started")["probes"] is None
+
+
+def test_metrics_speak_both_dialects_and_agree_with_the_status(spar: Any, service: Any) -> None:
+    spar("send", "hello")
+    spar("pause")
+
+    plain = service.get("/metrics")
+    openmetrics = service.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
+
+    assert plain.headers["content-type"].startswith("text/plain; version=")
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+    stats = service.agent["stats"]
+    for outcome, number in stats["outcomes"].items():
+        assert f'spar_cycles_total{{agent="main",outcome="{outcome}"}} {float(number)}' in plain.text
+    assert f'spar_cycle_duration_seconds_count{{agent="main"}} {float(stats["total_cycles"])}' in plain.text
+    assert 'spar_agent_state{agent="main",state="paused"} 1.0' in plain.text
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_promtool_finds_nothing_to_say_about_the_metrics(spar: Any, service: Any) -> None:
+    spar("send", "hello")
+
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=service.get("/metrics").content, capture_output=True, timeout=30
+    )
+
+    ours = [
+        line
+        for line in (checked.stdout + checked.stderr).decode().splitlines()
+        if line.startswith("spar_") or "error" in line
+    ]
+    assert ours == []

@@ -1,0 +1,521 @@
+"""The service as its users and their service managers meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+SLOW_TOOL = '''
+import asyncio, pathlib, time
+from spar.tool import tool
+
+@tool(effect="once")
+async def dawdle(name: str, seconds: float) -> str:
+    """Take long."""
+    pathlib.Path(name + ".begun").touch()
+    await asyncio.sleep(seconds)
+    pathlib.Path(name + ".done").touch()
+    return "done"
+'''
+SLOW_RULE = """
+[[rules]]
+name = "dawdle"
+when = { kind = "message", pattern = "^dawdle (?P<seconds>[0-9.]+)" }
+answer = "dawdled"
+
+[[rules.calls]]
+tool = "dawdle"
+params = { name = "slow", seconds = %s }
+
+[[tools]]
+use = "slow_tool:dawdle"
+"""
+BLOCKING = """
+import time, pathlib
+from spar import Action
+
+async def plan(perceptions):
+    pathlib.Path("blocks").touch()
+    while not pathlib.Path("let-go").exists():
+        time.sleep(0.02)
+    return None
+"""
+
+
+def with_slow_tool(spar: Any, seconds: float) -> None:
+    (spar.folder / "slow_tool.py").write_text(SLOW_TOOL)
+    text = spar.config.read_text()
+    spar.write(text.replace("[[rules]]\n", SLOW_RULE % seconds + "\n[[rules]]\n", 1))
+
+
+# -- the work
+
+
+def test_a_dropped_file_is_noticed_handled_by_its_rule_and_remembered(spar: Any, service: Any) -> None:
+    spar.drop("invoice.txt", "please pay 40 euros")
+
+    spar.until((spar.workspace / "filed" / "invoice.txt").exists, "the filed copy")
+    cycle = spar.until(lambda: spar("--json", "cycles", "list").json, "a cycle on the tape")[0]
+    assert cycle["outcome"] == "acted"
+    whole = spar("--json", "cycles", "show", cycle["cycle_id"]).json
+    assert whole["perceptions"][0]["kind"] == "file.added"
+    assert whole["perceptions"][0]["attributes"]["name"] == "invoice.txt"
+    assert [result["call"]["tool"] for result in whole["result"]["results"]] == ["note", "files"]
+    assert {result["status"] for result in whole["result"]["results"]} == {"ok"}
+    found = spar.until(lambda: spar("--json", "memory", "search", "invoice").json, "the experience")
+    assert found[0]["success"] is True
+
+    assert service.stop() == 0
+    assert spar("--json", "cycles", "list").json[0]["cycle_id"] == cycle["cycle_id"]
+    assert spar("--json", "memory", "search", "invoice").json[0]["id"] == found[0]["id"]
+    assert "file invoice.txt" in spar("cycles", "list").out
+
+
+def test_the_same_file_is_handled_once_also_after_a_crash(spar: Any, start: Any) -> None:
+    first = start().ready()
+    spar.drop("once.txt", "only once")
+    spar.until((spar.workspace / "filed" / "once.txt").exists, "the filed copy")
+    spar.until(lambda: spar("--json", "cycles", "list").json, "a cycle on the tape")
+    first.process.kill()
+    first.process.wait()
+
+    second = start().ready()
+    spar.drop("after.txt", "another")
+
+    spar.until((spar.workspace / "filed" / "after.txt").exists, "the other file filed")
+    spar.until(lambda: len(spar("--json", "cycles", "list").json) >= 2, "its cycle on the tape")
+    assert second.stop() == 0
+    cycles = [
+        spar("--json", "cycles", "show", cycle["cycle_id"]).json for cycle in spar("--json", "cycles", "list").json
+    ]
+    names = [perception["attributes"].get("name") for cycle in cycles for perception in cycle["perceptions"]]
+    assert sorted(names) == ["after.txt", "once.txt"]
+
+
+def test_a_message_gets_its_answer(spar: Any, service: Any) -> None:
+    answer = spar("send", "how are you?")
+
+    assert answer.code == 0, answer
+    assert answer.out.startswith("I am well")
+    told = spar("--json", "send", "note: buy milk").json
+    assert (told["status"], told["output"]) == ("ok", "Noted: buy milk")
+
+
+def test_two_sessions_are_answered_side_by_side(spar: Any, start: Any) -> None:
+    with_slow_tool(spar, 30)
+    service = start().ready()
+    slow = spar("--json", "send", "--no-wait", "--session", "alice", "dawdle 30").json["run_id"]
+    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
+
+    answer = spar("send", "--session", "bob", "hello")
+
+    assert answer.code == 0, answer
+    assert "hello" in answer.out
+    assert spar("wait", "--timeout", "0", slow).code == 124
+    assert {lane["session"] for lane in service.agent["lanes"]} >= {"main", "alice"}
+
+
+def test_the_same_key_is_never_handled_twice(spar: Any, service: Any) -> None:
+    receipts = [spar("--json", "send", "--no-wait", "--key", "k1", "hello").json for _ in range(2)]
+
+    assert receipts[0] == receipts[1]
+
+
+# -- its files
+
+
+def test_its_files_are_in_the_state_directory_and_nobody_elses_to_read(spar: Any, service: Any) -> None:
+    def mode(path: Path) -> int:
+        return stat.S_IMODE(path.stat().st_mode)
+
+    assert mode(spar.state) == 0o700
+    assert {path.name: mode(path) for path in spar.state.iterdir() if path.name != "spar.lock"} == {
+        path.name: 0o600 for path in spar.state.iterdir() if path.name != "spar.lock"
+    }
+    assert stat.S_ISSOCK((spar.state / "control.sock").stat().st_mode)
+    assert {path.name for path in spar.folder.iterdir()} == {"config.toml", "inbox", "state", "workspace"}
+    assert service.stop() == 0
+    assert not (spar.state / "control.sock").exists()
+
+
+def test_a_state_directory_with_a_very_long_path_works(spar: Any, start: Any) -> None:
+    deep = "/".join(["d" * 60] * 3)
+    spar.edit('state_dir = "state"', f'state_dir = "{deep}"')
+    service = start()
+    service.said("service started")
+
+    assert spar("--json", "status").json["pid"] == service.process.pid
+    assert spar("send", "hello").code == 0
+    assert service.stop() == 0
+
+
+def test_standard_output_stays_empty(spar: Any, service: Any) -> None:
+    assert spar("send", "hello").code == 0
+    service.stop()
+
+    assert service.process.stdout.read() == b""
+
+
+def test_other_processes_cannot_read_its_memory_and_environment(spar: Any, start: Any) -> None:
+    (spar.folder / "look.py").write_text(
+        "import ctypes, pathlib\n"
+        "PR_GET_DUMPABLE = 3\n"
+        "pathlib.Path('dumpable').write_text(str(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)))\n"
+        "async def reflect(result): ...\n"
+    )
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "look:reflect"')
+
+    start().ready()
+
+    assert (spar.folder / "dumpable").read_text() == "0"
+
+
+# -- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_exits_with_zero(spar: Any, start: Any, number: signal.Signals) -> None:
+    with_slow_tool(spar, 1.5)
+    service = start().ready()
+    spar("send", "--no-wait", "dawdle 1.5")
+    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
+
+    service.signal(number)
+
+    assert service.wait() == 0
+    assert (spar.folder / "slow.done").exists()
+    assert spar("--json", "cycles", "list").json[0]["outcome"] == "acted"
+    assert service.said("state changed", new="stopped")
+
+
+def test_a_second_signal_cancels_at_once_and_the_cut_is_on_the_tape(spar: Any, start: Any) -> None:
+    with_slow_tool(spar, 600)
+    service = start().ready()
+    spar("send", "--no-wait", "dawdle 600")
+    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
+    service.signal(signal.SIGTERM)
+    service.said("state changed", new="stopping")
+    time.sleep(0.3)
+    assert service.process.poll() is None
+
+    service.signal(signal.SIGTERM)
+
+    assert service.wait(10) == 75
+    assert not (spar.folder / "slow.done").exists()
+    assert spar("--json", "cycles", "list").json[0]["outcome"] == "interrupted"
+
+
+def test_work_that_outlasts_the_drain_is_cut(spar: Any, start: Any) -> None:
+    with_slow_tool(spar, 600)
+    service = start("--set", "service.drain=0.5").ready()
+    spar("send", "--no-wait", "dawdle 600")
+    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
+
+    service.signal(signal.SIGTERM)
+
+    assert service.wait(10) == 75
+
+
+def test_a_signal_during_the_start_ends_it_as_well(spar: Any, start: Any) -> None:
+    (spar.folder / "late.py").write_text(
+        "import asyncio, pathlib\n"
+        "class Late:\n"
+        "    async def __aenter__(self):\n"
+        "        pathlib.Path('opening').touch()\n"
+        "        await asyncio.sleep(600)\n"
+        "    async def __aexit__(self, *exc): ...\n"
+        "    async def reflect(self, result): ...\n"
+    )
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "late:Late"')
+    service = start()
+    spar.until((spar.folder / "opening").exists, "the start under way")
+
+    service.signal(signal.SIGTERM)
+
+    assert service.wait(10) == 0
+    assert "Traceback" not in service.err
+
+
+def test_hang_up_reloads_a_changed_rule_without_a_restart(spar: Any, service: Any) -> None:
+    pid, seq = service.status["pid"], service.agent["stats"]["total_cycles"]
+    spar.edit("I am well and watching.", "Never better.")
+
+    service.signal(signal.SIGHUP)
+
+    assert "rules" in service.said("configuration reloaded")["changed"]
+    assert spar("send", "how are you?").out.startswith("Never better.")
+    assert service.status["pid"] == pid
+    assert service.agent["stats"]["total_cycles"] > seq
+
+
+def test_a_broken_file_keeps_the_old_configuration_and_says_so(spar: Any, service: Any) -> None:
+    good = spar.config.read_text()
+    spar.write(good.replace('tool = "note"', 'tool = "nonsense"', 1))
+
+    service.signal(signal.SIGHUP)
+
+    reason = service.said("configuration not reloaded")["reason"]
+    assert "nonsense" in reason
+    assert "config.toml:" in reason
+    assert spar("send", "how are you?").out.startswith("I am well")
+    refused = spar("reload")
+    assert refused.code == 78, refused
+    assert "nonsense" in refused.err
+    spar.write(good.replace("I am well and watching.", "Mended."))
+    assert spar("reload").code == 0
+    assert spar("send", "how are you?").out.startswith("Mended.")
+
+
+def test_reload_says_what_changed_and_what_needs_a_restart(spar: Any, service: Any) -> None:
+    spar.edit('level = "info"', 'level = "debug"')
+    spar.edit('workspace = "workspace"', 'workspace = "elsewhere"')
+
+    for _ in range(2):  # what needs a restart is not forgotten the second time
+        answer = spar("--json", "reload").json
+        assert answer["needs_restart"] == ["service.workspace"]
+    service.said("state changed", level="info")
+    assert "service.workspace" in spar("reload").out
+
+    spar.drop("a.txt", "text")
+    spar.until((spar.workspace / "filed" / "a.txt").exists, "the file in the old workspace")
+    assert not (spar.folder / "elsewhere").exists()
+
+
+def test_the_level_of_the_log_changes_on_reload(spar: Any, start: Any) -> None:
+    spar.edit('level = "info"', 'level = "error"')
+    service = start().ready()
+    assert not service.log
+    spar.edit('level = "error"', 'level = "info"')
+
+    assert spar("reload").code == 0
+    spar("pause")
+
+    service.said("state changed", new="paused")
+
+
+def test_a_new_part_that_cannot_be_opened_leaves_the_old_one_at_work(spar: Any, service: Any) -> None:
+    (spar.folder / "sick.py").write_text(
+        "class Sick:\n"
+        "    async def __aenter__(self): raise OSError('no such device')\n"
+        "    async def __aexit__(self, *exc): ...\n"
+        "    async def reflect(self, result): ...\n"
+    )
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "sick:Sick"')
+
+    service.signal(signal.SIGHUP)
+
+    assert "no such device" in service.said("configuration not reloaded")["reason"]
+    assert spar("send", "how are you?").code == 0
+    assert service.agent["modules"]["reflect"]["use"] == "Reflect"
+    assert service.stop() == 0
+
+
+def test_sigusr1_writes_the_state_and_all_stacks_to_the_log(spar: Any, service: Any) -> None:
+    service.signal(signal.SIGUSR1)
+
+    assert service.said("state dump")["state"] == "running"
+    spar.until(lambda: any("live" in line.get("stack", "") for line in service.log), "the stack of the loop")
+    assert service.said("thread stack", part="spar front")
+    assert spar("send", "hello").code == 0
+
+
+# -- crashes and rivals
+
+
+def test_after_kill_9_it_starts_at_once_and_remembers(spar: Any, start: Any) -> None:
+    first = start().ready()
+    spar.drop("mat.txt", "the key is under it")
+    spar.until(lambda: spar("--json", "memory", "search", "mat").json, "the experience")
+    first.signal(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    assert spar("status").code == 69
+    assert spar("--json", "memory", "search", "mat").json
+
+    start().ready()
+
+    assert spar("status").code == 0
+    assert spar("--json", "memory", "search", "mat").json
+
+
+def test_a_second_service_on_the_same_data_is_refused_in_one_sentence(spar: Any, service: Any) -> None:
+    answer = spar("run")
+
+    assert answer.code == 73
+    assert len(answer.err.strip().splitlines()) == 1
+    assert f"process {service.process.pid}" in answer.err
+    assert spar("status").code == 0
+
+
+def test_stop_returns_when_it_has_gone_and_the_next_one_can_start(spar: Any, service: Any, start: Any) -> None:
+    answer = spar("stop")
+
+    assert answer.code == 0, answer
+    assert service.wait(2) == 0
+    start().ready()
+
+
+def test_a_paused_service_can_be_stopped(spar: Any, service: Any) -> None:
+    assert spar("pause").out == "main: running → paused\n"
+    assert spar("pause").out == "main: paused → paused\n"
+
+    assert spar("stop").code == 0
+    assert service.wait(5) == 0
+
+
+def test_a_message_to_a_paused_service_is_answered_after_the_pause(spar: Any, service: Any) -> None:
+    spar("pause")
+    run = spar("--json", "send", "--no-wait", "hello").json["run_id"]
+    assert spar("wait", "--timeout", "0.2", run).code == 124
+
+    assert spar("resume").code == 0
+
+    assert spar("wait", run).code == 0
+
+
+# -- what it must not be stopped by
+
+
+def test_a_blocking_module_cannot_block_status_and_probes(spar: Any, start: Any) -> None:
+    (spar.folder / "blocking.py").write_text(BLOCKING)
+    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "blocking:plan"')
+    service = start().ready()
+    address = service.address
+    spar.drop("any.txt", "text")
+    spar.until((spar.folder / "blocks").exists, "the module blocking")
+
+    begun = time.monotonic()
+    status = spar("status")
+    assert service.get("/livez").status_code == 200
+    assert time.monotonic() - begun < 5
+    assert status.code == 0, status
+    assert "phase" not in status.err
+    spar.until(lambda: service.get("/readyz").status_code == 503, "not ready while blocked")
+    assert "blocked" in service.get("/readyz").json()["alerts"]
+    assert "blocking.py" in service.said("event loop blocked")["stack"]
+    (spar.folder / "let-go").touch()
+    spar.until(lambda: service.get("/readyz").status_code == 200, "ready again")
+    assert address == service.address
+    assert service.stop() == 0
+
+
+def test_a_full_pipe_on_standard_error_stops_nothing(spar: Any, start: Any) -> None:
+    reader, writer = os.pipe()
+    try:
+        service = start("--set", "log.level=debug", stderr=writer)
+        os.close(writer)
+        service.ready()
+        for number in range(30):
+            assert (
+                service.api("/v1/runs", "POST", json={"message": "x" * 8000, "session": f"s{number}"}).status_code
+                == 202
+            )
+        for _ in range(40):
+            service.signal(signal.SIGUSR1)
+            time.sleep(0.01)
+
+        assert spar("send", "hello").code == 0
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_standard_stream_stops_nothing(spar: Any, closed: int) -> None:
+    command = f'exec "$@" {closed}{"<" if closed == 0 else ">"}&-'
+    process = subprocess.Popen(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "spar", "run"],
+        cwd=spar.folder,
+        env=spar.environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        spar.until(lambda: spar("status").code == 0, "the service running")
+        assert spar("send", "hello").code == 0
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert (spar.state / "spar.lock").read_text().strip().isdigit()
+
+
+# -- the service manager
+
+
+def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(spar: Any, start: Any, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        heard: list[str] = []
+        service = start(environ={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"})
+
+        def listen(word: str) -> None:
+            while not any(word in line for line in heard):
+                heard.extend(manager.recv(4096).decode().splitlines())
+
+        listen("READY=1")
+        assert service.status["pid"] == service.process.pid
+        for _ in range(3):
+            heard.clear()
+            listen("WATCHDOG=1")
+        service.signal(signal.SIGTERM)
+        listen("STOPPING=1")
+        assert service.wait() == 0
+
+
+def test_the_watchdog_is_not_fed_while_the_loop_is_blocked(spar: Any, start: Any, tmp_path: Path) -> None:
+    (spar.folder / "blocking.py").write_text(BLOCKING)
+    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "blocking:plan"')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        service = start(environ={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}).ready()
+        spar.drop("any.txt", "text")
+        spar.until((spar.folder / "blocks").exists, "the module blocking")
+        manager.settimeout(1.0)
+        for _ in range(1000):  # what was sent before it blocked
+            try:
+                manager.recv(4096)
+            except TimeoutError:
+                break
+        else:
+            pytest.fail("it was fed all the time")
+        (spar.folder / "let-go").touch()
+        manager.settimeout(20)
+        assert b"WATCHDOG=1" in manager.recv(4096)
+        assert service.stop() == 0
+
+
+def test_many_commands_at_once_are_all_answered(spar: Any, service: Any) -> None:
+    answers: list[int] = []
+
+    def ask(number: int) -> None:
+        answers.append(
+            service.api("/v1/runs", "POST", json={"message": "hello", "session": f"s{number % 5}"}).status_code
+        )
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers == [202] * 40
+    spar.until(lambda: service.agent["open_runs"] == 0, "all runs ended")
+    assert json.dumps(service.status)
