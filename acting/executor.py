@@ -72,7 +72,7 @@ class Executor:
         self._stage = Stage(
             Catalog(tools), clock or SystemClock(), events, hooks, Limits.of(settings), approval_timeout
         )
-        self._ticks: set[Tick] = set()
+        self._ticks: dict[Tick, tuple[Action, float]] = {}
         self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
         self._opened: AsyncExitStack | None = None
         #: Asked for approvals by `act`, where no argument can be given.
@@ -152,6 +152,10 @@ class Executor:
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
+        for tick, (action, began) in self._ticks.items():
+            if action.id == action_id:  # its tools ignore their cancellation: nobody waits for them any more
+                tick.give_up()
+                return tick.result(action, began)
         return self._interrupted.pop(action_id, None)
 
     def snapshot(self) -> dict[str, Any]:
@@ -170,7 +174,7 @@ class Executor:
     ) -> ActionResult:
         tick = Tick(self._stage, board, confirm, scope)
         began = self._stage.clock.monotonic()
-        self._ticks.add(tick)
+        self._ticks[tick] = (action, began)
         try:
             await tick.read(calls)
             await tick.settle()
@@ -184,7 +188,7 @@ class Executor:
                         self._interrupted.popitem(last=False)
             raise
         finally:
-            self._ticks.discard(tick)
+            del self._ticks[tick]
         return tick.result(action, began)
 
 

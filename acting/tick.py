@@ -316,9 +316,14 @@ class Tick:
         finally:
             for task in tasks:
                 self._stage.leave(task)
-            for step in self.steps:
-                if step.result is None:
-                    self._complete(step, step.cut(self._stage))
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Wait for nothing further: each call that has no result yet was cut off."""
+        self._is_aborted = True
+        for step in self.steps:
+            if step.result is None:
+                self._complete(step, step.cut(self._stage))
 
     def _stop(self, why: str) -> None:
         """Start nothing further; what has started goes on."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from spar.protocols import Context as Context
     from spar.runs import Receipt as Receipt
     from spar.runs import RunStatus as RunStatus
-    from spar.tool import tool as tool
+    from spar.terms import tool as tool
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
@@ -68,7 +68,7 @@ _HOMES = {
     "spar.hooks": "Decision",
     "spar.protocols": "Context",
     "spar.runs": "Receipt RunStatus",
-    "spar.tool": "tool",
+    "spar.terms": "tool",
     "spar.types": "Ability Action ActionResult Call CallResult Experience Fault Message Perception Reflection Verdict",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

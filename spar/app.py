@@ -27,7 +27,7 @@ from spar.parts import Part
 from spar.protocols import Home, SensorSpec
 from spar.registry import Registry
 from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
-from spar.tool import terms_of
+from spar.terms import terms_of
 from spar.types import Fault, Phase, replace
 
 log = get_logger("spar.app")

@@ -16,7 +16,7 @@ import anyio
 from msgspec import Struct
 
 from spar.protocols import Effect
-from spar.tool import ToolTerms
+from spar.terms import ToolTerms
 from spar.types import CycleRecord, Experience
 
 T = TypeVar("T")

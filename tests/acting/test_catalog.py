@@ -6,7 +6,7 @@ import pytest
 from acting.catalog import Catalog, ToolContext, entry_of
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.tool import tool
+from spar.terms import tool
 
 
 @tool(effect="read", timeout=5, retries=2)

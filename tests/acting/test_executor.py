@@ -26,7 +26,7 @@ from spar.events import (
 )
 from spar.hooks import Decision, Hooks
 from spar.protocols import Context, Host, RunContext
-from spar.tool import tool
+from spar.terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
 
 QUICK = {"grace": 0.02}

@@ -38,7 +38,7 @@ port = 0
 """
 
 OWN_TOOLS_MODULE = """
-from spar.tool import tool
+from spar import tool
 
 @tool
 async def marked() -> str:
@@ -154,7 +154,7 @@ async def test_a_tool_may_be_a_function_an_object_or_renamed(
 
 async def test_a_users_file_can_import_tool_from_spar_whatever_was_imported_before() -> None:
     import spar
-    import spar.tool
+    import spar.terms
     from spar import tool
 
     assert callable(tool)

@@ -14,7 +14,7 @@ from spar import Agent
 from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, LoopCompleted, RecoveryStep
 from spar.health import MEND_WITHIN
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
-from spar.tool import tool
+from spar.terms import tool
 from spar.types import Action, Call, Perception
 
 

@@ -265,7 +265,7 @@ def test_a_module_that_returns_the_wrong_type_is_told_by_name(spar: Any, start: 
 
 def test_a_tool_that_raises_is_told_to_whoever_asked(spar: Any, start: Any, tmp_path: Path) -> None:
     (spar.folder / "mine.py").write_text(
-        "from spar.tool import tool\n@tool\nasync def frail() -> str:\n    raise OSError('no such device')\n"
+        "from spar import tool\n@tool\nasync def frail() -> str:\n    raise OSError('no such device')\n"
     )
     text = spar.config.read_text()
     when = 'when = { kind = "message", pattern = "^frail" }'

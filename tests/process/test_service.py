@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 SLOW_TOOL = '''
 import asyncio, pathlib, time
-from spar.tool import tool
+from spar import tool
 
 @tool(effect="once")
 async def dawdle(name: str, seconds: float) -> str:

@@ -17,7 +17,7 @@ from spar.testing import (
     check_store,
     check_tool,
 )
-from spar.tool import tool
+from spar.terms import tool
 from spar.types import (
     CycleRecord,
     Experience,

@@ -14,7 +14,7 @@ from spar.testing import (
     RecordingTool,
     VirtualClock,
 )
-from spar.tool import terms_of
+from spar.terms import terms_of
 from spar.types import Experience, Fault, utcnow
 
 
