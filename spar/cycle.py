@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -72,33 +71,37 @@ class Step(Struct, frozen=True):
 class Cycle:
     """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
 
-    One is made every few microseconds: what most cycles do not need is a default of the class or made when asked for.
+    One is made every few microseconds: its id and the time of day, which most cycles do not need, are made when asked for.
     """
 
-    phase: Phase = "sense"
-    perceptions: Sequence[Perception] = ()
-    action: Action | OpenPlan | None = None
-    result: ActionResult | None = None
-    reflection: Reflection | None = None
-    faults: tuple[Fault, ...] = ()
-    error: BaseException | None = None
-    is_stepped = False
-    is_cut = False
-    is_skipped = False
-    outcome: Outcome = "idle"
+    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_skipped", "is_stepped",
+                 "outcome", "perceptions", "phase", "reflection", "result", "run", "session", "started")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock) -> None:
         self.session, self.run, self._clock = session, run, clock
         self.started = clock.monotonic()
+        self._id = ""
+        self.phase: Phase = "sense"
+        self.perceptions: Sequence[Perception] = ()
+        self.action: Action | OpenPlan | None = None
+        self.result: ActionResult | None = None
+        self.reflection: Reflection | None = None
         self.durations: list[tuple[Phase, float]] = []
+        self.faults: tuple[Fault, ...] = ()
+        self.error: BaseException | None = None
+        self.is_stepped = self.is_cut = self.is_skipped = False
+        self.outcome: Outcome = "idle"
 
-    @functools.cached_property
+    @property
     def id(self) -> str:
         """Unique and sortable by the time the cycle was first spoken of."""
-        return self._clock.new_id()
+        if not self._id:
+            self._id = self._clock.new_id()
+        return self._id
 
-    @functools.cached_property
+    @property
     def started_at(self) -> datetime:
+        """When it began, by the wall clock as it stands now."""
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self.started)
 
     def conclude(self) -> Outcome:

@@ -27,8 +27,8 @@ POINTS: dict[str, tuple[str, bool]] = {
     "session_start": ("the session's key", False),
     "session_end": ("the session's key", False),
     "message_received": ("the perception made from a message; deny refuses it", False),
-    "before_run": ("the run's goal; deny ends the run", False),
-    "after_run": ("the run's status", False),
+    "before_run": ("the message that the run is about; deny ends the run", False),
+    "after_run": ("the run's status, error and output", False),
     "before_cycle": ("the cycle id; deny skips the cycle", False),
     "before_plan": ("the perceptions; rewrite replaces them, deny skips the plan", False),
     "after_plan": ("the action; rewrite replaces it, deny drops it", False),
@@ -36,12 +36,11 @@ POINTS: dict[str, tuple[str, bool]] = {
     "after_call": ("the call's result", False),
     "result_persist": ("the call's result as it will be kept; rewrite replaces it", False),
     "before_reflect": ("the action's result", False),
-    "before_compaction": ("the transcript's size", False),
-    "after_compaction": ("the transcript's size", False),
-    "message_sending": ("the reply; rewrite replaces it, deny keeps it back", False),
-    "message_sent": ("the reply", False),
 }
 
+
+#: Points whose occasion does not exist yet: there is no transcript and no channel that a reply is sent over.
+NOT_YET = ("before_compaction", "after_compaction", "message_sending", "message_sent")
 
 #: Where `Decision.rewrite` is possible, and what a value must be to stand there. Elsewhere it is a fault of the hook.
 REWRITABLE: dict[str, Callable[[Any], bool]] = {
@@ -50,7 +49,6 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "after_plan": lambda value: value is None or isinstance(value, Action),
     "before_call": lambda value: isinstance(value, Call),
     "result_persist": lambda value: isinstance(value, CallResult),
-    "message_sending": lambda value: isinstance(value, str),
 }
 #: Seconds from a late hook's cancellation until it is left behind.
 GRACE = 0.5
@@ -126,6 +124,8 @@ class Hooks:
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
         """Register a hook; returns a callable that takes it away. Raises: ValueError for an unknown point."""
+        if point in NOT_YET:
+            raise ValueError(f"hook point {point!r} is not asked by this version; known: {', '.join(POINTS)}")
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from spar.cycle import Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
-from spar.hooks import HookContext
+from spar.hooks import HookContext, Outcome
 from spar.logs import get_logger
 from spar.loop import Loop, PhaseCall
 from spar.modules import Module, perceptions_of, result_of
@@ -46,7 +46,7 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_inbox", "_runs", "agent", "calls", "cycle", "last_completed", "loop", "rests_until", "run",
+    __slots__ = ("_ended", "_inbox", "_runs", "agent", "calls", "cycle", "last_completed", "loop", "rests_until", "run",
                  "session", "stop_reason", "strand", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
@@ -56,6 +56,7 @@ class Lane:
         self._inbox: deque[Perception] | None = None
         self._runs: deque[Run] | None = None
         self.run: Run | None = None
+        self._ended: Run | None = None
         self.cycle: Cycle | None = None
         self.last_completed = agent.clock.monotonic()
         self.rests_until: float | None = None
@@ -73,17 +74,21 @@ class Lane:
             cycle = await self.loop.cycle()
             if cycle.faults or (cycle.perceptions and agent.settled is not None):
                 await agent.settle(cycle)
-            if not agent.is_running or not (self.is_standing or self.has_work):
+            if self._ended is not None:
+                await self._say_ended(self._ended, cycle)
+            if agent.state != "running" or not (self.is_standing or self.has_work):
                 return
             wait = self._wait_after(cycle)
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
+                if agent.state != "running":
+                    return
             else:
                 self.rests_until = None if wait is None else agent.clock.monotonic() + wait
                 await self.wake.sleep(wait)
-            if not agent.is_running:
-                return
+                if agent.state != "running":
+                    return
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
@@ -155,7 +160,10 @@ class Lane:
         if self.is_standing:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = perceptions_of(await module.call(*given), module.name)
-        pushed = self._take(cycle)
+        before, pushed = self.run, self._take(cycle)
+        if self.run is not None and self.run is not before and not await self._may_begin(self.run, cycle):
+            pushed = [perception for perception in pushed if perception is not self.run.message]
+            self.run = cycle.run = None
         if pushed and agent.perceive is not None:
             try:
                 pushed = perceptions_of(await agent.perceive(pushed, self._context(cycle)), module.name)
@@ -170,7 +178,7 @@ class Lane:
             product = await module.call(perceptions, self._context(cycle))
         else:
             product = await module.call(perceptions)
-        if not hasattr(product, "__aiter__"):
+        if type(product) is Action or not hasattr(product, "__aiter__"):
             return product
         step = self.agent.steps["plan"]
         plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock, self.strand.leave)
@@ -219,14 +227,33 @@ class Lane:
             agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
         return cycle
 
-    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
-        """What the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+    async def _may_begin(self, run: Run, cycle: Cycle) -> bool:
+        """Whether no hook is against a run that begins; one that is ends it."""
+        outcome = await self._consult("before_run", cycle, run.message)
+        if outcome is not None and outcome.denied:
+            self.agent.runs.end(run, End("error", outcome.reason or "refused by a hook"))
+            return False
+        return True
+
+    async def _say_ended(self, run: Run, cycle: Cycle) -> None:
+        self._ended = None
+        await self._consult("after_run", cycle, await self.agent.runs.wait(run.id, 0), run.id)
+
+    async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
+        """What the hooks at a point say, their faults reported; None where nobody is asked."""
         hooks = self.agent.hooks
         if not hooks.at(point):
-            return value
-        run_id = cycle.run.id if cycle.run else None
-        outcome = await hooks.run(HookContext(point, self.agent.name, value, self.session, run_id, cycle.id))
+            return None
+        about = run_id or (cycle.run.id if cycle.run else None)
+        outcome = await hooks.run(HookContext(point, self.agent.name, value, self.session, about, cycle.id))
         self.agent.report_hook_faults(cycle.id, outcome)
+        return outcome
+
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
+        """What the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+        outcome = await self._consult(point, cycle, value)
+        if outcome is None:
+            return value
         if outcome.stop_run and self.run is not None:
             self.agent.runs.end(self.run, End("error", outcome.reason or f"stopped by a hook at {point}"))
             self.run = None
@@ -284,7 +311,7 @@ class Lane:
         if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
             end = End("error", self.stop_reason)
         if end is not None:
-            self.run = None
+            self.run, self._ended = None, run
             self.agent.runs.end(run, end)
 
     def cut(self, reason: str) -> None:

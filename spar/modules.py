@@ -125,15 +125,15 @@ def _name_of(part: Any) -> str:
 
 def perceptions_of(product: Any, name: str, given: Any = None) -> list[Perception]:
     """What sense returned as a list: None is none, a bare perception is one. Raises: ContractError."""
-    if product is None:
-        return []
-    if isinstance(product, Perception):
-        return [product]
     if isinstance(product, (list, tuple)):
         for item in product:
             if not isinstance(item, Perception):
                 raise ContractError(f"sense of {name} must return Perceptions, found {_described(item)} in its list")
         return product if type(product) is list else list(product)
+    if product is None:
+        return []
+    if isinstance(product, Perception):
+        return [product]
     raise ContractError(f"sense of {name} must return a list of Perception, found {_described(product)}")
 
 
@@ -145,8 +145,10 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
         raise ContractError(
             f"plan of {name} must return an Action, a stream of calls or None, found {_described(product)}"
         )
-    _demand_items(product.calls, Call, f"plan of {name}", "Action.calls")
-    _demand_number(product.next_look, f"plan of {name}", "Action.next_look")
+    if product.calls != ():
+        _demand_items(product.calls, Call, f"plan of {name}", "Action.calls")
+    if product.next_look is not None:
+        _demand_number(product.next_look, f"plan of {name}", "Action.next_look")
     return product if product.perceptions or not perceptions else replace(product, perceptions=tuple(perceptions))
 
 
@@ -154,9 +156,12 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
     """What act returned, with the action it belongs to. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
-    _demand_items(product.results, CallResult, f"act of {name}", "ActionResult.results")
-    _demand_items(product.messages, dict, f"act of {name}", "ActionResult.messages")
-    _demand_items(product.errors, dict, f"act of {name}", "ActionResult.errors")
+    if product.results != ():
+        _demand_items(product.results, CallResult, f"act of {name}", "ActionResult.results")
+    if product.messages != ():
+        _demand_items(product.messages, dict, f"act of {name}", "ActionResult.messages")
+    if product.errors != ():
+        _demand_items(product.errors, dict, f"act of {name}", "ActionResult.errors")
     if product.action is not None:
         return product
     return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
@@ -168,9 +173,12 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
-    _demand_items(product.abilities, Ability, f"reflect of {name}", "Reflection.abilities")
-    _demand_items(product.experiences, Experience, f"reflect of {name}", "Reflection.experiences")
-    _demand_number(product.next_look, f"reflect of {name}", "Reflection.next_look")
+    if product.abilities != ():
+        _demand_items(product.abilities, Ability, f"reflect of {name}", "Reflection.abilities")
+    if product.experiences != ():
+        _demand_items(product.experiences, Experience, f"reflect of {name}", "Reflection.experiences")
+    if product.next_look is not None:
+        _demand_number(product.next_look, f"reflect of {name}", "Reflection.next_look")
     return product if product.result is not None else replace(product, result=result)
 
 
@@ -184,9 +192,7 @@ def _demand_items(items: Any, kind: type, whose: str, field: str) -> None:
 
 
 def _demand_number(seconds: Any, whose: str, field: str) -> None:
-    if seconds is None or (
-        isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and not math.isnan(seconds)
-    ):
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and not math.isnan(seconds):
         return
     raise ContractError(f"{whose} must put seconds or None into {field}, found {_described(seconds)}")
 
