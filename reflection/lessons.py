@@ -1,8 +1,10 @@
 """What to remember of an action: one experience; pure.
 
-Only names and the table's own sentences become a lesson (kinds, intents, subjects, tools, parameters' names): never the
-content of a perception, the value of a parameter or recalled text, so nothing secret and nothing that was only
-remembered is learnt. A tool's error message is quoted in `cause`, nowhere else.
+The situation is told in the words of what was perceived, their beginning only and without what looks
+like a secret, so that it is found again by them. The
+lesson is made of names and the table's own sentences (kinds, intents, tools, parameters' names): no value of a
+parameter and no recalled text, so nothing that was only remembered is learnt. A tool's error message is quoted in
+`cause`, nowhere else.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from datetime import datetime
 
 from reflection.causes import cause_of, fault_cause, one_line
 from reflection.outcome import Outcome
+from spar.scrub import scrub
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
 #: Perceptions of this source bring recalled text.
 RECALLED = "memory"
 _NAMED = 5
 _NAME_LIMIT = 80
+_WORDS_LIMIT = 160
+_SCRUBBED = 2_000  # characters that are searched for secrets: more than are kept
 
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
@@ -78,11 +83,12 @@ def _situation(perceptions: tuple[Perception, ...]) -> str:
 
 
 def _about(perception: Perception) -> str:
-    """`alert (restart_service) about nginx`"""
+    """`alert (restart_service) about nginx: nginx is down on web1`; of recalled text only what it was."""
     name = one_line(perception.kind or perception.source, _NAME_LIMIT)
     intent = f" ({one_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
     subject = f" about {one_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
-    return f"{name}{intent}{subject}"
+    words = "" if perception.source == RECALLED else one_line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
+    return f"{name}{intent}{subject}{': ' if words else ''}{words}"
 
 
 def _calls_line(calls: list[Call], action: Action | None) -> str:

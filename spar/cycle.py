@@ -71,7 +71,7 @@ class Step(Struct, frozen=True):
 class Cycle:
     """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
 
-    One is made every few microseconds: its id and the time of day, which most cycles do not need, are made when asked for.
+    One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
     """
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_skipped", "is_stepped",

@@ -37,7 +37,7 @@ def context(**fields: Any) -> Context:
 
 
 def alert(**fields: Any) -> Perception:
-    return Perception("nginx is down, password hunter2", **{"kind": "alert", "subject": "nginx", **fields})
+    return Perception("nginx is down, password=hunter2", **{"kind": "alert", "subject": "nginx", **fields})
 
 
 RESTART = Call("restart", {"unit": "nginx"}, id="r", meta={"_task": "alert"})
@@ -63,7 +63,7 @@ async def test_what_worked_is_remembered_with_its_situation() -> None:
     assert reflection.result is result
     assert (reflection.score, reflection.successes, reflection.failures) == (1.0, (RESTART, NOTE), ())
     assert reflection.next_look is None
-    assert experience.situation == "alert about nginx"
+    assert experience.situation == "alert about nginx: nginx is down, password=***"
     assert experience.action == "restart(unit) → note(text)"
     assert experience.outcome == "ok: 2 of 2 calls finished"
     assert experience.lesson == "for alert: restart, note worked"
@@ -114,7 +114,9 @@ async def test_without_a_noted_task_the_most_urgent_perception_names_it() -> Non
     reflection = await Reflect().reflect(acted(call, perceptions=perceptions), context())
 
     assert reflection.abilities[0].task == only(reflection).task == "report_problem"
-    assert only(reflection).situation == "alert about nginx; mail (report_problem) about nginx"
+    assert only(reflection).situation == (
+        "alert about nginx: nginx is down, password=***; mail (report_problem) about nginx: nginx is down, password=***"
+    )
 
 
 @pytest.mark.parametrize(
