@@ -22,8 +22,8 @@ from acting.slots import Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Effect
-from spar.threads import Threads
 from spar.terms import Approval, ToolTerms, terms_of
+from spar.threads import Threads
 from spar.types import Call
 
 BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency

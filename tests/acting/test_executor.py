@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
+from spar.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import (
@@ -21,7 +22,6 @@ from spar.events import (
     CallSkipped,
     CallStarted,
     ContractViolation,
-    Events,
     WriteConflict,
 )
 from spar.hooks import Decision, Hooks

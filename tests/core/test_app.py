@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
+import inspect
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -152,13 +155,13 @@ async def test_a_tool_may_be_a_function_an_object_or_renamed(
     await agent.stop()
 
 
-async def test_a_users_file_can_import_tool_from_spar_whatever_was_imported_before() -> None:
+def test_no_module_of_spar_hides_a_public_name() -> None:
     import spar
-    import spar.terms
-    from spar import tool
 
-    assert callable(tool)
-    assert callable(spar.tool)
+    for name in spar.__all__:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(f"spar.{name}")
+        assert not inspect.ismodule(getattr(spar, name)), name
 
 
 async def test_tools_of_one_name_are_refused(file: Path, edit: Edit) -> None:

@@ -65,7 +65,7 @@ class Part:
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Let the loop turn until something is so; a virtual clock makes the waiting free."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.001)
 
 

@@ -13,6 +13,7 @@ import blinker
 import pytest
 
 from spar import Agent
+from spar.bus import Events
 from spar.events import (
     CallCompleted,
     CallEvent,
@@ -20,7 +21,6 @@ from spar.events import (
     CallStarted,
     ErrorOccurred,
     Event,
-    Events,
     Gap,
     LoopCompleted,
     LoopPhaseCompleted,

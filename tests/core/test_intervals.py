@@ -142,7 +142,7 @@ async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
     seen: list[int] = []
     agent.events.subscribe(LoopCompleted, lambda event: seen.append(threading.get_ident()))
     async with agent, asyncio.timeout(5.0):
-        while not seen:  # noqa: ASYNC110
+        while not seen:
             await asyncio.sleep(0.002)
 
         if how == "push":
@@ -150,7 +150,7 @@ async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
         else:
             await asyncio.to_thread(agent.wake)
 
-        while len(seen) < 2:  # noqa: ASYNC110
+        while len(seen) < 2:
             await asyncio.sleep(0.002)
 
     assert set(seen) == {threading.get_ident()}

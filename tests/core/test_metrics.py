@@ -160,7 +160,7 @@ async def test_the_last_cycle_has_a_time_of_day() -> None:
 
     async with agent:
         async with asyncio.timeout(10):
-            while not agent.stats.total_cycles:  # noqa: ASYNC110
+            while not agent.stats.total_cycles:
                 await asyncio.sleep(0.01)
 
         assert abs(samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] - time.time()) < 10

@@ -270,7 +270,7 @@ async def test_junk_never_ends_the_loop(phase: Phase, product: Any) -> None:
     agent = Agent(**modules, loop_interval=0.001)
 
     async with agent, asyncio.timeout(5.0):
-        while agent.stats.failed_cycles < 3:  # noqa: ASYNC110
+        while agent.stats.failed_cycles < 3:
             await asyncio.sleep(0.001)
         assert agent.state == "running"
 

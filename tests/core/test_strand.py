@@ -278,7 +278,7 @@ async def test_a_phase_that_never_stops_turning_is_late_too() -> None:
     walk = Walk(clock)
 
     async def spin() -> None:
-        while True:  # noqa: ASYNC110 - that is the point
+        while True:
             await asyncio.sleep(0)
 
     async def main() -> None:

@@ -20,7 +20,7 @@ from spar.threads import Threads
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5.0):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.002)
 
 

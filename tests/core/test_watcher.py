@@ -29,7 +29,7 @@ HEALTH = {"blocked_after": 0.5}
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait until something is so, in real time."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for is set by other threads, too
+        while not condition():
             await asyncio.sleep(0.02)
 
 

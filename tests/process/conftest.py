@@ -57,14 +57,15 @@ class Answer:
 class Spar:
     """`spar` in a folder of its own, with a copy of config.toml."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, compiled: Path) -> None:
         self.folder = folder
         self.config = folder / "config.toml"
         # The machine that tests run on may be busy; that is not what is noticed here.
         calm = re.sub(r"(memory|disk)_high = [0-9.]+", r"\1_high = 1.0", CONFIG.read_text())
         self.config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", calm))
         self.environ = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("SPAR_")},
+            **{key: value for key, value in os.environ.items() if not key.startswith(("SPAR_", "PYTHON"))},
+            "PYTHONPYCACHEPREFIX": str(compiled),  # compiled once, not for every command
             "SPAR_SERVICE__PORT": "0",
             "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "NO_COLOR": "1",
@@ -232,8 +233,8 @@ class Service:
 
 
 @pytest.fixture
-def spar(tmp_path: Path) -> Spar:
-    return Spar(tmp_path)
+def spar(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Spar:
+    return Spar(tmp_path, tmp_path_factory.getbasetemp() / "compiled")
 
 
 @pytest.fixture

@@ -75,7 +75,8 @@ def test_without_a_service_a_command_says_so_and_exits_with_69(spar: Any, comman
 
 @pytest.mark.parametrize("command", [
     [], ["frobnicate"], ["run", "--frobnicate"], ["send"], ["step", "dream"], ["step", "sense", "[]"],
-    ["step", "plan", "{"], ["step", "plan", "@missing.json"], ["step", "plan", '{"no": "list"}'], ["cycles", "list", "--limit", "0"],
+    ["step", "plan", "{"], ["step", "plan", "@missing.json"], ["step", "plan", '{"no": "list"}'],
+    ["cycles", "list", "--limit", "0"],
     ["--set", "nothing", "status"],
 ], ids=" ".join)  # fmt: skip
 def test_what_is_typed_wrong_exits_with_64(spar: Any, command: list[str]) -> None:
@@ -177,17 +178,13 @@ def test_a_message_is_read_from_standard_input(spar: Any, service: Any) -> None:
     assert "odd bytes" in spar("send", "-", stdin=b"odd bytes \xff\xfe\n").out
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["\x1b]0;title\x07", "ünï ☃ 💥", "{braces} {0} %s", "a\nb", "x" * 100_000, b"\xff\xfe raw"],
-    ids=lambda text: repr(text)[:12],
-)
-def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any, text: str | bytes) -> None:
-    answer = spar("send", text)
+def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any) -> None:
+    for text in ("\x1b]0;title\x07", "ünï ☃ 💥", "{braces} {0} %s", "a\nb", "x" * 100_000, b"\xff\xfe raw"):
+        answer = spar("send", text)
 
-    assert answer.code == 0, answer
-    assert answer.out.startswith("I heard you")
-    assert "\x1b" not in answer.out
+        assert answer.code == 0, answer
+        assert answer.out.startswith("I heard you")
+        assert "\x1b" not in answer.out
     assert "\x1b" not in spar("status").out + spar("cycles", "list").out
     assert spar("--json", "cycles", "list").json
 

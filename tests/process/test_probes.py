@@ -76,9 +76,9 @@ def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     assert service.wait() == 0
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8420", "[::1]", "[::1]:1", "LOCALHOST:99", "127.1.2.3"])
-def test_hosts_that_mean_this_machine_are_served(spar: Any, service: Any, host: str) -> None:
-    assert service.get("/livez", host=host).status_code == 200
+def test_hosts_that_mean_this_machine_are_served(spar: Any, service: Any) -> None:
+    for host in ("localhost", "127.0.0.1:8420", "[::1]", "[::1]:1", "LOCALHOST:99", "127.1.2.3"):
+        assert service.get("/livez", host=host).status_code == 200, host
 
 
 def test_a_foreign_host_is_refused_everywhere(spar: Any, service: Any) -> None:

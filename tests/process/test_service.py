@@ -188,9 +188,9 @@ def test_other_processes_cannot_read_its_memory_and_environment(spar: Any, start
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_exits_with_zero(spar: Any, start: Any, number: signal.Signals) -> None:
-    with_slow_tool(spar, 1.5)
+    with_slow_tool(spar, 0.7)
     service = start().ready()
-    spar("send", "--no-wait", "dawdle 1.5")
+    spar("send", "--no-wait", "dawdle 0.7")
     spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
 
     service.signal(number)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spar.terms import tool
 from spar.testing import (
     Hang,
     RecordingNotifier,
@@ -17,7 +18,6 @@ from spar.testing import (
     check_store,
     check_tool,
 )
-from spar.terms import tool
 from spar.types import (
     CycleRecord,
     Experience,

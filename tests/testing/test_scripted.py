@@ -226,7 +226,7 @@ async def test_a_hang_can_be_released_from_another_thread(clock: VirtualClock) -
 async def test_a_plain_function_can_hang_in_its_thread(clock: VirtualClock) -> None:
     with clock.working(), Hang() as hang:
         task = asyncio.create_task(anyio.to_thread.run_sync(hang.block))
-        while not hang.waiting:  # noqa: ASYNC110 - it begins in another thread
+        while not hang.waiting:
             await asyncio.sleep(0)
         hang.release()
         await task

@@ -381,7 +381,7 @@ async def test_time_goes_by_though_the_loop_never_waits() -> None:
     with VirtualClock(patience=0.02) as clock:
 
         async def spin() -> None:
-            while True:  # noqa: ASYNC110 - never idle is the point
+            while True:
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(spin())
