@@ -172,6 +172,7 @@ def _summary(cycle: CycleRecord) -> dict[str, Any]:
     results = cycle.result.results if cycle.result is not None else ()
     return {
         "goal": safe(cycle.action.goal, _MAX_LINE) if cycle.action is not None else "",
+        "about": _about(cycle),
         "perceptions": len(cycle.perceptions),
         "calls": len(cycle.action.calls) if cycle.action is not None else 0,
         "failed_calls": sum(1 for item in results if item.status not in ("ok", "skipped")),
@@ -180,6 +181,14 @@ def _summary(cycle: CycleRecord) -> dict[str, Any]:
         "phases": cycle.phases,
         "faults": [safe(fault.message, _MAX_LINE) for fault in cycle.faults[:3]],
     }
+
+
+def _about(cycle: CycleRecord) -> str:
+    """What a cycle was about, in one line: what failed, else the goal, else the beginning of what was perceived."""
+    goal = cycle.action.goal if cycle.action is not None else ""
+    first = cycle.perceptions[0].text[: 4 * _MAX_LINE] if cycle.perceptions else ""
+    text = (cycle.faults[0].message if cycle.faults else "") or goal or first
+    return safe(" ".join(text.split()), _MAX_LINE)
 
 
 def _line(

@@ -117,7 +117,7 @@ def export(options: Options, file: str) -> None:
 
 def _cycle_line(cycle: dict[str, Any]) -> str:
     started = str(cycle.get("started_at", ""))[:19].replace("T", " ")
-    text = one_line(cycle.get("summary") or cycle.get("goal") or "")
+    text = one_line(cycle.get("about") or "")
     took = float(cycle.get("duration", 0)) * 1000
     return f"{cycle['cycle_id']}  {started}  {cycle['outcome']:11} {took:8.1f} ms  {text}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -56,6 +57,8 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
       spar memory search "disk"        what it remembers
       spar step sense                  one phase, for debugging
       spar config check                is the configuration right?
+
+    The options below may stand before or behind the command: spar status --json
     """
     context.obj = Options(config_path, overrides, as_json)
 
@@ -78,9 +81,26 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
+def hoisted(arguments: list[str]) -> list[str]:
+    """The options of `spar` itself brought to the front: they may stand behind the command (`spar status --json`)."""
+    front, rest, words = [], [], iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word in ("-c", "--config", "--set"):
+            front += [word, *islice(words, 1)]
+        elif word == "--json" or word.startswith(("--config=", "--set=")):
+            front.append(word)
+        else:
+            rest.append(word)
+    return [*front, *rest]
+
+
 def _code(arguments: list[str] | None) -> int:
     try:
-        code = cli.main(arguments, prog_name="spar", standalone_mode=False)
+        code = cli.main(
+            hoisted(sys.argv[1:] if arguments is None else arguments), prog_name="spar", standalone_mode=False
+        )
     except click.exceptions.Abort:
         return 130
     except click.exceptions.NoArgsIsHelpError as error:

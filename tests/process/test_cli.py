@@ -60,6 +60,27 @@ def test_it_tells_its_version(spar: Any) -> None:
     assert spar("--version").out == f"spar {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["status", "--json"], ["--json", "status"]),
+        (["run", "-c", "x.toml", "--set", "a=1"], ["-c", "x.toml", "--set", "a=1", "run"]),
+        (["run", "--set=a=1", "--config=x"], ["--set=a=1", "--config=x", "run"]),
+        (["send", "--", "--json"], ["send", "--", "--json"]),
+        (["run", "--set"], ["--set", "run"]),
+        ([], []),
+    ],
+)
+def test_the_options_of_spar_itself_may_stand_behind_the_command(given: list[str], read: list[str]) -> None:
+    from spar.cli.main import hoisted
+
+    assert hoisted(given) == read
+
+
+def test_json_may_be_asked_for_behind_the_command(spar: Any) -> None:
+    assert spar("config", "check", "--json", "--set", "agent.name=other").json["agent"] == "other"
+
+
 # -- without a service
 
 
