@@ -20,10 +20,8 @@ from spar.types import Action, CycleRecord, Fault, Perception
     ids=["its goal", "what was perceived", "what failed"],
 )
 async def test_a_listed_cycle_says_what_it_was_about(goal: str, faults: tuple[Fault, ...], about: str) -> None:
-    record = CycleRecord(
-        "c1", "main", "main", datetime.now(UTC), 0.1, "acted", (Perception("the printer\nis   broken"),), Action(goal=goal),
-        faults=faults,
-    )  # fmt: skip
+    perceived, action = (Perception("the printer\nis   broken"),), Action(goal=goal)
+    record = CycleRecord("c1", "main", "main", datetime.now(UTC), 0.1, "acted", perceived, action, faults=faults)
     async with Memory("sqlite://:memory:") as memory:
         await memory.record(record)
         await memory.flush()
