@@ -16,7 +16,8 @@ import blinker
 
 from benchmarks.harness import Batch, Effort, Measured, compare
 from benchmarks.table import Line, amount, compared
-from spar.events import Events, PhaseStarted
+from spar.bus import Events
+from spar.events import PhaseStarted
 
 BURST = 16
 

@@ -22,7 +22,7 @@ from perception.keeper import NEVER, Keeper
 from perception.pipeline import Pipeline
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.events import Event, Events
+from spar.events import Event
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorSpec
 from spar.types import Perception
@@ -31,6 +31,13 @@ STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still runn
 PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
 CLOSING = 1.0  # seconds until the next sensor is closed while one is slow to
 BATCH = 1_000  # perceptions taken in one cycle; more would be cut by the pipeline's usual limit
+
+
+class _Unheard:
+    """Takes the events of a sense without an agent: there is nobody to tell."""
+
+    def publish(self, event: Any) -> None:
+        return None
 
 
 class Sense:
@@ -58,8 +65,7 @@ class Sense:
         self._awaited: set[Keeper] = set()
         self._stirred: asyncio.Future[None] | None = None
         self._keepers: tuple[Keeper, ...] = ()
-        clock = SystemClock()
-        self.attach(Host("", clock, Events(clock=clock), Hooks(), lambda: None))
+        self.attach(Host("", SystemClock(), _Unheard(), Hooks(), lambda: None))
 
     def attach(self, host: Host) -> None:
         """Join an agent; before it is opened."""

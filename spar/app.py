@@ -22,7 +22,7 @@ from spar.config_file import explain
 from spar.errors import ConfigError, LifecycleError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.logs import get_logger
-from spar.metrics import Metrics, last_completed_at
+from spar.metrics import Metrics
 from spar.parts import Part
 from spar.protocols import Home, SensorSpec
 from spar.registry import Registry
@@ -224,7 +224,7 @@ class Service:
             "blocked",
             "failing",
         } & set(alerts)
-        last = last_completed_at(agent)
+        last = agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         return is_well, {"state": agent.state, "alerts": alerts, "last_cycle_age_seconds": age}
 

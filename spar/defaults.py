@@ -1,12 +1,19 @@
-"""What an agent made by hand does where nothing was given."""
+"""What an agent made by hand does where nothing was given.
+
+The settings and the registry are loaded when they are first needed: who gives all four modules needs no registry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from spar.registry import Registry
-from spar.types import Action, ActionResult, Perception, Reflection
+from spar.errors import ConfigError
+from spar.types import Action, ActionResult, Perception, Phase, Reflection
+
+if TYPE_CHECKING:
+    from spar.settings import Settings
 
 
 async def sense_nothing() -> Sequence[Perception]:
@@ -30,11 +37,48 @@ def hear(text: str, session: str) -> Perception:
     return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
 
 
-def executor(tools: tuple[Any, ...]) -> Any:
-    """The registered executor with these tools."""
+def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
+    """The settings that were given, validated; without any those that everything has. Raises: ConfigError."""
+    if given is None:
+        return _settings()
+    from spar.settings import Settings, from_mapping
+
+    return given if isinstance(given, Settings) else from_mapping(given)
+
+
+@functools.cache
+def _settings() -> Settings:
+    from spar.settings import from_mapping
+
+    return from_mapping({})
+
+
+def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any]) -> dict[Phase, Any]:
+    """The four parts, with what stands in for those that were not given. Raises: ConfigError for impossible tools."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"tools= must be a list of tools, found {given!r}")
+    tools = tuple(given)
+    if act is None:
+        act = _executor(tools) if plan is not None or tools else act_nothing
+    elif tools:
+        raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")
+    if reflect is None:
+        reflect = _reflector() if plan is not None else reflect_nothing
+    return {
+        "sense": sense if sense is not None else sense_nothing,
+        "plan": plan if plan is not None else plan_nothing,
+        "act": act,
+        "reflect": reflect,
+    }
+
+
+def _executor(tools: tuple[Any, ...]) -> Any:
+    from spar.registry import Registry
+
     return Registry().resolve("spar.actors", "executor")(tools)
 
 
-def reflector() -> Any:
-    """The registered reflector."""
+def _reflector() -> Any:
+    from spar.registry import Registry
+
     return Registry().resolve("spar.reflectors", "standard")()

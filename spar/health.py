@@ -62,6 +62,9 @@ class Alert(Struct, frozen=True):
 class Health:
     """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread."""
 
+    __slots__ = ("_agent", "_backoff", "_degraded_at", "_fault", "_limits", "_looks_at_all", "_rung", "_to_restart",
+                 "alerts", "restarts")  # fmt: skip
+
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
         self.alerts: dict[str, Alert] = {}
@@ -89,17 +92,22 @@ class Health:
 
     # -- alerts
 
-    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "") -> Alert:
-        """Open an alert, or return the one that is open already for this kind; it may become critical."""
+    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "",
+              stack: str = "") -> Alert:  # fmt: skip
+        """Open an alert, or return the one that is open already for this kind; it may become critical.
+
+        A `stack` is told in the alert after its message, but not logged with it.
+        """
         agent, known = self._agent, self.alerts.get(kind)
         if known is not None and (known.severity == severity or severity == "warning"):
             return known
+        log.warning("health alert", agent=agent.name, kind=kind, reason=message, cycle=cycle_id)
+        message = f"{message} by:\n{stack}" if stack else message
         if known is not None:
             found = replace(known, severity=severity, message=message, cycle_id=cycle_id)
         else:
             found = Alert(new_id(), kind, severity, message, agent.clock.now(), agent.clock.monotonic(), cycle_id)
         self.alerts[kind] = found
-        log.warning("health alert", agent=agent.name, kind=kind, reason=message, cycle=cycle_id)
         agent.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
                                          cycle_id=cycle_id, alert_id=found.id))  # fmt: skip
         return found

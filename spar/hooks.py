@@ -113,6 +113,8 @@ class Outcome(Struct, frozen=True):
 class Hooks:
     """The hooks of one agent, by point. Registering is synchronous and may be done at any time."""
 
+    __slots__ = ("_count", "_hooks", "_timeout", "are_used", "left_behind")
+
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
         self._hooks: dict[str, tuple[_Registered, ...]] = {}

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from spar.bus import Events
 from spar.clock import Clock
 from spar.errors import PermanentError, SparError
-from spar.events import ErrorOccurred, Events, ExperienceStored
+from spar.events import ErrorOccurred, ExperienceStored
 from spar.logs import get_logger
 from spar.policies import Backoff
 from spar.threads import Threads

@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
+from spar.bus import Events
 from spar.clock import Clock
 from spar.cycle import Cycle, Skip, Step, instead
 from spar.errors import unwrap
-from spar.events import Events, PhaseCompleted, PhaseStarted
+from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.plan_stream import OpenPlan
 from spar.strand import ENDINGS, WAITING, Strand

@@ -82,15 +82,6 @@ class AgentCollector(Collector):
         yield _histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
 
 
-def last_completed_at(agent: Agent) -> float:
-    """When an agent last completed a cycle, as a Unix timestamp; 0 if it has not in this process."""
-    series, lanes = agent.account.cycles, list(agent.lanes.values())
-    if not lanes or not (series.count or series.pending):
-        return 0.0
-    last = max(lane.last_completed for lane in lanes)
-    return agent.clock.now().timestamp() - (agent.clock.monotonic() - last)
-
-
 Rows = Iterable[tuple[list[str], float]]
 
 
@@ -146,7 +137,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
     (_counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
      lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
     (_gauge, "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
-     lambda a: [([], last_completed_at(a))]),
+     lambda a: [([], a.last_completed_at)]),
     (_gauge, "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],
      lambda a: [([], _interval(a))]),
     (_gauge, "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from msgspec import Struct
 
 
@@ -34,16 +32,16 @@ class Intensity:
 
     def __init__(self, limit: int = 5, within: float = 60.0) -> None:
         self.limit, self.within = limit, within
-        self._times: deque[float] = deque()
+        self._times: list[float] | tuple[()] = ()
 
     def allow(self, now: float) -> bool:
         """Count one restart at `now` (monotonic seconds); False when it is one too many."""
-        while self._times and now - self._times[0] > self.within:
-            self._times.popleft()
-        if len(self._times) >= self.limit:
-            return False
-        self._times.append(now)
-        return True
+        times = [at for at in self._times if now - at <= self.within]
+        is_allowed = len(times) < self.limit
+        if is_allowed:
+            times.append(now)
+        self._times = times
+        return is_allowed
 
     def reset(self) -> None:
-        self._times.clear()
+        self._times = ()

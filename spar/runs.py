@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from spar.bus import Events
 from spar.clock import Clock, Timer
 from spar.cycle import Cycle
-from spar.events import Events, MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.ids import new_id
 from spar.protocols import RunContext
 from spar.types import Action, ActionResult, Perception
@@ -67,7 +68,7 @@ class Run:
         self.results: list[ActionResult] = []
         self.number, self.failures, self.is_planned = 1, 0, False
         self.timer: Timer | None = None
-        self.waiters: set[asyncio.Future[None]] = set()
+        self.waiters: tuple[asyncio.Future[None], ...] = ()
 
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)
@@ -128,6 +129,8 @@ class Runs:
     has been under way for `timeout`. `open` counts the runs that have not ended.
     """
 
+    __slots__ = ("_clock", "_events", "_keys", "_late", "_runs", "open", "timeout", "verify_output")
+
     def __init__(self, events: Events, clock: Clock, late: Callable[[Run], object] = lambda run: None) -> None:
         self._events, self._clock, self._late = events, clock, late
         self._runs: dict[str, Run] = {}
@@ -184,14 +187,14 @@ class Runs:
         run = self.get(run_id)
         if run.status is None and (timeout is None or timeout > 0):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            run.waiters.add(waiter)
+            run.waiters = (*run.waiters, waiter)
             timer = None
             if timeout is not None:
                 timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
             try:
                 await waiter
             finally:
-                run.waiters.discard(waiter)
+                run.waiters = tuple(other for other in run.waiters if other is not waiter)
                 if timer is not None:
                     timer.cancel()
         return RunStatus(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import deque
 from typing import Any
 
 from msgspec import Struct
@@ -22,18 +21,21 @@ RECENT = 1024
 
 
 class Series:
-    """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values."""
+    """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values.
+
+    Series that are folded together share a `lock`.
+    """
 
     __slots__ = ("_lock", "add", "buckets", "count", "pending", "recent", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.Lock | None = None) -> None:
         self.pending: list[float] = []
         self.add = self.pending.append
         self.count = 0
         self.total = 0.0
         self.buckets: list[int] | None = None
-        self.recent: deque[float] | None = None
-        self._lock = threading.Lock()
+        self.recent: list[float] = []
+        self._lock = lock or threading.Lock()
 
     def fold(self) -> None:
         """Take what is pending into the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
@@ -43,11 +45,11 @@ class Series:
                 return
             values = self.pending[:number]
             del self.pending[:number]
-            if self.buckets is None or self.recent is None:
-                self.buckets, self.recent = [0] * (len(BOUNDS) + 1), deque(maxlen=RECENT)
+            if self.buckets is None:
+                self.buckets = [0] * (len(BOUNDS) + 1)
             self.count += number
             self.total += sum(values)
-            self.recent.extend(values)
+            self.recent = (self.recent + values)[-RECENT:]  # anew: another thread may be sorting the former
             values.sort()  # one search a bound instead of one a value
             below = 0
             for index, bound in enumerate(BOUNDS):
@@ -64,7 +66,7 @@ class Series:
     def quantile(self, share: float) -> float:
         """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""
         self.fold()
-        values = sorted(self.recent or ())
+        values = sorted(self.recent)
         return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
 
 
@@ -89,8 +91,9 @@ class Stats:
     __slots__ = ("consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
 
     def __init__(self) -> None:
-        self.phases: dict[Phase, Series] = {phase: Series() for phase in PHASES}
-        self.cycles = Series()
+        lock = threading.Lock()
+        self.phases: dict[Phase, Series] = {phase: Series(lock) for phase in PHASES}
+        self.cycles = Series(lock)
         self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
         self.consecutive_failures = 0

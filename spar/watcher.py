@@ -34,6 +34,10 @@ log = get_logger("spar.watcher")
 STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
 #: How often the watcher looks (seconds).
 LOOK_EVERY = 0.25
+#: How many frames of a stack are shown and logged; an alert, of which each agent has its own, carries the innermost.
+FRAMES, FRAMES_TOLD = 12, 6
+#: How many agents are told in one turn of their event loop: telling a thousand must not block it again.
+TOLD_A_TURN = 32
 
 
 class Finding(Struct, frozen=True):
@@ -78,18 +82,18 @@ class Watcher:
     """Looks at every running agent of the process from a thread of its own; one thread for all of them."""
 
     def __init__(self) -> None:
-        self._agents: weakref.WeakSet[Agent] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._beats: dict[asyncio.AbstractEventLoop, _Beat] = {}
 
     def add(self, agent: Agent) -> None:
+        """Watch an agent; called from the event loop that it runs in."""
         with self._lock:
-            self._agents.add(agent)
             loop = asyncio.get_running_loop()
             if loop not in self._beats:
                 self._beats[loop] = _Beat(loop, threading.get_ident())
+            self._beats[loop].agents.add(agent)
             if self._thread is None or not self._thread.is_alive():
                 self._wake.clear()
                 self._thread = threading.Thread(target=self._watch, name="spar watcher", daemon=True)
@@ -98,66 +102,66 @@ class Watcher:
     def remove(self, agent: Agent) -> None:
         """Watch an agent no more; called from its own loop, which evidently is not blocked."""
         with self._lock:
-            self._agents.discard(agent)
-            self._forget_unused()
+            loop = asyncio.get_running_loop()
+            if (beat := self._beats.get(loop)) is not None:
+                beat.agents.discard(agent)
+                if not beat.agents:
+                    del self._beats[loop]
             agent.blocked_by, agent.blocked_since = "", None
-            if not self._agents:
+            if not self._beats:
                 self._wake.set()
         agent.health.recovered("blocked")
-
-    def _forget_unused(self) -> None:
-        for agent in [agent for agent in self._agents if agent.event_loop is None or agent.event_loop.is_closed()]:
-            self._agents.discard(agent)  # its loop ended without stopping it
-        used = {agent.event_loop for agent in self._agents}
-        self._beats = {loop: beat for loop, beat in self._beats.items() if loop in used}
 
     def _watch(self) -> None:
         while True:
             self._wake.wait(LOOK_EVERY)
             with self._lock:
                 self._wake.clear()
-                self._forget_unused()
-                if not self._agents:
+                # A loop may have ended without stopping its agents, or agents may have been forgotten with it.
+                self._beats = {loop: beat for loop, beat in self._beats.items() if beat.agents and not loop.is_closed()}
+                if not self._beats:
                     self._thread = None
                     return
                 self._look_around()
 
     def _look_around(self) -> None:
         """One look at everybody. In a method of its own: while it waits, the thread holds no agent."""
-        agents = list(self._agents)
         for beat in self._beats.values():
-            self._listen(beat, [agent for agent in agents if agent.event_loop is beat.loop])
-        now = time.monotonic()
-        for agent in agents:
-            for finding in look(agent, now):
-                if finding.kind not in agent.health.alerts:
-                    _call(agent, partial(confirm, agent, finding))
+            agents = list(beat.agents)
+            self._listen(beat, agents)
+            now = time.monotonic()
+            for agent in agents:
+                for finding in look(agent, now):
+                    if finding.kind not in agent.health.alerts:
+                        _call(agent, partial(confirm, agent, finding))
 
     def _listen(self, beat: _Beat, agents: list[Agent]) -> None:
-        """Has the loop answered? If not, its thread's stack is what blocks it."""
+        """Has the loop answered? If not, its thread's stack is what blocks it: logged once, told to each agent."""
         late = beat.late()
         limit = min((agent.health.limits.blocked_after for agent in agents), default=float("inf"))
         if late > limit and not beat.is_blocked:
-            beat.is_blocked, stack = True, stack_of(beat.thread_id)
-            message = f"the event loop has been blocked for {late:.1f} s by:\n{stack}"
+            beat.is_blocked, frames = True, frames_of(beat.thread_id)
+            stack, innermost = _text(frames), _text(frames[-FRAMES_TOLD:])
             for agent in agents:
                 agent.blocked_by, agent.blocked_since = stack, time.monotonic() - late
-                log.error("event loop blocked", agent=agent.name, seconds=round(late, 2), stack=stack)
-                _call(agent, partial(agent.health.alert, "blocked", message, severity="critical"))
+            log.error("event loop blocked", agent=_names(agents), seconds=round(late, 2), stack=stack)
+            message = f"the event loop has been blocked for {late:.1f} s"
+            beat.tell(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
         elif beat.is_blocked and late < limit / 2:
             beat.is_blocked = False
             for agent in agents:
                 agent.blocked_by, agent.blocked_since = "", None
-                _call(agent, partial(agent.health.recovered, "blocked"))
+            beat.tell(lambda agent: agent.health.recovered("blocked"))
 
 
 class _Beat:
-    """A question put to an event loop again and again; how long it has gone unanswered."""
+    """A question put to the event loop of some agents again and again; how long it has gone unanswered."""
 
-    __slots__ = ("asked", "is_blocked", "loop", "thread_id")
+    __slots__ = ("agents", "asked", "is_blocked", "loop", "thread_id")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         self.loop, self.thread_id = loop, thread_id
+        self.agents: weakref.WeakSet[Agent] = weakref.WeakSet()
         self.asked: float | None = None
         self.is_blocked = False
 
@@ -172,6 +176,23 @@ class _Beat:
                 self.asked = None
             return 0.0
         return now - self.asked
+
+    def tell(self, function: Callable[[Agent], object]) -> None:
+        """Have the loop tell each of its agents that is still watched then, a few a turn."""
+        waiting = list(self.agents)
+
+        def tell_some() -> None:
+            for agent in waiting[:TOLD_A_TURN]:
+                if agent in self.agents:
+                    function(agent)
+            del waiting[:TOLD_A_TURN]
+            if waiting:
+                self.loop.call_soon(tell_some)
+
+        try:
+            self.loop.call_soon_threadsafe(tell_some)
+        except RuntimeError:
+            pass  # closed meanwhile
 
     def _answer(self) -> None:
         self.asked = None
@@ -199,10 +220,26 @@ class LoopWatcher:
             self._timer.cancel()
 
 
-def stack_of(thread_id: int) -> str:
-    """The stack of a thread as text, innermost last; empty if it is gone."""
+def frames_of(thread_id: int) -> list[str]:
+    """What a thread does, a text for each frame, innermost last; empty if it is gone."""
     frame = sys._current_frames().get(thread_id)
-    return "".join(traceback.format_stack(frame)[-12:]).rstrip() if frame is not None else ""
+    return traceback.format_stack(frame)[-FRAMES:] if frame is not None else []
+
+
+def stack_of(thread_id: int) -> str:
+    """The stack of a thread as one text, innermost last; empty if it is gone."""
+    return _text(frames_of(thread_id))
+
+
+def _text(frames: list[str]) -> str:
+    return "".join(frames).rstrip()
+
+
+def _names(agents: list[Agent]) -> str:
+    """Who is concerned, in one line, however many."""
+    names = sorted(agent.name for agent in agents)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _call(agent: Agent, function: Callable[[], object]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import warnings
 from collections.abc import Awaitable, Callable
 from datetime import UTC, timedelta
@@ -711,6 +713,27 @@ async def test_unsubscribing_an_async_handler_ends_its_task_and_drops_its_queue(
         await asyncio.sleep(0)
     assert seen == [0]
     assert asyncio.all_tasks() == before
+
+
+async def test_what_an_async_handler_lost_is_counted_once_however_often_it_unsubscribes() -> None:
+    events = Events()
+
+    async def slow(event: Tell) -> None:
+        await asyncio.sleep(3600)
+
+    unsubscribe = events.subscribe(Tell, slow, buffer=1)
+    for number in range(3):
+        events.publish(Tell(number=number))
+    for _ in range(2):
+        unsubscribe()
+    assert events.dropped == 2
+
+
+def test_the_vocabulary_and_the_phases_do_without_the_bus() -> None:
+    phases = "acting.executor perception.sense planning.rules reflection.reflect memory.store"
+    code = f"import sys, spar.events, {', '.join(phases.split())}; print('blinker' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.strip() == "False"
 
 
 # -- streams ------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from spar.events import HealthAlert, HealthRecovered
 from spar.health import watcher
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
-from spar.watcher import confirm, look, stack_of
+from spar.watcher import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of
 
 HEALTH = {"blocked_after": 0.5}
 
@@ -129,6 +129,58 @@ async def test_every_agent_of_a_blocked_loop_is_told() -> None:
     assert sorted(told) == ["one", "two"]
     for agent in agents:
         await agent.stop()
+
+
+async def test_a_block_is_logged_once_for_all_agents_and_alerts_carry_only_the_innermost_frames() -> None:
+    def block_deep_down(go_on: threading.Event, depth: int) -> None:
+        if depth:
+            and_deeper(go_on, depth - 1)
+        else:
+            block_the_loop_here(go_on)
+
+    def and_deeper(go_on: threading.Event, depth: int) -> None:
+        block_deep_down(go_on, depth)  # two of them, because repeated frames are shown as one
+
+    out, module, told = io.StringIO(), Blocking(), []
+    agents = [Agent(sense=sense, name=f"a{i}", loop_interval=0.05, settings={"health": HEALTH}) for i in range(5)]
+    with closing(logs.configure(stream=out, format="json")):
+        for agent in agents:
+            agent.events.subscribe(HealthAlert, told.append)
+            await agent.start()
+        await asyncio.sleep(0.3)  # the watcher has asked
+        look_from_a_thread(agents[0], module)
+        block_deep_down(module.go_on, 15)
+        await until(lambda: sum(event.kind == "blocked" for event in told) == len(agents))
+        for agent in agents:
+            await agent.stop()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    [blocked] = [line for line in lines if "event loop blocked" in line.values()]
+    assert blocked["agent"] == "a0, a1, a2 and 2 more"
+    assert blocked["stack"].count("  File ") == FRAMES
+    assert not any("  File " in str(line) for line in lines if "health alert" in line.values())
+    for event in told:
+        assert event.message.count("  File ") == FRAMES_TOLD
+        assert "block_the_loop_here" in event.message
+
+
+async def test_a_thousand_agents_are_told_a_few_a_turn_and_only_while_they_are_watched() -> None:
+    loop = asyncio.get_running_loop()
+    agents: list[Any] = [Agent(name=str(number)) for number in range(100)]
+    beat = _Beat(loop, threading.get_ident())
+    for agent in agents:
+        beat.agents.add(agent)
+    told: list[Agent] = []
+    beat.tell(told.append)
+    turns: list[int] = []
+    for _ in range(10):
+        await asyncio.sleep(0)
+        turns.append(len(told) - sum(turns))
+        if turns == [TOLD_A_TURN]:
+            gone = next(agent for agent in agents if agent not in told)
+            beat.agents.discard(gone)
+    assert max(turns) == TOLD_A_TURN
+    assert gone not in told
+    assert len(told) == len(set(told)) == 99
 
 
 async def test_stopping_right_after_a_block_leaves_no_trace_of_it() -> None:
@@ -263,7 +315,6 @@ async def test_many_starts_and_stops_leave_no_thread_and_no_beat_behind() -> Non
             pass
     assert no_watcher_within(5)
     assert not watcher._beats
-    assert not list(watcher._agents)
 
 
 # -- what is seen from outside ------------------------------------------------------------------------------

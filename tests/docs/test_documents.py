@@ -13,9 +13,9 @@ import pytest
 
 from perception import Pipeline
 from planning import RulesPlanner
-from spar.agent import LEGAL
 from spar.cli.main import COMMANDS
 from spar.hooks import POINTS
+from spar.lifecycle import LEGAL
 from spar.settings import from_mapping, load
 from spar.settings import leaves as leaves_of
 

@@ -1,0 +1,169 @@
+"""What of an agent outlives it: experiences, the tape of cycles, statistics, abilities, the numbers of its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from spar.cycle import Cycle
+from spar.events import ErrorOccurred
+from spar.keeper import Keeper
+from spar.logs import get_logger
+from spar.protocols import ability_key
+from spar.types import Ability, Experience, Fault
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+log = get_logger("spar.agent")
+R = TypeVar("R")
+
+#: By how much the `seq` saved at a stop is ahead: what is published after it, while the modules close, stays below.
+SEQ_AHEAD = 1000
+#: How many numbers are reserved while the agent runs: were its process killed, the next goes on behind them.
+SEQ_BLOCK = 1_000_000_000
+#: Seconds that the store may take to flush, to load, to save.
+STORE_WITHIN = 10.0
+
+
+class Keeping:
+    """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept."""
+
+    __slots__ = ("_agent", "_reserved", "has_loaded", "keeper")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.keeper = None if agent.memory is None else Keeper(agent.memory, agent.events, agent.clock)
+        self.has_loaded = False
+        #: The first number of an event that is not reserved; 0 while nothing is.
+        self._reserved = 0
+
+    @property
+    def state_store(self) -> Any:
+        """The memory, if it can load and save states."""
+        memory = self._agent.memory
+        return memory if hasattr(memory, "load") and hasattr(memory, "save") else None
+
+    @property
+    def account(self) -> dict[str, int]:
+        keeper = self.keeper
+        if keeper is None:
+            return {"stored": 0, "waiting": 0, "lost": 0}
+        return {"stored": keeper.stored, "waiting": keeper.waiting, "lost": keeper.lost}
+
+    def remember(self, cycle: Cycle, duration: float) -> None:
+        """Hand what a cycle came to to the background writer."""
+        agent, reflection, keeper = self._agent, cycle.reflection, self.keeper
+        if reflection is not None:
+            for ability in reflection.abilities:
+                agent.abilities[ability_key(ability.tool, ability.task)] = ability
+        if keeper is None:
+            return
+        for experience in _experiences(cycle):
+            keeper.keep(experience)
+        if keeper.wants_cycles:
+            keeper.keep(cycle.record(agent.name, duration))
+        if self._reserved and agent.events.seq >= self._reserved - SEQ_BLOCK // 2:
+            agent.requests.in_background(self._reserve(), "saving of")
+
+    # -- opening and closing
+
+    def listen(self) -> None:
+        """Hear from a memory that can tell whether writing fails."""
+        if hasattr(self._agent.memory, "on_fault"):
+            self._agent.memory.on_fault = self._writing
+
+    def _writing(self, fault: Fault | None) -> None:
+        agent = self._agent
+        if fault is None:
+            log.info("memory writes again", agent=agent.name)
+            return
+        log.error("memory cannot write", agent=agent.name, part=fault.part, reason=fault.message)
+        agent.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy="retry"))
+
+    async def load(self) -> None:
+        """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
+        if not self.has_loaded:
+            store = self.state_store
+            self._take_over(None if store is None else await _in_time(store.load(self._key), "the store's load"))
+            self.has_loaded = True
+        if not self._reserved:
+            await self._reserve()
+
+    def _take_over(self, state: Any) -> None:
+        agent = self._agent
+        if not isinstance(state, dict):
+            return
+        agent.account.restore(state.get("stats") or {})
+        agent.events.seq = max(agent.events.seq, int(state.get("seq") or 0))
+        for item in state.get("abilities") or []:
+            try:
+                ability = msgspec.convert(item, Ability)
+            except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
+                log.warning("ability not taken over", agent=agent.name, reason=str(error))
+            else:
+                agent.abilities[ability_key(ability.tool, ability.task)] = ability
+
+    async def close(self) -> None:
+        """Have everything written that was accepted, and save; a failure is said and keeps nobody from stopping."""
+        keeper, agent = self.keeper, self._agent
+        if keeper is None:
+            return
+        try:
+            is_written = await keeper.flush(STORE_WITHIN)
+        except Exception as error:
+            log.error("store not flushed", agent=agent.name, reason=str(error))
+        else:
+            if not is_written:
+                log.error("experiences not stored in time", agent=agent.name, waiting=keeper.waiting)
+        self._reserved = 0
+        if self.has_loaded:
+            await self._save(agent.events.seq + SEQ_AHEAD)
+
+    async def _reserve(self) -> None:
+        """See to it that no number of an event is ever used twice, even if the process should be killed."""
+        self._reserved = self._agent.events.seq + SEQ_BLOCK
+        await self._save(self._reserved)
+
+    async def _save(self, seq: int) -> None:
+        store, agent = self.state_store, self._agent
+        if store is None:
+            return
+        abilities = [msgspec.structs.asdict(ability) for ability in agent.abilities.values()]
+        state = {"stats": agent.account.state(), "seq": seq, "abilities": abilities}
+        try:
+            await _in_time(store.save(self._key, state), "the store's save")
+        except Exception as error:
+            log.error("state not saved", agent=agent.name, reason=str(error))
+
+    @property
+    def _key(self) -> str:
+        return f"agent:{self._agent.name}"
+
+
+async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
+    """Await something foreign that may hang, and even ignore its cancellation. Raises: TimeoutError; what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=STORE_WITHIN)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError(f"{what} took longer than {STORE_WITHIN:g} s")
+    return task.result()
+
+
+def _experiences(cycle: Cycle) -> Iterable[Experience]:
+    """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
+    if cycle.reflection is not None:
+        return cycle.reflection.experiences
+    if cycle.result is None or cycle.written_action is None:
+        return ()
+    action = cycle.written_action
+    situation = "; ".join(perception.text[:200] for perception in action.perceptions[:3])
+    calls = ", ".join(call.tool for call in action.calls[:20])
+    cause = next((fault.message for fault in cycle.faults), "")
+    return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)

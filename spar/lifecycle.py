@@ -1,0 +1,274 @@
+"""The states of an agent: what may be asked in which, which may follow which, and how it comes from one to the next.
+
+Both are tables. Starting, stopping, pausing and resuming are here; what they set going is the sessions' business
+(`spar.sessions`), what they open and close is the assembly's (`spar.assembly`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from spar.errors import LifecycleError, SparError
+from spar.events import StateChanged
+from spar.logs import get_logger
+from spar.requests import CalledOff
+from spar.watcher import LoopWatcher, watcher
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+log = get_logger("spar.agent")
+R = TypeVar("R")
+
+State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
+
+#: What an agent may be asked in each state. What is not here raises `LifecycleError` with this row as its hint.
+LEGAL: dict[State, tuple[str, ...]] = {
+    "created": ("start", "stop", "step", "submit"),
+    "running": ("start", "pause", "resume", "stop", "submit"),
+    "pausing": ("pause", "resume", "stop", "submit"),
+    "paused": ("pause", "resume", "stop", "step", "submit"),
+    "stopping": ("start", "stop"),
+    "stopped": ("start", "stop", "step"),
+    "failed": ("start", "stop"),
+}
+#: Which state may follow which.
+FOLLOWS: dict[State, tuple[State, ...]] = {
+    "created": ("running",),
+    "running": ("pausing", "stopping", "failed"),
+    "pausing": ("paused", "running", "stopping", "failed"),
+    "paused": ("running", "stopping"),
+    "stopping": ("stopped",),
+    "stopped": ("running",),
+    "failed": ("running", "stopping"),
+}
+#: Seconds that async handlers have, once everything is closed, to see what was published.
+HANDLERS_WITHIN = 1.0
+
+
+class Lifecycle:
+    """The transitions of one agent; its state itself is `agent.state`, which anybody may read."""
+
+    __slots__ = ("_agent", "_stop_by", "_stop_task", "_watch")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._stop_by = float("inf")
+        self._stop_task: asyncio.Task[None] | None = None
+        self._watch: LoopWatcher | None = None
+
+    def demand(self, what: str, action: str | None = None) -> None:
+        """Raises: LifecycleError when this cannot be asked now."""
+        legal = LEGAL[self._agent.state]
+        if what not in legal:
+            raise LifecycleError(action or what, self._agent.state, legal)
+
+    def enter(self, state: State) -> None:
+        agent, old = self._agent, self._agent.state
+        assert state in FOLLOWS[old], f"{old} -> {state}"
+        agent.state = state
+        log.info("state changed", agent=agent.name, old=old, new=state)
+        if state == "running":
+            self._begin_watch()
+        elif state in ("stopped", "failed"):
+            self._end_watch()
+        agent.events.publish(StateChanged(old=old, new=state))
+        agent.requests.notify()
+
+    def fail(self, why: str) -> None:
+        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        self._agent.failure = why
+        self.enter("failed")
+
+    def bind(self) -> None:
+        """Belong to the event loop that runs now; after a stop, or when its old one has ended, it may be another.
+
+        Raises: RuntimeError when the agent's own loop still runs, in another thread.
+        """
+        agent = self._agent
+        if not agent.requests.bind(is_at_rest=agent.state in ("created", "stopped")):
+            return
+        self._stop_task = None
+        if agent.state not in ("created", "stopped", "failed"):
+            agent.sessions.revive()
+            self.fail("its event loop ended")
+
+    async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
+        """Do what must not overlap with its like (a start, a step, a resume).
+
+        Raises: what the work raises; LifecycleError when a stop called it off.
+        """
+        try:
+            return await self._agent.requests.exclusively(work, name)
+        except CalledOff:
+            raise LifecycleError(name, "stopping", LEGAL["stopping"]) from None
+
+    # -- start
+
+    async def start(self) -> None:
+        self.demand("start")
+        self.bind()
+        if self._agent.state != "running":
+            await self._agent.requests.unless_inside(self.exclusively(self._start, "start"), "start")
+
+    async def _start(self) -> None:
+        agent = self._agent
+        if agent.state in ("running", "pausing", "paused"):
+            self.demand("start")
+            return
+        try:
+            await agent.assembly.open()
+            await agent.reports.ask("service_start", agent)
+        except BaseException:
+            await agent.assembly.close()
+            raise
+        agent.failure = ""
+        agent.sessions.begin_anew()
+        self._go_on()
+
+    async def run(self) -> None:
+        await self.start()
+        agent = self._agent
+        try:
+            while agent.state not in ("stopped", "failed"):
+                await agent.requests.change()
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self.stop(agent.settings.service.drain)))
+            raise
+        if agent.state == "failed":
+            raise SparError(f"agent {agent.name!r} gave up: {agent.failure}")
+
+    # -- pause, resume
+
+    async def pause(self) -> None:
+        self.demand("pause")
+        self.request_pause()
+        requests = self._agent.requests
+        if not requests.is_inside:
+            while self._agent.state == "pausing":
+                await requests.change()
+
+    def request_pause(self) -> None:
+        """Ask for a pause at the end of the cycles in hand, without waiting."""
+        if self._agent.state == "running":
+            self.enter("pausing")
+            self._agent.sessions.wake_all()
+            self.settle()
+
+    def settle(self) -> None:
+        """Once no lane turns any more, a pause that was asked for has come."""
+        if self._agent.state == "pausing" and self._agent.sessions.is_quiet:
+            self.enter("paused")
+        self._agent.requests.notify()
+
+    async def resume(self) -> None:
+        self.demand("resume")
+        if self._agent.state == "pausing":
+            self._go_on()
+        elif self._agent.state == "paused":
+            await self._agent.requests.unless_inside(self.exclusively(self._resume, "resume"), "resume")
+
+    async def _resume(self) -> None:
+        """Once a step that is being made has ended."""
+        self.demand("resume")
+        if self._agent.state == "paused":
+            self._agent.stepping.close_chain()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.enter("running")
+        self._agent.sessions.spawn_all()
+
+    # -- stop
+
+    async def stop(self, deadline: float | None) -> None:
+        if deadline is not None and not deadline >= 0:
+            raise ValueError(f"deadline must be seconds >= 0, found {deadline!r}")
+        self.bind()
+        agent = self._agent
+        if deadline is not None:
+            self._stop_by = min(self._stop_by, agent.clock.monotonic() + deadline)
+            agent.requests.notify()
+        stopping = self.request_stop()
+        if not agent.requests.is_inside:
+            await asyncio.shield(stopping)
+
+    def request_stop(self) -> asyncio.Task[None]:
+        """Ask for a stop without waiting; the task that makes it."""
+        if self._stop_task is None or self._stop_task.done():
+            self._stop_task = self._agent.requests.in_background(self._stop(), "stop")
+        return self._stop_task
+
+    async def _stop(self) -> None:
+        agent, requests = self._agent, self._agent.requests
+        try:
+            await self._outwait()
+            requests.exclusive = asyncio.current_task()
+            if agent.state not in ("created", "stopped"):
+                await agent.reports.ask("service_stop", agent)
+                self.enter("stopping")
+            elif not agent.stepping.has_stepped:
+                return
+            try:
+                agent.sessions.wake_all()
+                await self._drain()
+                agent.stepping.close_chain()
+                await agent.sessions.see_off(self._stop_by)
+                await agent.keeping.close()
+                await agent.assembly.close()
+            finally:
+                if agent.state == "stopping":
+                    self.enter("stopped")
+            agent.stepping.has_stepped = False
+            try:
+                async with asyncio.timeout(HANDLERS_WITHIN):
+                    await agent.events.drain()
+            except TimeoutError:
+                log.warning("handlers still busy", agent=agent.name)
+            agent.events.close()
+        finally:
+            self._stop_by = float("inf")
+            if requests.exclusive is asyncio.current_task():
+                requests.exclusive = None
+            requests.notify()
+
+    async def _outwait(self) -> None:
+        """Wait until no start and no step is being made; what is not done by the deadline of a stop is cancelled."""
+        requests = self._agent.requests
+        while (task := requests.exclusive) is not None:
+            left = self._stop_by - self._agent.clock.monotonic()
+            if left <= 0 and not task.cancelling():
+                task.cancel()
+            await requests.change(left if left > 0 else None)
+
+    async def _drain(self) -> None:
+        """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
+        agent = self._agent
+        grace = max(step.grace for step in agent.steps.values())
+        for answer, more in ((None, 0.0), ("cut", grace), ("abandon", grace)):
+            for lane in list(agent.lanes.values()):
+                if lane.strand.task is not None and answer == "cut":
+                    lane.cut(lane.stop_reason or "stop")
+                elif lane.strand.task is not None and answer == "abandon":
+                    lane.strand.abandon()
+            while not agent.sessions.is_quiet:
+                left = self._stop_by + more - agent.clock.monotonic()
+                if left <= 0:
+                    break
+                await agent.requests.change(left)
+
+    # -- inside
+
+    def _begin_watch(self) -> None:
+        if self._agent.clock.is_virtual:
+            self._watch = self._watch or LoopWatcher(self._agent)
+        else:
+            watcher.add(self._agent)
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        watcher.remove(self._agent)

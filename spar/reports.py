@@ -1,0 +1,76 @@
+"""What went wrong in an agent's modules, hooks and handlers, said everywhere it is to be said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spar.cycle import Cycle
+from spar.errors import PhaseTimeoutError
+from spar.events import ErrorOccurred, RecoveryStep
+from spar.hooks import HookContext, Outcome
+from spar.logs import get_logger
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+log = get_logger("spar.agent")
+
+
+class Reports:
+    """Tells of one agent's faults; asks its hooks what is about the agent itself."""
+
+    __slots__ = ("_agent",)
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def phase_failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+        """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
+        agent = self._agent
+        if policy != "retry":
+            cycle.error = error
+        log.warning("phase failed", agent=agent.name, cycle=cycle.id, phase=fault.phase, part=fault.part,
+                    fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
+        if policy != "retry":
+            agent.account.errors_by_phase[fault.phase] += 1
+        agent.events.publish(
+            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error)
+        )
+        if isinstance(error, PhaseTimeoutError):
+            alert = agent.health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id)
+            step = "abandon" if error.was_left_behind else "cancel"
+            agent.events.publish(RecoveryStep(step=step, part=fault.part, reason=fault.message, alert_id=alert.id))
+        if policy == "pause":
+            agent.lifecycle.request_pause()
+        elif policy == "stop":
+            agent.lifecycle.request_stop()
+
+    def hooks_failed(self, cycle_id: str, outcome: Outcome) -> None:
+        agent = self._agent
+        for fault in outcome.faults:
+            log.warning(
+                "hook failed",
+                agent=agent.name,
+                cycle=cycle_id,
+                hook=fault.part,
+                point=fault.phase,
+                reason=fault.message,
+            )
+            agent.events.publish(ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue"))
+
+    def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
+        log.warning("handler failed", agent=self._agent.name, handler=name, reason=repr(error), turned_off=turned_off)
+
+    async def ask(self, point: str, value: Any) -> None:
+        """Ask the hooks at a point that is about the agent itself; what they answer changes nothing."""
+        if self._agent.hooks.at(point):
+            await self.asked(HookContext(point, self._agent.name, value))
+
+    async def asked(self, ctx: HookContext) -> Outcome:
+        """What the hooks say, their faults reported; what they ask of the agent are requests."""
+        agent = self._agent
+        with agent.requests.inside():
+            outcome = await agent.hooks.run(ctx)
+        self.hooks_failed("", outcome)
+        return outcome

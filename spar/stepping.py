@@ -1,0 +1,139 @@
+"""One phase at a time, by hand: a chain of steps shares one cycle, which ends with its reflection.
+
+A step runs on the standing lane, which does not turn meanwhile, under the deadlines, hooks and events of any phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from spar.cycle import Cycle, Skip
+from spar.errors import LifecycleError, SparError
+from spar.lane import STANDING, Lane
+from spar.requests import is_cancelled
+from spar.types import Action, ActionResult, Perception, Phase
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+#: Under which name a cycle keeps what a phase brought.
+PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
+#: What a step works on that is given nothing: what the step before it brought.
+INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
+
+
+class Stepping:
+    """The steps of one agent. `is_under_way` while one is made; `has_stepped` until the agent is stopped."""
+
+    __slots__ = ("_agent", "_chain", "has_stepped", "is_under_way")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._chain: Cycle | None = None
+        self.has_stepped = self.is_under_way = False
+
+    async def step(self, phase: Phase, given: Any) -> Any:
+        """What the phase brings. Raises: LifecycleError, ValueError and TypeError for the wrong time or input; what
+        the phase raised, except act, whose failure is in its result."""
+        lifecycle, name = self._agent.lifecycle, f"step_{phase}"
+        lifecycle.demand("step", name)
+        if self._agent.requests.is_inside:
+            raise LifecycleError(name, "in the middle of a cycle or a handler")
+        lifecycle.bind()
+        return await lifecycle.exclusively(partial(self._alone, phase, given), name)
+
+    def close_chain(self) -> None:
+        if self._chain is not None:
+            cycle, self._chain = self._chain, None
+            self._agent.sessions.lane(STANDING).closed(cycle)
+
+    async def _alone(self, phase: Phase, given: Any) -> Any:
+        agent = self._agent
+        agent.lifecycle.demand("step", f"step_{phase}")
+        given = self._input(phase, given)
+        self.has_stepped = True
+        await agent.assembly.open()
+        lane = agent.sessions.lane(STANDING)
+        if phase == "sense" or self._chain is None:
+            self.close_chain()
+            self._chain = lane.opened()
+            self._chain.is_stepped = True
+        cycle = self._chain
+        if phase in INPUT:
+            setattr(cycle, INPUT[phase], given)
+        lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
+        self.is_under_way = True
+        try:
+            product = await self._on_strand(lane, _stepped(lane, cycle, phase, given))
+            cycle.is_cut = False
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise SparError(f"step_{phase} was interrupted: {agent.modules[phase].name} cancelled itself") from error
+        finally:
+            self.is_under_way, lane.cycle, lane.stop_reason = False, None, ""
+        if cycle.error is not None and phase != "act":
+            raise cycle.error
+        if phase == "reflect":
+            self.close_chain()
+        return product
+
+    def _input(self, phase: Phase, given: Any) -> Any:
+        """What the phase is to work on: what was given or what the last step brought. Raises: ValueError, TypeError."""
+        if phase not in INPUT:
+            return None
+        if given is None:
+            given = () if self._chain is None else getattr(self._chain, INPUT[phase])
+        if phase == "plan":
+            if isinstance(given, str) or not all(isinstance(item, Perception) for item in given):
+                raise TypeError(f"step_plan takes a Perception or a list of them, found {given!r:.60}")
+            return list(given)
+        kind: type = Action if phase == "act" else ActionResult
+        if given is None or given == ():
+            before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
+            raise ValueError(f"nothing to {phase} on: {before}, and none was given")
+        if not isinstance(given, kind):
+            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
+        return given
+
+    async def _on_strand(self, lane: Lane, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run work on a lane that does not turn; cancelled, it cancels the phase and a grace later leaves it behind."""
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def main() -> None:
+            product = await work
+            if not outcome.done():
+                outcome.set_result(product)
+
+        def ended(error: BaseException | None) -> None:
+            if not outcome.done():
+                outcome.set_exception(error or asyncio.CancelledError())
+                outcome.exception()  # retrieved here in case nobody waits any more
+
+        self._agent.sessions.begin(lane, main(), ended)
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            if not outcome.done():
+                assert lane.cycle is not None
+                grace = self._agent.steps[lane.cycle.phase].grace
+                lane.cut("step called off")
+                for give_up in (lane.strand.abandon, lane.strand.abandon):
+                    await asyncio.wait([outcome], timeout=grace)
+                    if not outcome.done():
+                        give_up()
+            raise
+
+
+async def _stepped(lane: Lane, cycle: Cycle, phase: Phase, given: Any) -> Any:
+    try:
+        product = await lane.loop.phase(phase, cycle, given)
+        setattr(cycle, PRODUCT[phase], product)
+        return product
+    except Skip:
+        if cycle.error is None:
+            cycle.error = PermissionError(f"a hook refused step_{phase}")
+        return None
