@@ -369,10 +369,6 @@ class Agent:
     def report_hook_faults(self, cycle_id: str, outcome: Outcome) -> None:
         self.reports.hooks_failed(cycle_id, outcome)
 
-    def remember(self, cycle: Cycle, duration: float) -> None:
-        """Hand what a cycle came to to the background writer."""
-        self.keeping.remember(cycle, duration)
-
     async def settle(self, cycle: Cycle) -> None:
         """What has its place between two cycles."""
         await self.sessions.settle(cycle)

@@ -292,7 +292,7 @@ class Lane:
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             agent.health.observe(cycle, duration)
         if outcome != "idle":
-            agent.remember(cycle, duration)
+            agent.keeping.remember(cycle, duration)
         if self.run is not None:
             self._judge(self.run, cycle, now)
         if agent.events.wanted[LoopCompleted]:
