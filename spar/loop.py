@@ -111,26 +111,25 @@ class Loop:
         if type(product) is OpenPlan:
             product.when_written(lambda action, error: self.written(cycle, action, error, started))
             return product
-        self.completed(phase, cycle, product, started)
-        return await desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
-
-    def completed(self, phase: Phase, cycle: Cycle, product: Any, started: float) -> None:
         duration = self.monotonic() - started
         cycle.durations.append((phase, duration))
-        self.steps[phase].add(duration)
+        step.add(duration)
         if self.wanted[PhaseCompleted]:
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration))
+        return await desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
 
     def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
         """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
         cycle.action = action
         if isinstance(error, asyncio.CancelledError):
             cycle.is_cut = True
+        step, duration = self.steps["plan"], self.monotonic() - started
         if error is None and not cycle.is_cut:
-            self.completed("plan", cycle, action, started)
+            cycle.durations.append(("plan", duration))
+            step.add(duration)
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration))
         elif not cycle.is_cut:
             assert error is not None
-            step = self.steps["plan"]
             fault = Fault.of(error, part=step.name, phase="plan")
             cycle.faults = (*cycle.faults, fault)
             self.desk.failed(cycle, fault, error, step.answer)
