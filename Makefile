@@ -16,8 +16,8 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest
 
-bench: $(VENV)/.run  ## measure spar beside its peers (installs them in an environment of their own)
-	@PYTHON=$(PYTHON) sh benchmarks/run.sh
+bench:  ## measure spar beside its peers (installs them in an environment of their own)
+	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv

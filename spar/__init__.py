@@ -4,8 +4,8 @@ The house, in the order in which to read it:
 
     types        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
     loop         one cycle: sense – plan – act – reflect
-    agent        start, stop, pause, resume, step; lanes turn the cycles
-    events       what happened; hooks: who may decide
+    agent        start, stop, pause, resume, step; lanes turn the cycles (lifecycle, sessions, intake, stepping)
+    events       what happened (bus: who is told); hooks: who may decide
     protocols    the ports that sensors, planners, tools, reflectors and stores fill
     app          the composition root: settings → parts → agents
 
