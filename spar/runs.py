@@ -90,7 +90,8 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | 
     """
     if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
         run.results.append(cycle.result)
-        run.errors = cycle.result.errors
+        if cycle.result.results:  # an answer without calls leaves the errors that it may be about
+            run.errors = cycle.result.errors
     if cycle.is_cut:
         return None
     failed = {fault.phase: fault for fault in cycle.faults}
@@ -104,8 +105,10 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | 
         run.failures, run.is_planned = 0, True
         action = cycle.action
         if not isinstance(action, Action) or action.output is not None or not action.calls:
+            if isinstance(action, Action) and action.output is not None:
+                run.output = action.output
             if not (run.is_to_verify and _has_failed(cycle.result)):
-                return End("ok", output=action.output if isinstance(action, Action) else None)
+                return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
             run.is_to_verify = False
         run.number += 1
     if timeout and elapsed >= timeout:
