@@ -160,19 +160,18 @@ class HealthSettings(Section):
 class RunSettings(Section):
     """Runs, and what becomes of a message that arrives during one."""
 
-    queue_mode: Literal["steer", "followup", "collect", "interrupt"] = "followup"
-    """"steer": the run in hand sees the message; "followup": it waits its turn; "collect": it is joined with others
-    after a quiet time; "interrupt": it ends the run in hand."""
+    queue_mode: Literal["followup"] = "followup"
+    """"followup": it waits its turn. Other modes are refused until there are some."""
     quiet: Seconds = 0.5
-    """Seconds without a further message until collected ones become one run."""
+    """Seconds without a further message until collected ones become one run. Not in force yet: nothing is collected."""
     cap: Annotated[Whole, Ge(1)] = 20
-    """How many messages may wait in one session."""
+    """How many messages may wait in one session. Not in force yet: a thousand may."""
     drop: Literal["old", "new", "summarize"] = "summarize"
-    """What goes when more arrive: the oldest, the newest, or the oldest with a summary kept. Its sender is told."""
+    """What goes when more arrive. Not in force yet: what is too much is refused, and its sender told."""
     timeout: Limit = 600.0
     """Seconds that a run may take; 0 or "off": any time."""
     inactivity: Limit = 0.0
-    """Seconds without any progress until a run is ended; 0 or "off", the default: `timeout` alone decides."""
+    """Seconds without any progress until a run is ended; 0 or "off": any. Not in force yet: `timeout` alone decides."""
     limit: Annotated[Whole, Ge(1)] = 8
     """How many runs may be under way at once, over all sessions."""
     verify_output: bool = True
