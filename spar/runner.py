@@ -29,6 +29,7 @@ from spar.lockfile import AlreadyRunningError, LockFile
 from spar.log_sink import Logs
 from spar.logs import configure, get_logger
 from spar.notify_systemd import Notifier
+from spar.sensor_log import log_sensors
 from spar.server.front import Front, url_host
 from spar.settings import Loaded, Settings
 from spar.stacks import stack_of_task
@@ -54,6 +55,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)
+        log_sensors(agent)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         try:
