@@ -462,3 +462,9 @@ def test_each_setting_says_whether_it_can_change_while_running() -> None:
         "restart",
         "restart",
     )
+
+
+@pytest.mark.parametrize("mode", ["steer", "collect", "interrupt"])
+def test_a_queue_mode_that_does_not_exist_yet_is_refused_and_not_ignored(mode: str) -> None:
+    with pytest.raises(ConfigError, match=rf"runs\.queue_mode = '{mode}': must be 'followup'"):
+        from_mapping({"runs": {"queue_mode": mode}})
