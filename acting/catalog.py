@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isnan
 from typing import Any, get_args
@@ -22,7 +23,7 @@ from acting.slots import Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Effect
-from spar.terms import Approval, ToolTerms, terms_of
+from spar.terms import Approval, OnError, ToolTerms, terms_of
 from spar.threads import Threads
 from spar.types import Call
 
@@ -148,11 +149,26 @@ def _check(terms: ToolTerms) -> None:
         ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
         ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
         ("detach", isinstance(terms.detach, bool), "true or false"),
+        ("rate", is_rate(terms.rate), "a count in a time like '10/min' or '2/s', or ''"),
+        ("resources", all_text(terms.resources), "a tuple of names"),
+        ("on_error", terms.on_error in get_args(OnError), "error or branch"),
+        ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
         ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
     )
     for key, is_fine, expected in rules:
         if not is_fine:
             raise ConfigError(f"tool {terms.name!r}: {key} is {getattr(terms, key)!r}, expected {expected}")
+
+
+_RATE = re.compile(r"([1-9]\d{0,5})/(s|min|h|day)\Z")
+
+
+def is_rate(value: Any) -> bool:
+    return value == "" or (isinstance(value, str) and _RATE.match(value) is not None)
+
+
+def all_text(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
 
 
 def _is_number(value: Any) -> bool:

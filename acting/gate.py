@@ -1,8 +1,4 @@
-"""Before a ready call runs: what hooks and people say, and what they put in its place.
-
-A call with another one's parameters is checked like any new one; the original stays with it as `_original`.
-What was data in the call that they were shown stays data in what they hand back, even if it looks like a reference.
-"""
+"""Before a ready call runs: what hooks and people say to it."""
 
 from __future__ import annotations
 
@@ -11,80 +7,10 @@ from typing import Any
 
 from acting.approvals import Confirm, ask
 from acting.board import Board
-from acting.catalog import Entry
-from acting.paths import BadReferenceError, Path, TooLargeError, copied, escape, marked, parse, references, resolve
-from acting.reading import read
-from acting.schema import ParametersError
-from acting.stage import Scope, Stage, fault, wire_of
+from acting.proposal import Proposal
+from acting.stage import Scope, Stage, fault
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
-from spar.types import Call, CallResult, Fault, replace
-
-#: What is raised for a call that cannot run as it is.
-STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError)
-
-
-class Proposal:
-    """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool."""
-
-    __slots__ = ("arguments", "call", "entry", "params", "path")
-
-    def __init__(
-        self, call: Call, entry: Entry, params: dict[str, Any], arguments: dict[str, Any], path: Path | None
-    ) -> None:
-        self.call, self.entry, self.params, self.arguments, self.path = call, entry, params, arguments, path
-
-    @property
-    def is_detached(self) -> bool:
-        return bool(self.call.meta.get("_detach", self.entry.terms.detach))
-
-    @property
-    def objection(self) -> Fault | None:
-        """What is wrong with the call as a whole."""
-        if self.is_detached and self.path is not None:
-            message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
-            return fault("bad_call", message, self.call.tool)
-        return None
-
-    def shown(self) -> Call:
-        """A copy to show, its references resolved."""
-        return replace(self.call, params=copied(self.params))
-
-    def swap(self, stage: Stage, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
-        """Put `new` in its place under its id; what is wrong with it, if anything: nothing is changed then."""
-        old = self.call
-        texts = frozenset(marked(self.params))
-        if texts:
-            new = replace(new, params=escape(new.params, texts))
-        meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
-        path = old.output_path if new.output_path is None else new.output_path
-        method = old.output_method if new.output_path is None else new.output_method
-        new, wrong = read(replace(new, id=old.id, output_path=path, output_method=method, meta=meta))
-        if wrong:
-            return fault("bad_call", wrong, old.tool)
-        entry = stage.catalog.get(new.tool)
-        if entry is None:
-            return fault("unknown_tool", stage.catalog.unknown(new.tool), new.tool)
-        try:
-            if late := [id for id in new.after if not is_done(id)]:
-                raise BadReferenceError(
-                    f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
-                )
-            references(new.params)
-            params = resolve(new.params, board.look)
-            arguments = entry.parameters.validate(params)
-            place = None if new.output_path is None else parse(new.output_path)
-        except STRUCTURAL as error:
-            return fault(kind_of(error), str(error), new.tool)
-        if objection := Proposal(new, entry, params, arguments, place).objection:
-            return objection
-        self.call, self.entry, self.params, self.arguments, self.path = new, entry, params, arguments, place
-        return None
-
-
-def kind_of(error: Exception) -> str:
-    """The kind of structural error that this one is."""
-    known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
-    return known.get(type(error), "bad_call")
+from spar.types import Call, CallResult, replace
 
 
 async def pass_gate(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from acting.board import Board
 from acting.detached import cut
-from acting.gate import STRUCTURAL, Proposal, kind_of
 from acting.launch import Launch
 from acting.paths import Path, parse, references, resolve
 from acting.places import Node
+from acting.proposal import STRUCTURAL, Proposal, kind_of
 from acting.stage import Stage, fault
 from spar.types import Call, CallResult, Fault
 

@@ -72,6 +72,10 @@ class InboxFullError(SparError):
     """The bounded inbox takes no more: the sender must try again later."""
 
 
+class ConflictError(SparError):
+    """A row was changed by somebody else meanwhile: read it again."""
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions that a (nested) group holds, in order; a plain exception is its own only leaf."""
     if isinstance(error, BaseExceptionGroup):

@@ -150,6 +150,37 @@ class Store(Protocol):
     async def flush(self) -> None: ...
 
 
+class Record(Struct, frozen=True):
+    """A small durable row: `version` counts its changes from 1, `value` is JSON-able."""
+
+    id: str
+    version: int
+    value: Any
+
+
+@runtime_checkable
+class Records(Protocol):
+    """Small durable rows by kind and id, changed by compare-and-set; a store may offer them.
+
+    What `keep` and `drop` have done is on disk, as far as the store's durability goes, when they return.
+    """
+
+    async def records(self, kind: str) -> Sequence[Record]:
+        """All rows of a kind, by id."""
+        ...
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        """Write a row and return its new version; `expect` is the version it must have now (0: it must not exist).
+
+        Raises: ConflictError when it has another one.
+        """
+        ...
+
+    async def drop(self, kind: str, id: str) -> bool:
+        """Delete a row; False if there was none."""
+        ...
+
+
 class Notifier(Protocol):
     """Tells a person. Raises when the message cannot have arrived."""
 

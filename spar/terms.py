@@ -16,11 +16,17 @@ from spar.protocols import Effect
 
 F = TypeVar("F", bound=Callable[..., Any])
 Approval = Literal["auto", "ask", "deny"]
+OnError = Literal["error", "branch"]
 
 
 class ToolTerms(Struct, frozen=True):
     """Under which terms a tool is called: `effect`, `timeout` and `retries` per attempt (seconds, count),
-    `approval`, whether the run waits for it (`detach`), how many at once (`concurrency`, 0 = any number)."""
+    `approval`, whether the run waits for it (`detach`), how many at once (`concurrency`, 0 = any number).
+
+    `rate` is how many may start in which time (`"10/min"`, `"2/s"`; "" = any number); calls that share a name in
+    `resources` never overlap. `on_error="branch"` writes what it raises to the last alternative of the call's output
+    path. `safe_with_untrusted` says that text from outside may fill its parameters without a person looking.
+    """
 
     name: str = ""
     effect: Effect = "once"
@@ -29,6 +35,10 @@ class ToolTerms(Struct, frozen=True):
     approval: Approval = "auto"
     detach: bool = False
     concurrency: int = 0
+    rate: str = ""
+    resources: tuple[str, ...] = ()
+    on_error: OnError = "error"
+    safe_with_untrusted: bool = False
 
 
 @overload
@@ -43,6 +53,10 @@ def tool(
     approval: Approval = "auto",
     detach: bool = False,
     concurrency: int = 0,
+    rate: str = "",
+    resources: tuple[str, ...] = (),
+    on_error: OnError = "error",
+    safe_with_untrusted: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: F | None = None, /, **terms: Any) -> Any:
     """Mark a typed function as a tool; it stays callable as before.

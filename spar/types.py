@@ -251,7 +251,8 @@ class Action(Struct, frozen=True):
     """What a plan decided: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
-    bounds. `degraded` says that a fallback planner decided.
+    bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
+    decided on the calls; None: as little as the least trusted perception.
     """
 
     calls: tuple[Call, ...] = ()
@@ -263,6 +264,7 @@ class Action(Struct, frozen=True):
     output: Any = None
     next_look: float | None = None
     degraded: bool = False
+    trust: Trust | None = None
 
     def __post_init__(self) -> None:
         # Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
