@@ -21,7 +21,7 @@ from typing import Any
 from acting.approvals import Confirm
 from acting.board import Board
 from acting.catalog import Catalog
-from acting.stage import Limits, Scope, Stage
+from acting.stage import Limits, Scope, Stage, trust_of
 from acting.tick import Tick
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
@@ -134,7 +134,7 @@ class Executor:
         if state is not None and not isinstance(state, Mapping):
             raise TypeError(f"state must be an object, found {type(state).__name__}")
         action = calls if isinstance(calls, Action) else Action()
-        return await self._play(action, _items(calls), Board(context, state), confirm, Scope(action.id))
+        return await self._play(action, _items(calls), Board(context, state), confirm, Scope(action.id, trust=trust_of(action)))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
         """ACT: execute the action's calls on the data of the run so far."""
@@ -145,9 +145,10 @@ class Executor:
     ) -> ActionResult:
         """ACT while the plan is still being written: the calls are those of the stream."""
         run = context.run if context is not None else None
-        scope = Scope(action.id, run_id=action.run_id)
+        scope = Scope(action.id, run_id=action.run_id, trust=trust_of(action))
         if context is not None:
-            scope = Scope(action.id, context.cycle_id, context.session, run.id if run else action.run_id)
+            run_id = run.id if run else action.run_id
+            scope = Scope(action.id, context.cycle_id, context.session, run_id, scope.trust)
         return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope)
 
     def interrupted(self, action_id: str) -> ActionResult | None:

@@ -22,7 +22,7 @@ from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
 from spar.threads import Threads
-from spar.types import Call, Fault, replace
+from spar.types import Action, Call, Fault, Trust, replace
 
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
@@ -150,12 +150,23 @@ class Stage:
 
 
 class Scope(Struct, frozen=True):
-    """What a run of calls belongs to; `key` makes idempotency keys that no other run has."""
+    """What a run of calls belongs to; `key` makes idempotency keys that no other run has.
+
+    `trust` says whether text from outside may have decided on the calls.
+    """
 
     key: str
     cycle_id: str = ""
     session: str = "main"
     run_id: str | None = None
+    trust: Trust = "trusted"
+
+
+def trust_of(action: Action) -> Trust:
+    """As much as the planner says, else as little as the least trusted perception."""
+    if action.trust is not None:
+        return action.trust
+    return "untrusted" if any(each.trust == "untrusted" for each in action.perceptions) else "trusted"
 
 
 def fault_of(error: BaseException, tool: str) -> Fault:

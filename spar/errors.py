@@ -72,6 +72,10 @@ class InboxFullError(SparError):
     """The bounded inbox takes no more: the sender must try again later."""
 
 
+class InDoubtError(SparError):
+    """What was begun may or may not have had its effect; nobody here can tell. It must not be repeated blindly."""
+
+
 class ConflictError(SparError):
     """A row was changed by somebody else meanwhile: read it again."""
 

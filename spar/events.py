@@ -221,6 +221,14 @@ class ContractViolation(Event):
     message: str
 
 
+class RepetitionNoticed(Event):
+    """A run did the same again, `times` times without anything new."""
+
+    run_id: str
+    message: str
+    times: int = 0
+
+
 class Gap(Event):
     """Delivered in a stream in place of the `missed` events that a slow reader lost."""
 
