@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acting.catalog import ToolContext
+    from acting.tool_context import ToolContext
     from acting.executor import Executor
 
 __all__ = ["Executor", "ToolContext"]
 
-_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.catalog"}
+_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tool_context"}
 
 
 def __getattr__(name: str) -> Any:

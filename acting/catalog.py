@@ -9,46 +9,33 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from math import isnan
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from acting.paths import shorten
 from acting.schema import Parameters
-from acting.slots import Slots
+from acting.slots import Slots, is_rate
+from acting.tool_context import ToolContext
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Effect
 from spar.terms import Approval, OnError, ToolTerms, terms_of
 from spar.threads import Threads
-from spar.types import Call
+
+if TYPE_CHECKING:
+    from acting.launch import Launch
 
 BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
-
-
-class ToolContext(Struct, frozen=True):
-    """What a tool is told that declares a parameter annotated `ToolContext`; it is no part of the schema.
-
-    `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for
-    every attempt at the same call. `progress(value)` publishes how far it is, from any thread.
-    """
-
-    call: Call
-    agent: str = ""
-    deadline: float | None = None
-    attempt: int = 1
-    idempotency_key: str = ""
-    progress: Callable[[Any], None] = lambda value: None
 
 
 class Entry:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
-    __slots__ = ("_call", "_threads", "is_blocking", "name", "parameters", "slots", "target", "terms")
+    __slots__ = ("_call", "_resources", "_threads", "effect_of", "is_blocking", "is_ungated", "name", "output",
+                 "parameters", "slots", "target", "terms")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
@@ -57,19 +44,52 @@ class Entry:
         self.is_blocking = not is_async(call)
         self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
         self._threads: Threads | None = None
+        self.output: Any = None
+        self._resources = getattr(target, "resources_of", None)
+        self.is_ungated = not (self.slots.limit or terms.resources or terms.rate or self._resources)
+        by_params = getattr(target, "effect_of", None)
+        self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
+            functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
+        )
+
+    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a call with these parameters excludes others from."""
+        if self._resources is None:
+            return self.terms.resources
+        try:
+            return (*self.terms.resources, *map(str, self._resources(params)))
+        except Exception:  # it cannot tell: then one after the other
+            return (*self.terms.resources, f"tool {self.name}")
 
     @property
     def schema(self) -> dict[str, Any]:
         return self.parameters.schema
 
-    async def invoke(self, params: dict[str, Any], clock: Clock) -> Any:
-        """What the tool returns or raises; blocking code runs in a thread and is left behind when this is cancelled."""
-        if not self.is_blocking:
-            return await self._call(**params)
+    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
+        """The coroutine of one attempt, not begun yet."""
+        if self.is_blocking:
+            return self._in_thread(params, clock)
+        found = self._call(**params)
+        return found if inspect.iscoroutine(found) else _awaited(found)
+
+    async def _in_thread(self, params: dict[str, Any], clock: Clock) -> Any:
+        """Blocking code runs in a thread, which is left behind when this is cancelled."""
         if self._threads is None:
             self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
         found = await self._threads.run(_in_thread, self._call, params)
         return await found if inspect.isawaitable(found) else found
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+def _effect_of(by_params: Callable[[Mapping[str, Any]], Any], stated: Effect, params: Mapping[str, Any]) -> Effect:
+    try:
+        found = by_params(params)
+    except Exception:
+        return stated
+    return found if found in get_args(Effect) else stated
 
 
 def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
@@ -94,6 +114,9 @@ class Catalog(Mapping[str, Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
+
+    def find(self, name: str) -> Entry | None:
+        return self._entries.get(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -158,13 +181,6 @@ def _check(terms: ToolTerms) -> None:
     for key, is_fine, expected in rules:
         if not is_fine:
             raise ConfigError(f"tool {terms.name!r}: {key} is {getattr(terms, key)!r}, expected {expected}")
-
-
-_RATE = re.compile(r"([1-9]\d{0,5})/(s|min|h|day)\Z")
-
-
-def is_rate(value: Any) -> bool:
-    return value == "" or (isinstance(value, str) and _RATE.match(value) is not None)
 
 
 def all_text(value: Any) -> bool:

@@ -13,6 +13,11 @@ from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
 from spar.types import Call, CallResult, replace
 
 
+def passes(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
+    """Whether nobody has to be asked."""
+    return proposal.entry.terms.approval == "auto" and not stage.asks("before_call")
+
+
 async def pass_gate(
     stage: Stage,
     board: Board,

@@ -1,13 +1,14 @@
 """Carries out one call: attempts with a deadline each, retried where its effect allows it.
 
-A call that is late is cancelled; one that ignores that for `grace` seconds is left behind: its result is
-given without it and whatever it still does is of no interest. This file knows nothing of graphs.
+The first step of an attempt is made by hand (`begin`): most calls of a cheap tool end there, and cost no coroutine,
+no task and no timer. What waits goes on in `finish`. A call that is late is cancelled; one that ignores that for
+`grace` seconds is left behind: its result is given without it and whatever it still does is of no interest. What a
+tool returns is made fit to keep and held against what was promised of it. This file knows nothing of graphs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from datetime import datetime
@@ -17,23 +18,27 @@ from typing import Any
 
 from msgspec import Struct
 
-from acting.catalog import Entry, ToolContext
+from acting.catalog import Entry
+from acting.expectations import unmet
 from acting.outputs import plain
 from acting.stage import Scope, Stage, fault, fault_of
+from acting.tool_context import tool_context
 from spar.clock import Clock, Timer
-from spar.events import CallProgressed, CallStarted
+from spar.errors import InDoubtError
+from spar.events import CallStarted
 from spar.policies import Backoff
-from spar.types import Call, CallResult, CallStatus, Fault
+from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
 
 
 class Ended(Struct, frozen=True):
-    """What the attempts came to; `value` is what the tool returned, as it is."""
+    """What the attempts came to; `value` is what the tool returned, fit to keep."""
 
     status: CallStatus
     value: Any = None
     fault: Fault | None = None
+    verified: bool | None = None
 
 
 class Launch(Struct):
@@ -44,6 +49,7 @@ class Launch(Struct):
     params: dict[str, Any]
     scope: Scope
     context: Context  # copied for each attempt: what a tool sets in it nobody else sees
+    messages: tuple[dict[str, Any], ...] = ()  # what its scopes let it see
     attempts: int = 0
     started_at: datetime | None = None
     began: float = 0.0
@@ -51,11 +57,19 @@ class Launch(Struct):
     is_late: bool = False
     deadline: float | None = None
     task: asyncio.Task[Any] | None = None
+    rest: _Rest | None = None
+    ended: Ended | None = None
 
-    def result(self, clock: Clock, ended: Ended, output: Any = None) -> CallResult:
-        """The result of this call; `output` is what was made of the value."""
-        duration = clock.monotonic() - self.began
-        return CallResult(self.call, ended.status, "", output, ended.fault, self.attempts, self.started_at, duration)
+    @property
+    def effect(self) -> str:
+        """What this call does to the world, by its parameters if the tool can tell."""
+        return self.entry.effect_of(self.call.params)
+
+    def result(self, clock: Clock, ended: Ended) -> CallResult:
+        """The result of this call."""
+        duration = clock.monotonic() - self.began if self.attempts else 0.0
+        return CallResult(self.call, ended.status, "", ended.value, ended.fault, self.attempts, self.started_at,
+                          duration, ended.verified)  # fmt: skip
 
 
 class _Deadline:
@@ -110,68 +124,131 @@ class _Rest:
             return stop.value
 
 
-async def perform(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
-    """Carry out the call in the current task; None when it was left behind, after `leave(about)` was called for it.
+def begin(stage: Stage, launch: Launch) -> Ended | None:
+    """Start the call in the current task; None when it waits or is to be tried again: then `finish` goes on.
+
+    Raises: nothing but what ends the process.
+    """
+    launch.started_at, launch.began = stage.clock.now(), stage.clock.monotonic()
+    ended = _attempt(stage, launch)
+    if ended is not None and ended.fault is not None and _pause(launch, ended) is not None:
+        launch.ended, ended = ended, None
+    return ended
+
+
+async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+    """Go on with what `begin` began; None when it was left behind, after `leave(about)` was called for it.
 
     Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
     """
-    clock, terms = stage.clock, launch.entry.terms
     launch.task = asyncio.current_task()
-    launch.started_at, launch.began = clock.now(), clock.monotonic()
-    tries = 1 if terms.effect == "once" else 1 + terms.retries
+    ended, launch.ended = launch.ended, None
     while True:
-        launch.attempts += 1
-        launch.is_late = False
-        if terms.timeout != inf:
-            launch.deadline = (launch.began if launch.attempts == 1 else clock.monotonic()) + terms.timeout
-        if stage.events is not None:
-            stage.tell(CallStarted, call=launch.call, cycle_id=launch.scope.cycle_id, attempt=launch.attempts)
-        ended = await _attempt(stage, launch, leave, about)
-        if ended is None or ended.fault is None or ended.status == "cancelled":
-            return ended
-        pause = _pause(ended.fault, launch.attempts) if ended.fault.retryable and launch.attempts < tries else None
+        if launch.rest is not None:
+            ended = await _wait(stage, launch, leave, about)
+            if ended is None:
+                return None
+        assert ended is not None
+        pause = _pause(launch, ended)
         if pause is None:
             return ended
-        await clock.sleep(pause)
+        await stage.clock.sleep(pause)
+        ended = _attempt(stage, launch)
 
 
-async def _attempt(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
-    params, entry, task = launch.params, launch.entry, launch.task
-    assert task is not None
+def _attempt(stage: Stage, launch: Launch) -> Ended | None:
+    """The first step of an attempt; None when it waits (`launch.rest`)."""
+    entry = launch.entry
+    launch.attempts += 1
+    timeout = entry.terms.timeout
+    if timeout != inf:
+        launch.deadline = (launch.began if launch.attempts == 1 else stage.clock.monotonic()) + timeout
+    if stage.hears(CallStarted):
+        stage.publish(CallStarted(call=launch.call, cycle_id=launch.scope.cycle_id, attempt=launch.attempts))
+    params = launch.params
     if entry.parameters.context:
-        params = {**params, entry.parameters.context: _context(stage, launch)}
-    deadline: _Deadline | None = None
+        params = {**params, entry.parameters.context: tool_context(stage, launch)}
     context = launch.context.copy()
     launch.is_in_flight = True
     try:
-        coroutine = entry.invoke(params, stage.clock)
-        try:
-            # A tool that never waits needs no timer: nothing could cancel it before it is done.
-            waits_for = context.run(coroutine.send, None)
-        except StopIteration as stop:
-            ended = Ended("ok", stop.value)
-        else:
-            deadline = _Deadline(stage.clock, launch, stage.limits.grace, partial(leave, about))
-            ended = Ended("ok", await _Rest(coroutine, waits_for, context))
+        coroutine = entry.invoke(params, stage.clock, launch)
+        # A tool that never waits needs no timer: nothing could cancel it before it is done.
+        waits_for = context.run(coroutine.send, None)
+    except StopIteration as stop:
+        ended = _judged(stage, launch, stop.value)
     except asyncio.CancelledError:
-        if not launch.is_late and task.cancelling():
-            raise  # the run is being cancelled: it says what becomes of this call
-        ended = Ended("cancelled", fault=fault("cancelled", f"tool {entry.name!r} cancelled itself", entry.name))
+        ended = _cancelled_itself(entry)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        ended = Ended("failed", fault=fault_of(error, entry.name))
-    finally:
-        if deadline is not None:
-            deadline.close()
-    if deadline is not None and deadline.is_left:
+        ended = _failed(entry, error)
+    else:
+        launch.rest = _Rest(coroutine, waits_for, context)
         return None
     launch.is_in_flight = False
-    if launch.is_late:
-        if task.uncancel():
-            raise asyncio.CancelledError  # late and cancelled from outside as well
-        return timed_out(launch)
     return ended
+
+
+async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+    """The rest of an attempt, to its end or its deadline."""
+    rest, launch.rest = launch.rest, None
+    entry, task = launch.entry, launch.task
+    assert task is not None
+    assert rest is not None
+    deadline = _Deadline(stage.clock, launch, stage.limits.grace, partial(leave, about))
+    try:
+        ended = _judged(stage, launch, await rest)
+    except asyncio.CancelledError:
+        if not launch.is_late and task.cancelling():
+            raise  # the run is being cancelled: it says what becomes of this call
+        ended = _cancelled_itself(entry)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        ended = _failed(entry, error)
+    finally:
+        deadline.close()
+    if deadline.is_left:
+        return None
+    launch.is_in_flight = False
+    if not launch.is_late:
+        return ended
+    launch.is_late = False
+    if task.uncancel():
+        raise asyncio.CancelledError  # late and cancelled from outside as well
+    return timed_out(launch)
+
+
+def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
+    """What a tool returned: fit to keep, of the promised shape, and what was expected of it."""
+    entry = launch.entry
+    value = fit(stage, value)
+    if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
+        message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
+        return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, {"output": value}))
+    if "_expect" not in launch.call.meta:
+        return Ended("ok", value)
+    found = value.data if type(value) is Message else value
+    if wrong := unmet(launch.call.meta["_expect"], found):
+        message = f"it finished, but its result is not what was expected: {wrong}"
+        return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, {"output": found}),
+                     verified=False)  # fmt: skip
+    return Ended("ok", value, verified=True)
+
+
+def fit(stage: Stage, value: Any) -> Any:
+    """What a tool returned, bounded and JSON-safe; a message stays one until it is kept."""
+    if type(value) is Message:
+        return Message(plain(value.kind, 200), plain(value.data, stage.limits.max_output), plain(value.instance))
+    return plain(value, stage.limits.max_output)
+
+
+def _failed(entry: Entry, error: BaseException) -> Ended:
+    return Ended("in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name))
+
+
+def _cancelled_itself(entry: Entry) -> Ended:
+    return Ended("cancelled", fault=fault("cancelled", f"tool {entry.name!r} cancelled itself", entry.name))
 
 
 def timed_out(launch: Launch) -> Ended:
@@ -181,31 +258,25 @@ def timed_out(launch: Launch) -> Ended:
     return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act"))
 
 
-def _pause(found: Fault, failures: int) -> float | None:
-    """Seconds until the next attempt; None when the other side asks for more than is worth waiting for."""
+def cut(launch: Launch | None, tool: str = "") -> Ended:
+    """The end of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
+    if launch is not None and launch.is_in_flight and launch.effect == "once":
+        message = f"tool {launch.entry.name!r} was cut off and may have had its effect: find out before repeating it"
+        return Ended("in_doubt", fault=fault("in_doubt", message, launch.entry.name))
+    return Ended("cancelled", fault=fault("cancelled", "the run was cancelled", tool))
+
+
+def _pause(launch: Launch, ended: Ended) -> float | None:
+    """Seconds until the next attempt; None when there is none.
+
+    What is not to be repeated is not, nor what would fail again, nor what the other side wants left alone for long.
+    """
+    found, retries = ended.fault, launch.entry.terms.retries
+    if found is None or launch.attempts > retries or not found.retryable or ended.status not in ("failed", "timeout"):
+        return None
+    if launch.effect == "once":
+        return None
     asked = found.detail.get("retry_after")
     if not isinstance(asked, (int, float)):
         asked = 0.0
-    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(failures))
-
-
-def _context(stage: Stage, launch: Launch) -> ToolContext:
-    loop, home, attempt = asyncio.get_running_loop(), threading.get_ident(), launch.attempts
-
-    def publish(value: Any) -> None:
-        is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
-        if is_current and stage.events is not None:
-            progress = plain(value, stage.limits.max_output)
-            stage.tell(CallProgressed, call=launch.call, cycle_id=launch.scope.cycle_id, progress=progress)
-
-    def progress(value: Any) -> None:
-        if threading.get_ident() == home:
-            publish(value)
-            return
-        try:
-            loop.call_soon_threadsafe(publish, value)
-        except RuntimeError:  # the loop has closed: nobody is left to hear it
-            pass
-
-    key = f"{launch.scope.key}/{launch.call.id}"
-    return ToolContext(launch.call, stage.agent, launch.deadline, attempt, key, progress)
+    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(launch.attempts))

@@ -7,7 +7,7 @@ What was data in the call that people were shown stays data in what they hand ba
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acting.board import Board
 from acting.catalog import Entry
@@ -24,24 +24,23 @@ STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError)
 class Proposal:
     """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool."""
 
-    __slots__ = ("arguments", "call", "entry", "params", "path")
+    if not TYPE_CHECKING:
+        __slots__ = ()  # whoever is a proposal has the room for these
 
-    def __init__(
-        self, call: Call, entry: Entry, params: dict[str, Any], arguments: dict[str, Any], path: Path | None
-    ) -> None:
-        self.call, self.entry, self.params, self.arguments, self.path = call, entry, params, arguments, path
+    call: Call
+    entry: Entry
+    params: dict[str, Any]
+    arguments: dict[str, Any]
+    path: Path | None
 
     @property
     def is_detached(self) -> bool:
-        return bool(self.call.meta.get("_detach", self.entry.terms.detach))
+        return _is_detached(self.call, self.entry)
 
     @property
     def objection(self) -> Fault | None:
         """What is wrong with the call as a whole."""
-        if self.is_detached and self.path is not None:
-            message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
-            return fault("bad_call", message, self.call.tool)
-        return None
+        return _objection(self.call, self.entry, self.path)
 
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
@@ -73,10 +72,21 @@ class Proposal:
             place = None if new.output_path is None else parse(new.output_path)
         except STRUCTURAL as error:
             return fault(kind_of(error), str(error), new.tool)
-        if objection := Proposal(new, entry, params, arguments, place).objection:
+        if objection := _objection(new, entry, place):
             return objection
         self.call, self.entry, self.params, self.arguments, self.path = new, entry, params, arguments, place
         return None
+
+
+def _is_detached(call: Call, entry: Entry) -> bool:
+    return bool(call.meta.get("_detach", entry.terms.detach)) if call.meta else entry.terms.detach
+
+
+def _objection(call: Call, entry: Entry, path: Path | None) -> Fault | None:
+    if path is not None and _is_detached(call, entry):
+        message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
+        return fault("bad_call", message, call.tool)
+    return None
 
 
 def kind_of(error: Exception) -> str:

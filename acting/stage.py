@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from acting.catalog import Catalog
 from acting.outputs import MAX_OUTPUT, is_flat, plain
+from acting.slots import Gate, Rate, Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
@@ -24,6 +25,10 @@ from spar.hooks import HookContext, Outcome
 from spar.threads import Threads
 from spar.types import Action, Call, Fault, Trust, replace
 
+if TYPE_CHECKING:
+    from acting.proposal import Proposal
+
+MOST_RESOURCES = 10_000  # names that exclude each other, before idle ones are forgotten
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
 
@@ -60,24 +65,81 @@ class Stage:
     def __init__(
         self, catalog: Catalog, clock: Clock, events: Any, hooks: Any, limits: Limits, expiry: float | None
     ) -> None:
-        self.catalog, self.clock, self.events, self.hooks, self.limits = catalog, clock, events, hooks, limits
+        self.catalog, self.clock, self.hooks, self.limits = catalog, clock, hooks, limits
+        self.events = events
         self.approval_timeout = expiry
         self.agent = ""
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
         self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)
         self._approver: Threads | None = None
+        self._resources: dict[str, Slots] = {}
+        self._rates: dict[str, Rate] = {}
+        self._fence = int(clock.now().timestamp() * 1e6)
+
+    # -- what a call passes before it starts
+
+    def gates_of(self, proposal: Proposal) -> tuple[Gate, ...]:
+        """The gates of a ready call, in the order in which they are to be taken."""
+        entry = proposal.entry
+        if entry.is_ungated:
+            return ()
+        gates: list[Gate] = [entry.slots] if entry.slots.limit else []
+        gates += [self._resource(name) for name in sorted(set(entry.resources_of(proposal.params)))]
+        if entry.terms.rate:
+            gates.append(
+                self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
+            )
+        return tuple(gates)
+
+    def _resource(self, name: str) -> Slots:
+        """The one slot of what calls exclude each other from."""
+        if len(self._resources) > MOST_RESOURCES:
+            self._resources = {each: slots for each, slots in self._resources.items() if not slots.is_idle}
+        return self._resources.get(name) or self._resources.setdefault(name, Slots(1))
+
+    def next_fence(self) -> int:
+        """A number that is higher than every one before."""
+        self._fence += 1
+        return self._fence
 
     # -- telling and asking
 
-    def tell(self, kind: Callable[..., Any], **fields: Any) -> None:
-        """Publish an event of this class if anybody listens. Never raises, whoever publishes."""
+    @property
+    def events(self) -> Any:
+        return self._events
+
+    @events.setter
+    def events(self, events: Any) -> None:
+        self._events = events
+        self._listeners = getattr(events, "listeners", None)
+
+    def hears(self, kind: Any) -> bool:
+        """Whether an event of this class is worth making."""
+        if self._events is None:
+            return False
         try:
-            listeners = getattr(self.events, "listeners", None)
-            if listeners is None or listeners(kind):
-                self.events.publish(kind(**fields))
-        except Exception:  # a stranger's publisher; events never decide anything
+            return self._listeners is None or bool(self._listeners(kind))
+        except Exception:
+            return False
+
+    def publish(self, event: Any) -> None:
+        """Publish. Never raises, whoever publishes: events decide nothing."""
+        try:
+            self._events.publish(event)
+        except Exception:
             pass
+
+    def tell(self, kind: Any, **fields: Any) -> None:
+        """Make and publish an event of this class if anybody listens."""
+        if self.hears(kind):
+            self.publish(kind(**fields))
+
+    @property
+    def reviews(self) -> bool:
+        """Whether hooks look at results."""
+        hooks = self.hooks
+        return hooks is not None and (hooks.at("after_call") or hooks.at("result_persist"))
 
     def asks(self, point: str) -> bool:
         return self.hooks is not None and self.hooks.at(point)
@@ -183,14 +245,14 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
 def wire_of(call: Call, cap: int = MAX_OUTPUT) -> dict[str, Any]:
     """The call as an object that can be stored whatever its parameters are."""
     wire = call.to_wire()
-    after = wire.pop("_after", None)
-    flat = is_flat(wire)
-    if after is not None:
-        wire["_after"] = after
-    # A list of short ids beside scalars is as fit to keep as they are, and was made just now.
-    if flat and (after is None or is_flat(dict.fromkeys(after))):
+    names = (call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after)
+    if not call.meta and is_flat(call.params) and all(map(_is_printable, names)):
         return wire
     found = plain(wire, cap)
     return (
         found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
     )
+
+
+def _is_printable(text: str) -> bool:
+    return len(text) <= 256 and (text.isascii() or text.isprintable())  # a lone surrogate is not printable

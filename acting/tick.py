@@ -1,52 +1,65 @@
 """One run of calls: they arrive, start the moment nothing blocks them, end, and free others.
 
-It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. A
-worker task that ends a call goes on with the first call that this freed, in the same task; the others get
-tasks of their own. The graph decides what is ready, `launch` carries out, the board holds the data; this file
-only brings them together and owes one result for each call, whatever happens.
+It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. Ready calls
+stand in a queue that *hands* work off: a hand is a task that takes one call after the other, and while a tool makes
+it wait, the next hand takes over. So a call that never waits costs no task, and one that waits costs one. The graph
+decides what is ready, `launch` carries out, the board holds the data; this file only brings them together and owes
+one result for each call, whatever happens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Coroutine, Generator
 from contextvars import copy_context
 from typing import Any, cast
 
 from acting.approvals import Confirm
 from acting.board import Board
 from acting.detached import detach
-from acting.gate import pass_gate
+from acting.gate import pass_gate, passes
 from acting.graph import Graph
-from acting.launch import Launch, perform, timed_out
-from acting.ledger import Ledger, fit, reviewed
+from acting.launch import Launch, begin, finish, timed_out
+from acting.ledger import Ledger, reviewed
 from acting.paths import Path, shorten
 from acting.reading import read
-from acting.slots import Slots
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.step import Step
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.types import Action, ActionResult, CallResult, Fault
 
-INLINE_LIMIT = 32  # calls in a row in one task, before others get their turn
+INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn
 READ_LIMIT = 64  # calls read in a row from a list, likewise
 
-_END_EVENTS: dict[str, Callable[..., Any]] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
+_END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
+
+
+class _OthersTurn:
+    """Awaited, lets every other task run once: `asyncio.sleep(0)` without its frames."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_OTHERS_TURN = _OthersTurn()
 
 
 class Tick:
-    """See the module. `arrive` each call, then `settle`, then `result`; `abort` instead when cancelled."""
+    """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
     def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope) -> None:
         self.steps: list[Step] = []
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
         self._graph = Graph(board.has)
-        self._slots = Slots(stage.limits.max_parallel)
         self._ledger = Ledger(stage, board, self._graph)
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._context = copy_context()
-        self._busy = 0  # admitted, and without a result
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._queue: deque[Step] = deque()  # may run now, but for a hand
+        self._hands = 0  # that are at work or about to be
+        self._is_manned = False  # one of them is going to look at the queue
+        self._busy = 0  # calls that are admitted, and without a result
         self._is_closed = self._is_aborted = False
         self._stopped = ""  # why nothing further is started
         self._breakdown: BaseException | None = None
@@ -64,7 +77,7 @@ class Tick:
                 for count, item in enumerate(calls, 1):
                     self.arrive(item)
                     if count % READ_LIMIT == 0:
-                        await self._stage.clock.sleep(0)
+                        await _OTHERS_TURN
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -78,19 +91,19 @@ class Tick:
         call, wrong = read(item)
         step = Step(call)
         self.steps.append(step)
-        if self._stage.events is not None:
-            self._stage.tell(CallProposed, call=call, cycle_id=self._scope.cycle_id)
-        write, why = None, None
+        if self._stage.hears(CallProposed):
+            self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id))
+        why: Fault | None
         reads: tuple[Path, ...] = ()
         if wrong:
             why = fault("bad_call", wrong, call.tool)
         elif self._graph.knows(call.id):
             why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         else:
-            reads, write, why = step.examine(self._stage, self._board)
+            reads, why = step.examine(self._stage, self._board)
         if why is not None:
-            self._graph.refuse(step, write)
-        elif not self._graph.add(step, reads, write, call.after):
+            self._graph.refuse(step, step.path)
+        elif not self._graph.add(step, reads, step.path, call.after):
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._finish(step, step.failed(why))
@@ -98,9 +111,9 @@ class Tick:
 
     # -- starting
 
-    def _drain(self, inline: bool = False) -> Step | None:
-        """Act on what the graph says until it says nothing more; a step to go on with in this task, if allowed."""
-        graph, chosen = self._graph, None
+    def _drain(self) -> None:
+        """Act on what the graph says until it says nothing more."""
+        graph = self._graph
         while not self._is_aborted:
             while graph.doomed or graph.ready:
                 while graph.doomed:
@@ -108,103 +121,148 @@ class Tick:
                 ready, graph.ready = graph.ready, []
                 for node in ready:
                     step = cast(Step, node)
-                    if step.result is None and self._start(step, inline and chosen is None):
-                        chosen = step
+                    if step.result is None:
+                        self._start(step)
             if not self._is_closed or self._busy:
-                break
+                return
             stuck = graph.stuck()
             if stuck is None:
                 self._finish_waiting()
-                break
+                return
             for node in stuck[0]:
                 step = cast(Step, node)
                 if stuck[1] == "dep_failed":
                     self._skip(step, stuck[2])
                 else:
                     self._finish(step, step.failed(fault(stuck[1], stuck[2], step.call.tool)))
-        return chosen
 
-    def _start(self, step: Step, inline: bool) -> bool:
-        """Set a ready step going; True if the caller is to carry it out itself."""
-        proposal = step.proposal
-        assert proposal is not None
+    def _start(self, step: Step) -> None:
+        """Set a ready step going."""
         if self._stopped:
             self._skip(step, self._stopped)
-            return False
-        if why := step.take_values(self._board):
+        elif step.is_reading and (why := step.take_values(self._board)):
             self._finish(step, step.failed(why))
-            return False
-        self._busy += 1
-        if proposal.entry.terms.approval != "auto" or self._stage.asks("before_call"):
-            step.is_started = True
-            self._spawn(self._gated(step), step)
-            return False
-        return self._go(step, inline)
+        else:
+            self._busy += 1
+            step.is_admitted = True
+            if passes(self._stage, step, self._scope):
+                self._go(step)
+            else:
+                step.is_started = True
+                self._spawn(self._gated(step), step.call.tool)
 
-    def _go(self, step: Step, inline: bool) -> bool:
-        """It may run: detached, in this task (True), in a task of its own, or when a slot is free."""
-        proposal = step.proposal
-        assert proposal is not None
-        if proposal.is_detached:
+    def _go(self, step: Step) -> None:
+        """It may run: detached, or by a hand as soon as its gates are open."""
+        if step.is_detached:
             step.is_started = True
             self._busy -= 1
-            self._finish(step, detach(self._stage, self._launch(step)))
-            return False
-        step.is_started = False  # while it waits for a slot it can still be skipped
-        if not proposal.entry.slots.take(self._entered, step) or not self._slots.take(self._called, step):
-            return False
-        step.is_started = step.holds = True
-        if not inline:
-            self._spawn(self._work(step), step)
-        return inline
+            self._finish(step, detach(self._stage, self._launch(step), self._stage.gates_of(step)))
+            return
+        step.is_started = False  # while it waits for a gate it can still be skipped
+        gates = self._stage.gates_of(step)
+        if gates:
+            step.gates = gates
+            if not self._pass(step):
+                return
+        self._offer(step)
 
-    def _entered(self, step: Step) -> bool:
-        """A slot of the tool is free for it; it still needs one of the run."""
-        if step.result is not None or self._is_aborted:
-            return False
-        return not self._slots.take(self._called, step) or self._called(step)
-
-    def _called(self, step: Step) -> bool:
-        """A slot of the run is free for it, and it has one of its tool."""
-        assert step.proposal is not None
-        if step.result is not None or self._is_aborted:
-            step.proposal.entry.slots.release()
-            return False
-        step.is_started = step.holds = True
-        self._spawn(self._work(step), step)
+    def _pass(self, step: Step) -> bool:
+        """Take the gates that it has not passed yet; False when it must wait at one."""
+        while step.passed < len(step.gates):
+            if not step.gates[step.passed].take(self._opened, step):
+                return False
+            step.passed += 1
         return True
 
-    def _launch(self, step: Step) -> Launch:
-        proposal = step.proposal
-        assert proposal is not None
-        step.began = self._ledger.moment()
-        step.launch = Launch(proposal.call, proposal.entry, proposal.arguments, self._scope, self._context)
-        return step.launch
+    def _opened(self, step: Step) -> bool:
+        """The gate that it waited at is open for it."""
+        if step.result is not None or self._is_aborted:
+            return False
+        step.passed += 1
+        if self._pass(step):
+            self._offer(step)
+        return True
 
-    def _spawn(self, work: Coroutine[Any, Any, None], step: Step) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=step.call.tool)
+    def _offer(self, step: Step) -> None:
+        self._queue.append(step)
+        if not self._is_manned and self._hands < self._stage.limits.max_parallel:
+            self._man()
+
+    def _man(self) -> None:
+        """Put one more hand to the queue."""
+        self._is_manned = True
+        self._hands += 1
+        self._spawn(self._work(), "calls")
+
+    def _launch(self, step: Step) -> Launch:
+        step.began = self._ledger.moment()
+        launch = step.launch = Launch(step.call, step.entry, step.arguments, self._scope, self._context)
+        return launch
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # -- carrying out
 
+    async def _work(self) -> None:
+        """A hand: take calls off the queue until it is empty."""
+        step: Step | None = None
+        turns = 0
+        try:
+            while self._queue:
+                step = self._queue.popleft()
+                if step.result is not None:
+                    continue
+                step.is_started = True
+                launch = self._launch(step)
+                ended = begin(self._stage, launch)
+                if ended is None:
+                    self._hand_over()
+                    turns = 0
+                    ended = await finish(self._stage, launch, self._leave, step)
+                    if ended is None:
+                        return
+                    self._is_manned = True
+                step.draft = launch.result(self._stage.clock, ended)
+                if self._stage.reviews:
+                    self._hand_over()
+                    step.draft = await reviewed(self._stage, self._scope, step.draft)
+                    self._is_manned = True
+                self._complete(step, step.draft)
+                turns += 1
+                if turns >= INLINE_LIMIT:
+                    turns = 0
+                    await _OTHERS_TURN
+            self._is_manned = False
+            self._hands -= 1
+        except asyncio.CancelledError:
+            if step is not None and step.result is None:
+                self._complete(step, step.cut(self._stage))
+            raise
+        except BaseException as error:
+            self._break_down(error)
+            raise
+
+    def _hand_over(self) -> None:
+        """This hand is about to wait: let another one look after the queue."""
+        self._is_manned = False
+        if self._queue and self._hands < self._stage.limits.max_parallel:
+            self._man()
+
     async def _gated(self, step: Step) -> None:
-        proposal = step.proposal
-        assert proposal is not None
         try:
             against, ends_run = await pass_gate(
-                self._stage, self._board, proposal, self._confirm, self._scope, self._graph.ended_well
+                self._stage, self._board, step, self._confirm, self._scope, self._graph.ended_well
             )
-            step.call = proposal.call
             if ends_run and self.fault is None and against is not None:
                 self.fault = against.fault
             if against is None and self._stopped:
                 against = step.skipped(self._stopped)
             if against is None:
-                if self._go(step, inline=True):
-                    await self._work(step)
-                else:
-                    self._drain()
+                self._go(step)
+                self._drain()
                 return
             if ends_run:
                 self._stop("a hook ended the run before this call had started")
@@ -219,39 +277,21 @@ class Tick:
             self._break_down(error)
             raise
 
-    async def _work(self, step: Step | None) -> None:
-        turns = 0
-        try:
-            while step is not None:
-                ended = await perform(self._stage, self._launch(step), self._leave, step)
-                if ended is None:
-                    return
-                assert step.launch is not None
-                step.draft = step.launch.result(self._stage.clock, ended, fit(self._stage, ended.value))
-                if self._stage.hooks is not None:
-                    step.draft = await reviewed(self._stage, self._scope, step.draft)
-                turns += 1
-                step = self._complete(step, step.draft, inline=turns < INLINE_LIMIT)
-        except asyncio.CancelledError:
-            if step is not None and step.result is None:
-                self._complete(step, step.cut(self._stage))
-            raise
-        except BaseException as error:
-            self._break_down(error)
-            raise
-
     def _leave(self, step: Step) -> None:
-        """Called by the deadline: the task is stuck in its tool and the run goes on without it."""
+        """Called by the deadline: the hand is stuck in its tool and the run goes on without it."""
         launch = step.launch
         assert launch is not None
         assert launch.task is not None
         self._tasks.discard(launch.task)
         self._stage.leave(launch.task)
+        self._hands -= 1
         step.draft = launch.result(self._stage.clock, timed_out(launch))
-        if self._stage.hooks is not None:
-            self._spawn(self._close(step), step)
+        if self._stage.reviews:
+            self._spawn(self._close(step), step.call.tool)
         else:
             self._complete(step, step.draft)
+        if not self._is_manned:
+            self._hand_over()
 
     async def _close(self, step: Step) -> None:
         assert step.draft is not None
@@ -262,29 +302,29 @@ class Tick:
 
     # -- ending
 
-    def _complete(self, step: Step, result: CallResult, *, inline: bool = False) -> Step | None:
-        """An admitted step has ended: give back what it held, finish it and start what it frees."""
-        if step.result is not None:
-            return None
-        if step.holds:
-            step.holds = False
-            assert step.proposal is not None
-            step.proposal.entry.slots.release()
-            self._slots.release()
-        self._busy -= 1
-        self._finish(step, result)
-        return self._drain(inline)
+    def _complete(self, step: Step, result: CallResult) -> None:
+        """An admitted step has ended: finish it and start what it frees."""
+        if step.result is None:
+            self._busy -= 1
+            self._finish(step, result)
+            self._drain()
 
     def _finish(self, step: Step, result: CallResult) -> None:
         """Keep the result, write what it brought, tell it and free what waits for it."""
+        if step.passed:
+            self._release(step)
         if result.status == "ok" and result.reason != "detached":
-            path = step.proposal.path if step.proposal is not None else None
-            result = self._ledger.keep(step.call, path, step.began, result)
+            result = self._ledger.keep(step, result)
         step.result = result
-        if self._stage.events is not None and result.reason != "detached":
-            kind = _END_EVENTS.get(result.status, CallFailed)
-            self._stage.tell(kind, call=result.call, cycle_id=self._scope.cycle_id, result=result)
+        kind = _END_EVENTS.get(result.status, CallFailed)
+        if result.reason != "detached" and self._stage.hears(kind):
+            self._stage.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, result=result))
         self._graph.end(step, result.status == "ok")
+
+    def _release(self, step: Step) -> None:
+        held, step.passed = step.gates[: step.passed], 0
+        for gate in held:
+            gate.release()
 
     def _skip(self, step: Step, why: str) -> None:
         if step.result is None:
@@ -330,8 +370,8 @@ class Tick:
         self._stopped = why
         for step in self.steps:
             if step.result is None and not step.is_started:
-                if step.is_ready:
-                    self._busy -= 1  # it waited for a slot
+                if step.is_admitted:
+                    self._busy -= 1  # it waited for a gate or a hand
                 self._skip(step, why)
 
     def _break_down(self, error: BaseException) -> None:

@@ -174,7 +174,9 @@ class Call(Struct, frozen=True):
             wire["_after"] = list(self.after)
         if self.reason:
             wire["_reasoningForCall"] = self.reason
-        return {**wire, **self.meta}
+        if self.meta:
+            wire.update(self.meta)
+        return wire
 
 
 class Fault(Struct, frozen=True):
@@ -275,7 +277,10 @@ class Action(Struct, frozen=True):
 
 
 class CallResult(Struct, frozen=True):
-    """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds."""
+    """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
+
+    `verified` says whether the result is what the call expected of it (`_expect`); None: nothing was expected.
+    """
 
     call: Call
     status: CallStatus
@@ -285,6 +290,7 @@ class CallResult(Struct, frozen=True):
     attempts: int = 0
     started_at: datetime | None = None
     duration: float = 0.0
+    verified: bool | None = None
 
 
 class ActionResult(Struct, frozen=True):
