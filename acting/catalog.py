@@ -100,23 +100,52 @@ def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
 
 
 class Catalog(Mapping[str, Entry]):
-    """The tools of one executor, by name."""
+    """The tools of one executor, by name.
 
-    __slots__ = ("_entries", "_known")
+    A *source* offers tools that may change while it is open: it has a `name`, `tools()` and an `on_change` that is
+    called with no argument after they did. What was given by hand keeps its name before a source's tool.
+    """
+
+    __slots__ = ("_entries", "_fixed", "_known", "refused", "sources")
 
     def __init__(self, tools: Iterable[Any] = ()) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._fixed: dict[str, Entry] = {}
+        self.sources: list[Any] = []
         for each in tools:
-            entry = entry_of(each)
-            self._entries[entry.name] = entry
-        names = sorted(self._entries)
-        self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+            if is_source(each):
+                self.sources.append(each)
+                each.on_change = self.refresh
+            else:
+                entry = entry_of(each)
+                self._fixed[entry.name] = entry
+        self._entries: dict[str, Entry] = {}
+        #: What sources offer and cannot be used: a sentence by the tool's name.
+        self.refused: dict[str, str] = {}
+        self.refresh()
 
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries[name]
+    def refresh(self) -> None:
+        """Take in what the sources offer now; a tool that is the same object as before stays as it is."""
+        entries, self.refused = dict(self._fixed), {}
+        for source in self.sources:
+            for each in source.tools():
+                name = str(getattr(each, "name", ""))
+                if name in entries:
+                    self.refused[name] = f"{source.name!r} offers a tool under a name that is taken"
+                    continue
+                old = self._entries.get(name)
+                try:
+                    entries[name] = old if old is not None and old.target is each else entry_of(each)
+                except ConfigError as error:
+                    self.refused[name] = str(error)
+        self._entries = entries
+        names = sorted(entries)
+        self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
     def find(self, name: str) -> Entry | None:
         return self._entries.get(name)
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -124,9 +153,20 @@ class Catalog(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def parts(self) -> list[Any]:
+        """What was registered, each object once: sources and the targets of tools given by hand."""
+        return [*self.sources, *(entry.target for entry in self._fixed.values())]
+
     def unknown(self, name: str) -> str:
         """What to say of a tool that is not here."""
-        return f"no tool named {shorten(name)}; known: {self._known or 'none'}"
+        why = f" ({self.refused[name]})" if name in self.refused else ""
+        return f"no tool named {shorten(name)}{why}; known: {self._known or 'none'}"
+
+
+def is_source(item: Any) -> bool:
+    """Whether this offers tools rather than being one."""
+    return callable(getattr(item, "tools", None)) and not isinstance(item, Mapping)
 
 
 def entry_of(tool: Any) -> Entry:

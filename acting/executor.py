@@ -90,15 +90,16 @@ class Executor:
         stage.clock = self._given["clock"] or host.clock
         stage.events = host.events if self._given["events"] is None else stage.events
         stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
-        for entry in self.tools.values():
-            if hasattr(entry.target, "attach"):
-                entry.target.attach(host)
+        for part in self.tools.parts:
+            if hasattr(part, "attach"):
+                part.attach(host)
 
     async def __aenter__(self) -> Executor:
         async with AsyncExitStack() as stack:
-            for entry in self.tools.values():
-                if hasattr(entry.target, "__aenter__"):
-                    await stack.enter_async_context(entry.target)
+            for part in self.tools.parts:
+                if hasattr(part, "__aenter__"):
+                    await stack.enter_async_context(part)
+            self.tools.refresh()
             self._opened = stack.pop_all()
         return self
 
@@ -121,20 +122,27 @@ class Executor:
         context: Iterable[Mapping[str, Any]] = (),
         state: Mapping[str, Any] | None = None,
         confirm: Confirm | None = None,
-        resume: Any = None,
+        resume: ActionResult | None = None,
     ) -> ActionResult:
         """Execute an action, a list or a stream of calls, as `Call`s or wire dicts.
 
         One result for each call, in the order of arrival. A failing call, tool or stream is told in the result.
+        `resume` is what `interrupted` said of an earlier run of the same calls (by their ids): what had ended there is
+        not done again, what was cut off begins again, and what is in doubt stays so.
         Raises: CancelledError when cancelled, after everything it started has ended or was left behind (what had
         become of the calls is then at `interrupted`); TypeError for a context or state that is none.
         """
-        if resume is not None:
-            raise ConfigError("resume is not supported yet: leave it out")
+        if resume is not None and not isinstance(resume, ActionResult):
+            raise TypeError(f"resume must be the ActionResult of the run that was cut, found {type(resume).__name__}")
         if state is not None and not isinstance(state, Mapping):
             raise TypeError(f"state must be an object, found {type(state).__name__}")
         action = calls if isinstance(calls, Action) else Action()
-        return await self._play(action, _items(calls), Board(context, state), confirm, Scope(action.id, trust=trust_of(action)))
+        key = action.id
+        if resume is not None:
+            context = (*context, *(each for each in resume.messages if each.get("kind") != "error"))
+            key = resume.action.id if resume.action is not None else key
+        board = Board(context, state)
+        return await self._play(action, _items(calls), board, confirm, Scope(key, trust=trust_of(action)), resume)
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
         """ACT: execute the action's calls on the data of the run so far."""
@@ -166,14 +174,22 @@ class Executor:
             "tools": list(self.tools),
             "running": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if step.is_started],
             "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if not step.is_started],
+            "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
+            "refused": dict(self.tools.refused),
             "detached": len(self._stage.detached),
             "left_behind": len(self._stage.left_behind),
         }
 
     async def _play(
-        self, action: Action, calls: Any, board: Board, confirm: Confirm | None, scope: Scope
+        self,
+        action: Action,
+        calls: Any,
+        board: Board,
+        confirm: Confirm | None,
+        scope: Scope,
+        resume: ActionResult | None = None,
     ) -> ActionResult:
-        tick = Tick(self._stage, board, confirm, scope)
+        tick = Tick(self._stage, board, confirm, scope, resume)
         began = self._stage.clock.monotonic()
         self._ticks[tick] = (action, began)
         try:

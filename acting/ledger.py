@@ -28,8 +28,9 @@ Note = tuple[Call, Path | None, Any, datetime]
 class Ledger:
     """The data of one tick. Moments are a count that orders beginnings and writes."""
 
-    def __init__(self, stage: Stage, board: Board, graph: Graph) -> None:
+    def __init__(self, stage: Stage, board: Board, graph: Graph, resume: ActionResult | None = None) -> None:
         self._stage, self._board, self._graph = stage, board, graph
+        self._earlier = [each for each in resume.messages if each.get("kind") != "error"] if resume else []
         self._notes: list[Note] = []
         self._writes = Writes()
         self._moment = 0
@@ -86,7 +87,7 @@ class Ledger:
             "interrupted" if interrupted else _status(results, why),
             results,
             self._board.state,
-            (*self._messages(), *[message_of("error", error) for error in errors]),
+            (*self._earlier, *self._messages(), *[message_of("error", error) for error in errors]),
             errors,
             why,
             duration,

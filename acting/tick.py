@@ -27,7 +27,7 @@ from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.step import Step
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
-from spar.types import Action, ActionResult, CallResult, Fault
+from spar.types import Action, ActionResult, CallResult, Fault, replace
 
 INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn
 READ_LIMIT = 64  # calls read in a row from a list, likewise
@@ -48,12 +48,14 @@ _OTHERS_TURN = _OthersTurn()
 class Tick:
     """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
-    def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope) -> None:
+    def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope,
+                 resume: ActionResult | None = None) -> None:  # fmt: skip
         self.steps: list[Step] = []
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
         self._graph = Graph(board.has)
-        self._ledger = Ledger(stage, board, self._graph)
+        self._ledger = Ledger(stage, board, self._graph, resume)
+        self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
         self._context = copy_context()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()  # may run now, but for a hand
@@ -101,12 +103,22 @@ class Tick:
             why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         else:
             reads, why = step.examine(self._stage, self._board)
+            if why is None and self._ended and (ended := self._ended.get(call.id)) is not None:
+                self._adopt(step, ended)
+                return
         if why is not None:
             self._graph.refuse(step, step.path)
         elif not self._graph.add(step, reads, step.path, call.after):
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._finish(step, step.failed(why))
+        self._drain()
+
+    def _adopt(self, step: Step, ended: CallResult) -> None:
+        """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
+        self._graph.refuse(step, step.path)
+        step.result = replace(ended, call=step.call)
+        self._graph.end(step, ended.status == "ok")
         self._drain()
 
     # -- starting
@@ -387,3 +399,8 @@ class Tick:
         results = tuple(step.result for step in self.steps if step.result is not None)
         duration = self._stage.clock.monotonic() - began
         return self._ledger.outcome(action, results, self.fault, interrupted=self._is_aborted, duration=duration)
+
+
+def is_final(result: CallResult) -> bool:
+    """Whether a call of a run that was cut is not to be done again: it ended, or may have had its effect."""
+    return result.status not in ("cancelled", "skipped")
