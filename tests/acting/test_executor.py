@@ -1197,11 +1197,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(options: dict[str, Any], nam
         Executor(**options)
 
 
-async def test_resuming_is_refused() -> None:
-    with pytest.raises(ConfigError, match="resume"):
-        await Executor().run([], resume={})
-
-
 # -- planner's garbage
 
 

@@ -1,0 +1,128 @@
+"""What a tool's effect permits: retries, and what is said of a call that was cut off."""
+
+import asyncio
+from typing import Any, ClassVar
+
+import pytest
+
+from acting import Executor, ToolContext
+from spar.errors import InDoubtError, PermanentError, TransientError
+from spar.terms import tool
+from spar.testing import VirtualClock
+from spar.types import Action, Call
+
+
+@pytest.mark.parametrize(("effect", "attempts"), [("read", 3), ("idempotent", 3), ("once", 1)])
+async def test_only_what_may_be_repeated_is_repeated(effect: Any, attempts: int) -> None:
+    async with VirtualClock() as clock:
+
+        @tool(effect=effect, retries=2)
+        async def flaky() -> None:
+            raise TransientError("busy")
+
+        result = await Executor([flaky], clock=clock).run([Call("flaky", id="f")])
+
+    assert result.result("f").attempts == attempts
+
+
+async def test_a_permanent_failure_is_not_repeated() -> None:
+    @tool(effect="read", retries=5)
+    async def wrong() -> None:
+        raise PermanentError("no such thing")
+
+    result = await Executor([wrong]).run([Call("wrong", id="w")])
+    assert result.result("w").attempts == 1
+
+
+class Web:
+    """Reads or posts, as its parameters say."""
+
+    name, effect, timeout, retries = "web", "once", 60.0, 2
+    schema: ClassVar[dict[str, Any]] = {"properties": {"_tool": {"const": "web"}, "method": {"type": "string"}}}
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.hangs = asyncio.Event()
+
+    def effect_of(self, params: Any) -> Any:
+        return {"get": "read", "put": "idempotent", "bad": 5}.get(params["method"], self.effect)
+
+    async def __call__(self, method: str) -> None:
+        self.asked.append(method)
+        if method.startswith("hang"):
+            await self.hangs.wait()
+        raise TransientError("busy")
+
+
+async def test_the_effect_of_a_call_may_depend_on_its_parameters() -> None:
+    async with VirtualClock() as clock:
+        web = Web()
+        methods = ["get", "put", "post", "bad"]
+        result = await Executor([web], clock=clock).run([Call("web", {"method": each}, id=each) for each in methods])
+
+    assert [result.result(each).attempts for each in methods] == [3, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("effect", "status"), [("read", "cancelled"), ("idempotent", "cancelled"), ("once", "in_doubt")]
+)
+async def test_a_call_cut_off_in_flight_is_in_doubt_if_it_must_not_be_repeated(effect: Any, status: str) -> None:
+    begun = asyncio.Event()
+
+    @tool(effect=effect)
+    async def slow() -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    executor = Executor([slow], settings={"grace": 0.05})
+    action = Action(calls=(Call("slow", id="s"), Call("slow", id="later", after=("s",))))
+    running = asyncio.create_task(executor.act(action))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    cut = executor.interrupted(action.id)
+    assert cut is not None
+    assert cut.status == "interrupted"
+    assert [each.status for each in cut.results] == [status, "cancelled"]
+
+
+async def test_a_tool_may_say_itself_that_nobody_can_tell() -> None:
+    @tool(effect="once", retries=3)
+    async def send() -> None:
+        raise InDoubtError("the connection broke after the request had gone out")
+
+    @tool(effect="read")
+    async def look() -> str:
+        return "here"
+
+    result = await Executor([send, look]).run([Call("send", id="s"), Call("look", after=("s",)), Call("look")])
+
+    assert [each.status for each in result.results] == ["in_doubt", "skipped", "ok"]
+    assert result.result("s").attempts == 1
+    assert "gone out" in result.errors[0]["error"]["message"]
+    assert result.status == "partial"
+
+
+async def test_every_attempt_has_the_same_key_and_a_higher_fence() -> None:
+    async with VirtualClock() as clock:
+        seen: list[ToolContext] = []
+
+        @tool(effect="idempotent", retries=2)
+        async def put(context: ToolContext) -> None:
+            seen.append(context)
+            if len(seen) < 3:
+                raise TransientError("busy")
+
+        executor = Executor([put], clock=clock)
+        await executor.run([Call("put", id="p")])
+        await executor.run([Call("put", id="p")])
+
+    keys = [each.idempotency_key for each in seen]
+    assert len(set(keys[:3])) == 1
+    assert keys[3] != keys[0]
+    fences = [each.fence for each in seen]
+    assert fences == sorted(set(fences))
+    assert seen[0].tool["properties"]["_tool"]["const"] == "put"
+    assert [each.attempt for each in seen] == [1, 2, 3, 1]
