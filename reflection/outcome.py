@@ -35,7 +35,7 @@ def judge(result: ActionResult) -> Outcome:
     failed = tuple(item for item in result.results if has_failed(item))
     unknown = [item for item in result.results if item.status in ("in_doubt", "cancelled") or item.reason in _OPEN]
     doubted = sum(item.status == "in_doubt" for item in unknown)
-    verified = sum(bool(item.call.meta.get("_expect")) for item in worked)
+    verified = sum(item.verified is True for item in worked)
     said = result.action is not None and result.action.output is not None
     broken = result.fault is not None or (result.status == "failed" and not worked)
     meant = len(worked) + len(failed) + doubted

@@ -16,7 +16,7 @@ def result(*results: CallResult, **fields: Any) -> ActionResult:
 
 
 OK = CallResult(CALL, "ok")
-VERIFIED = CallResult(Call("note", meta={"_expect": {"state": "up"}}), "ok")
+VERIFIED = CallResult(Call("note", meta={"_expect": {"state": "up"}}), "ok", verified=True)
 FAILED = CallResult(CALL, "failed", fault=Fault("error", "boom"))
 DEPENDENT = CallResult(CALL, "skipped", "dep_failed")
 BRANCH = CallResult(CALL, "skipped", "branch")
