@@ -1,35 +1,56 @@
 """Which call may start: references and `after` made into dependencies. Pure: no clock, no tasks, no tools.
 
 A call waits for three things: the calls it names in `after`; every earlier call that is still to write where
-it reads (program order); and a value at each path it reads. The work is proportional to calls + references:
-a countdown per call, an index by path, and nobody ever scans what remains. Readers of a path that many calls
-write to share one `Barrier` instead of an edge each.
+it reads (program order, also when an old value stands); and a value at each path it reads. Of a read with
+alternatives (`||`) it waits for the earlier writers of those up to the one that it would take, so that when a left
+one's writers have all ended without it the next is taken at once; with `fallback="race"` it takes what is there.
+A later writer feeds an earlier reader only if that reader has no value and no earlier writer lives.
+
+A call of an instance reads what was written for all with what was written for the instance over it, and writes for
+the instance: so it waits for writers of both kinds, and only readers of its instance wait for it.
+
+Cycles are looked for when a call arrives, over `after` and reads with one alternative: whoever waits so for himself
+can never start, and the call that closes the circle is refused. Reads with alternatives are not counted, since
+another alternative may still come; nor are the writer's own (`||` in an output path), since its reader waits for
+its end whichever it chooses. What they leave knotted up is untied when nothing else can run.
+
+The work is proportional to calls + references: a countdown per call, an index by path, and nobody ever scans what
+remains. Readers of a path that many calls write to share one `Barrier` instead of an edge each.
 
 The caller adds calls in the order of arrival, says when one ended and what was written, and empties `ready`
-(may start) and `doomed` (must be skipped: what they named ended badly). `stuck` says, once nothing runs, what
-can never start and why.
+(may start; it takes its values at once) and `doomed` (must be skipped for the reason in `why`). `stuck` says, once
+nothing runs and nothing more arrives, what can never start and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Literal
 
-from acting.paths import Path, overlaps, render, shorten
-from acting.places import NOBODY, Barrier, Group, Node, Place, present, set_unfed, upwards
+from acting.dead_ends import could_start, knot_from, reaches, verdict
+from acting.nodes import NOBODY, Barrier, Gate, Need, Node, Why
+from acting.paths import Expression, Path, overlaps, shorten
+from acting.places import Index, Place
 
-Why = Literal["bad_reference", "dep_failed"]
+#: Nodes that can never start, why, and of which id or path.
+Stuck = tuple[list[Node], Why, str]
 
 
 class Graph:
-    """The calls of one tick. `has(path)` says whether a value stands at a path now."""
+    """The calls of one tick. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
 
-    def __init__(self, has: Callable[[Path], bool]) -> None:
+    def __init__(self, has: Callable[[Path, str | None], bool], fallback: Literal["wait", "race"] = "wait") -> None:
         self._has = has
-        self._roots: dict[str, Place] = {}
+        self._is_racing = fallback == "race"
+        self._index = Index()
         self._known: dict[str, Node] = {}
         self._awaited: dict[str, list[Node]] = {}
-        self._stalled: dict[Node, None] = {}
+        self._suspects: list[tuple[int, Node]] = []  # a heap: whom nobody feeds, as far as was seen when it was noted
+        self._left: deque[Node] = deque()
+        self._count = 0
         self.pending = 0  # neither ready nor ended
         self.ready: list[Node] = []
         self.doomed: list[Node] = []
@@ -40,118 +61,125 @@ class Graph:
     def ended_well(self, id: str) -> bool:
         return id in self._known and self._known[id].ok
 
-    def refuse(self, node: Node, write: Path | None = None) -> None:
+    def refuse(self, node: Node, writes: Expression | Path | None = None, instance: str | None = None) -> None:
         """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
-        self.pending += 1
-        self._known.setdefault(node.id, node)
-        if write is not None:
-            node.write = write
-            self._register(node, write)
-        node.followers += self._awaited.pop(node.id, ())
+        self._admit(node, instance)
+        if writes is not None:
+            self._index.register(node, _alternatives(writes))
+        if self._awaited:
+            node.followers += self._awaited.pop(node.id, ())
 
     def add(
-        self, node: Node, reads: tuple[Path, ...] = (), write: Path | None = None, after: tuple[str, ...] = ()
+        self,
+        node: Node,
+        reads: Sequence[Expression] = (),
+        writes: Expression | Path | None = None,
+        after: Sequence[str] = (),
+        instance: str | None = None,
     ) -> bool:
         """Take in the next call; False if it closes a cycle: the caller must then end it.
 
-        Of two calls with one id the first keeps it.
+        `reads` are distinct. Of two calls with one id the first keeps it.
         """
-        self.pending += 1
-        node.reads, node.write = reads, write
-        self._known.setdefault(node.id, node)
+        self._admit(node, instance)
         circular = self._follow(node, after) if after else False
-        missing = [path for path in reads if not self._block(node, path) and not self._has(path)] if reads else []
-        if write is not None and any(overlaps(write, path) for path in missing):
-            circular = True  # it waits for what it alone is to write
-        fed = self._register(node, write) if write is not None else []
-        awaiting = self._awaited.pop(node.id, None) or []
+        missing = self._order(node, reads) if reads else ()
+        fed: list[tuple[Need, Place]] = []
+        if writes is not None:
+            fed = self._index.register(node, _alternatives(writes))
+            for path in missing:  # whoever waits for what it alone is to write
+                circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
+        awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
         if fed or awaiting:
-            circular = circular or _reaches(node, [*(reader for reader, _ in fed), *awaiting])
+            for need, place in fed:
+                place.set_fed(need, node)
+            if not circular and reaches(node, [*(need.node for need, _ in fed if need.is_plain), *awaiting]):
+                # Unless somebody else, who has not been on record, is to feed the readers as well.
+                alone = [need.node for need, place in fed if need.is_plain and not place.writer(need.node, node)]
+                circular = reaches(node, [*alone, *awaiting])
+            node.followers += awaiting
             for reader in awaiting:
-                node.followers.append(reader)
-                reader.blockers.append(node)
-            for reader, path in fed:
-                set_unfed(reader, path, reader.missing[path], fed=True)
-                node.feeds.append((reader, path))
                 reader.blockers.append(node)
         if circular:
             return False
         for path in missing:
-            self._wait(node, path)
-        if node.waiting == 0 and not node.is_doomed:
+            self._miss(node, path)
+        if not node.waiting or node.needs:
             self._offer(node)
         return True
 
-    def end(self, node: Node, ok: bool) -> None:
-        """A call has ended: free, or doom, what waits for it. Idempotent."""
+    def end(self, node: Node, ok: bool, *, chosen: int | None = None) -> None:
+        """A call has ended: free, or doom, what waits for it. Idempotent.
+
+        `chosen` is the alternative of its output path that was written, of a call that ended well the first if it
+        is not said. One that did not end well may have written too: readers of that run, those of others do not.
+        """
         if node.ended:
             return
         node.ended, node.ok = True, ok
         if not node.is_ready:
             self.pending -= 1
-            self._stalled.pop(node, None)
-            for path in list(node.missing):
-                self._unwait(node, path)
-        if node.places:
-            for place in node.places:
-                place.live_sub -= 1
-                place.failed_sub |= not ok
-            last = node.places[-1]
-            last.live_own -= 1
-            last.failed_own |= not ok
-        for reader, path in node.feeds:
-            if path in reader.missing:
-                set_unfed(reader, path, reader.missing[path], fed=False)
-        free: list[Node | Barrier] = list(node.dependants)
-        for follower in node.followers:
-            if ok:
-                free.append(follower)
-            else:
-                self._doom(follower)
-        for waiter in free:  # grows while barriers end
-            waiter.waiting -= 1
-            if waiter.waiting == 0:
-                if isinstance(waiter, Barrier):
-                    free.extend(waiter.dependants)
+            for need in node.needs:
+                need.close()
+        if node.groups:
+            node.leave(chosen)
+        for need, place in node.feeds:
+            if need.fed.get(place) is node:
+                place.set_fed(need, None)
+                self._suspect(need.node)
+        free = node.dependants
+        if node.followers:
+            free = free.copy()
+            for follower in node.followers:
+                if ok:
+                    follower.after -= 1
+                    free.append(follower)
                 else:
-                    self._offer(waiter)
+                    self._doom(follower, "branch" if node.why == "branch" else "dep_failed")
+        if free:
+            self._free(free)
 
-    def written(self, path: Path, value: Any) -> None:
-        """A value now stands at `path` (or was merged into it): wake the readers that have theirs now."""
-        place: Place | None = self._roots.get(path[0])
-        if place is None or not place.waiters_sub:
-            return
-        woken: list[tuple[Node, Path]] = []
-        for segment in path[1:]:
-            woken += place.waiters.items()
-            place = place.children.get(segment)
-            if place is None:
-                break
-        else:
-            woken += (item for below in present(place, value) for item in below.waiters.items())
-        for node, missed in woken:
-            self._unwait(node, missed)
-            if node.waiting == 0 and not node.missing:
-                self._offer(node)
+    def written(self, path: Path, value: object, instance: str | None = None) -> None:
+        """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
+        for need, found in self._index.awaiting(path, value, instance):
+            if found in need.absent:
+                self._arrived(need, found)
 
-    def stuck(self) -> tuple[list[Node], Why, str] | None:
-        """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits."""
-        if self._awaited:
+    def stuck(self) -> Stuck | None:
+        """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
+
+        The caller ends them and asks again. If no call is named, one that waited has been made `ready`.
+        """
+        while self._awaited:
             id, nodes = self._awaited.popitem()
             waiting = [node for node in nodes if not node.ended]
-            return waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after"
-        for node in self._stalled:
-            path = next(iter(node.missing))
-            if self._expected(node, path):
-                return [node], "dep_failed", f"the call that was to write {render(path)!r} did not end well"
-            return [node], "bad_reference", f"nothing stands at {render(path)!r} and no call writes it"
-        return None
+            if waiting:
+                return _given_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
+        while self._suspects:
+            node = heappop(self._suspects)[1]
+            if node.waiting or node.ended or node.is_ready or node.is_doomed:
+                continue
+            self._reconsider(node)
+            if node.is_ready:
+                return [], "bad_reference", ""
+            found = verdict(node)
+            if found is not None:
+                return _given_up([node], *found)
+        return self._untie() if self.pending else None
 
-    # -- inside
+    # -- arrival
 
-    def _follow(self, node: Node, after: tuple[str, ...]) -> bool:
+    def _admit(self, node: Node, instance: str | None) -> None:
+        self.pending += 1
+        self._count += 1
+        node.at = self._count
+        node.instance = instance
+        self._known.setdefault(node.id, node)
+
+    def _follow(self, node: Node, after: Sequence[str]) -> bool:
         """Wait for the calls named; True if it names itself."""
         circular = False
+        ended_badly = []
         for id in dict.fromkeys(after):
             other = self._known.get(id)
             if other is node:
@@ -159,139 +187,212 @@ class Graph:
             elif other is None:
                 self._awaited.setdefault(id, []).append(node)
                 node.waiting += 1
+                node.after += 1
             elif not other.ended:
                 other.followers.append(node)
                 node.blockers.append(other)
                 node.waiting += 1
+                node.after += 1
             elif not other.ok:
-                self._doom(node)
+                ended_badly.append(other)
+        if ended_badly:
+            is_branch = all(other.why == "branch" for other in ended_badly)
+            self._doom(node, "branch" if is_branch else "dep_failed")
         return circular
 
-    def _block(self, node: Node, path: Path) -> bool:
-        """Wait for the earlier calls that write where `path` reads; False if none lives."""
-        place = self._roots.get(path[0])
-        if place is None or not place.live_sub:
-            return False
-        blocked = False
-        for segment in path[1:]:
-            if place.live_own and place.own:
-                blocked |= place.own.block(node)
-            below = place.children.get(segment)
-            if below is None:
-                return blocked
-            place = below
-        return (place.live_sub > 0 and place.sub is not None and place.sub.block(node)) or blocked
+    def _order(self, node: Node, reads: Sequence[Expression]) -> Sequence[Path]:
+        """Wait for the earlier calls that write where it reads; the paths at which nothing is and nobody writes."""
+        instance, has = node.instance, self._has
+        paths: list[Path] = []
+        for expression in reads:
+            only = expression.only
+            if only is not None:
+                paths.append(only)
+            elif len(expression.alternatives) == 1:
+                paths += expression.alternatives[0]  # what belongs together is as if each were read by itself
+            else:
+                self._choose(node, expression.alternatives)
+        node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
+        return [path for path in node.reads if not self._index.block(node, path, instance) and not has(path, instance)]
 
-    def _register(self, node: Node, path: Path) -> list[tuple[Node, Path]]:
-        """Note who writes here; returns the readers that wait for just that and that nobody else feeds."""
-        places = node.places = self._walk(path)
-        fed: list[tuple[Node, Path]] = []
-        for place in places:
-            place.live_sub += 1
-            if place.sub is None:
-                place.sub = Group()
-            place.sub.fresh.append(node)
-            if place.unfed:
-                fed += place.unfed.items()
-        last = places[-1]
-        last.live_own += 1
-        if last.own is None:
-            last.own = Group()
-        last.own.fresh.append(node)
-        stack = list(last.children.values()) if last.unfed_sub > len(last.unfed) else []
-        while stack:
-            place = stack.pop()
-            if place.unfed_sub:
-                fed += place.unfed.items()
-                stack += place.children.values()
-        return fed
+    def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
+        """Put a gate before each alternative that earlier calls are still to write."""
+        need = Need(node, alternatives)
+        gates: list[Gate | None] = []
+        for paths in alternatives:
+            gate = Gate(need)
+            if not self._is_racing:
+                for path in paths:
+                    self._index.block(gate, path, node.instance)
+            gates.append(gate if gate.waiting else None)
+        need.gates = gates
+        need.is_open = False  # as long as it has not been looked at: `_offer` does
+        if not node.needs:
+            node.needs = {}
+        node.needs[need] = None
 
-    def _walk(self, path: Path) -> list[Place]:
-        place = self._roots.get(path[0])
-        if place is None:
-            place = self._roots[path[0]] = Place(None)
-        places = [place]
-        for segment in path[1:]:
-            below = place.children.get(segment)
-            if below is None:
-                below = place.children[segment] = Place(place)
-            places.append(below)
-            place = below
-        return places
+    # -- needs
 
-    def _wait(self, node: Node, path: Path) -> None:
-        place = self._walk(path)[-1]
-        node.missing[path] = place
-        if place.waiters is NOBODY:
-            place.waiters, place.unfed = {}, {}
-        place.waiters[node] = path
-        for above in upwards(place):
-            above.waiters_sub += 1
-        set_unfed(node, path, place, fed=False)
+    def _miss(self, node: Node, path: Path) -> None:
+        """Wait for a value at a path that must be present."""
+        need = Need(node, ((path,),))
+        if not node.needs:
+            node.needs = {}
+        node.needs[need] = None
+        node.lacking += 1
+        self._watch(need, path)
 
-    def _unwait(self, node: Node, path: Path) -> None:
-        place = node.missing.pop(path)
-        del place.waiters[node]
-        for above in upwards(place):
-            above.waiters_sub -= 1
-        set_unfed(node, path, place, fed=True)
+    def _watch(self, need: Need, path: Path) -> None:
+        self._index.watch(need, path)
+        self._suspect(need.node)
+
+    def _suspect(self, node: Node) -> None:
+        """Perhaps nobody who lives will bring what it reads: `stuck` finds out."""
+        heappush(self._suspects, (node.at, node))
+
+    def _arrived(self, need: Need, path: Path) -> None:
+        """Something stands at a path that `need` waited for."""
+        for place in need.absent.pop(path):
+            place.leave(need)
+        node = need.node
+        if need.is_plain:
+            need.is_open = False
+            del node.needs[need]
+        elif not self._is_settled(need):
+            return
+        else:
+            need.close()
+        node.lacking -= 1
+        if node.waiting == node.lacking == 0:
+            self._offer(node)
+
+    def _is_settled(self, need: Need) -> bool:
+        """Whether an alternative is present and no earlier writer of it or of one before it lives.
+
+        If not, it waits at each path that is missing from the alternatives that can be judged.
+        """
+        absent, instance, has = need.absent, need.node.instance, self._has
+        missing: list[Path] = []
+        for paths, gate in zip(need.alternatives, need.gates, strict=True):
+            if gate is not None and gate.waiting:
+                break
+            lacking = [path for path in paths if path in absent or not has(path, instance)]
+            if not lacking:
+                return True
+            missing += lacking
+        for path in missing:
+            if path not in absent:
+                self._watch(need, path)
+        return False
+
+    def _look_again(self, need: Need) -> None:
+        """One of its gates has opened."""
+        node = need.node
+        if not need.is_open or node.ended or node.is_ready:
+            return
+        if not self._is_settled(need):
+            self._suspect(node)
+            return
+        need.close()
+        node.lacking -= 1
+        if node.waiting == node.lacking == 0:
+            self._offer(node)
+
+    def _reconsider(self, node: Node) -> None:
+        """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
+        for need in list(node.needs):
+            for path in list(need.absent):
+                if path in need.absent and self._has(path, node.instance):
+                    self._arrived(need, path)
+        if not node.is_ready:
+            self._note_missing(node)
+            self._judge(node)
+            for need in node.needs:
+                need.find_feeders()
+
+    # -- starting and ending
 
     def _offer(self, node: Node) -> None:
-        """Nothing blocks it any more: it is ready if a value stands at each path, else it waits for values."""
+        """If nothing blocks it any more, it is ready if all it reads is there, else it waits for values."""
         if node.ended or node.is_doomed or node.is_ready:
             return
-        for path in node.reads:
-            if path not in node.missing and not self._has(path):
-                self._wait(node, path)
-        if node.missing:
-            self._stalled[node] = None
+        if node.needs:
+            self._judge(node)
+        if node.waiting:
             return
-        self._stalled.pop(node, None)
+        if node.reads:
+            self._note_missing(node)
+        if node.lacking:
+            self._suspect(node)
+            return
         node.is_ready = True
         self.pending -= 1
         self.ready.append(node)
 
-    def _doom(self, node: Node) -> None:
+    def _note_missing(self, node: Node) -> None:
+        known = {path for need in node.needs if need.is_plain for path in need.absent} if node.lacking else NOBODY
+        for path in node.reads:
+            if path not in known and not self._has(path, node.instance):
+                self._miss(node, path)
+
+    def _judge(self, node: Node) -> None:
+        """See which reads with alternatives are not settled."""
+        for need in node.needs:
+            if not need.is_plain and not self._is_settled(need) and not need.is_open:
+                need.is_open = True
+                node.lacking += 1
+
+    def _doom(self, node: Node, why: Why) -> None:
         if not node.ended and not node.is_doomed:
             node.is_doomed = True
+            node.why = why
             self.doomed.append(node)
 
-    def _expected(self, node: Node, path: Path) -> bool:
-        """Whether somebody else was to write what `path` reads and failed, or is stuck himself."""
-        place = self._roots[path[0]]
-        own = 1 if node.write is not None and overlaps(node.write, path) else 0
-        live, failed = 0, False
-        for segment in path[1:]:
-            live, failed = live + place.live_own, failed or place.failed_own
-            place = place.children[segment]
-        return failed or place.failed_sub or live + place.live_sub > own
+    def _free(self, waiters: list[Node | Barrier]) -> None:
+        """Something that each of these waited for has ended."""
+        further: list[Node | Barrier] = []
+        for waiter in chain(waiters, further):  # which grows while barriers end
+            waiter.waiting -= 1
+            if waiter.waiting == 0:
+                if isinstance(waiter, Node):
+                    self._offer(waiter)
+                elif isinstance(waiter, Gate):
+                    self._look_again(waiter.need)
+                else:
+                    further += waiter.dependants
+
+    # -- what nobody can end from inside
+
+    def _untie(self) -> Stuck:
+        """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
+        value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
+        """
+        while self._left and not _is_waiting(self._left[0]):
+            self._left.popleft()
+        if not self._left:
+            self._left.extend(filter(_is_waiting, self._known.values()))
+        knot = knot_from(self._left[0])
+        for member in sorted(knot, key=lambda each: each.at):
+            if could_start(member, self._has):
+                for need in member.needs:
+                    need.close()
+                member.is_ready = True
+                self.pending -= 1
+                self.ready.append(member)
+                return [], "dep_failed", ""
+        last = max(knot, key=lambda each: each.at)
+        return _given_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
 
 
-def _reaches(node: Node, waiters: list[Node]) -> bool:
-    """Whether one of `waiters` is among what `node` itself waits for, directly or not.
+def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
+    for node in nodes:
+        node.why = why
+    return nodes, why, sentence
 
-    Searches back from the node and forward from the waiters in turns, so that it costs the smaller of the two:
-    a plan given in reverse order has a long way forward and none back.
-    """
-    back: list[Node | Barrier] = [node]
-    forward: list[Node | Barrier] = list(waiters)
-    before: set[Node | Barrier] = {node}
-    behind: set[Node | Barrier] = set(waiters)
-    if node in behind:
-        return True
-    while back and forward:
-        for near in back.pop().blockers:
-            if near in behind:
-                return True
-            if near not in before and not near.ended:
-                before.add(near)
-                back.append(near)
-        here = forward.pop()
-        followers = [*here.followers, *(reader for reader, _ in here.feeds)] if isinstance(here, Node) else []
-        for far in (*here.dependants, *followers):
-            if far in before:
-                return True
-            if far not in behind and not far.ended:
-                behind.add(far)
-                forward.append(far)
-    return False
+
+def _is_waiting(node: Node) -> bool:
+    return not (node.ended or node.is_ready)
+
+
+def _alternatives(writes: Expression | Path) -> tuple[tuple[Path, ...], ...]:
+    return ((writes,),) if isinstance(writes, tuple) else writes.alternatives

@@ -1,20 +1,26 @@
-"""References and output paths: `†state.disks.0.name`, read and followed. Pure.
+"""References and output paths: `†state.disks.0.name || †input.name`, read and followed. Pure.
 
 A whole-string value that begins with † is a reference, anywhere inside a parameter; `††` stands for a literal
-†; text that merely contains † is text. The first word is the kind of data, the rest leads into it; digits index
-arrays. `||` and `&&` are refused here until the executor knows branches: never silently taken for a name.
+†; text that merely contains † is text. The first word of a path is the kind of data, the rest leads into it;
+digits index arrays. `&&` binds tighter than `||`, blanks around the two are free, there are no parentheses.
+
+Read, the leftmost alternative counts whose paths are all present (null and false are), and its value is that of
+its last path. Written, one of the alternatives is chosen and the value goes to each of its paths.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 MARK: Final = "†"
 MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders further on
 MAX_SEGMENTS: Final = 64
+MAX_PATHS: Final = 256  # in one expression
 MAX_VALUES: Final = 1_000_000  # a value that holds itself many times has no end
 MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -22,7 +28,7 @@ SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 #: The kind, then what leads into it: `("state", "disks", "0", "name")`.
 Path = tuple[str, ...]
 
-_FORM = re.compile(r"†([^\W\d][\w-]*)((?:\.[^\s.|&†]+)*)\Z")
+_FORM = re.compile(r"†[^\W\d][\w-]*(?:\.[^\s.|&†]+)*\Z")
 
 
 class BadReferenceError(ValueError):
@@ -33,29 +39,93 @@ class TooLargeError(ValueError):
     """A value is nested too deeply, or holds too many values, to be handled."""
 
 
+class Expression:
+    """What a reference or an output path says: alternatives, each of paths that belong together.
+
+    `only` is the path of those that name just one, which most do.
+    """
+
+    __slots__ = ("alternatives", "only")
+
+    def __init__(self, alternatives: tuple[tuple[Path, ...], ...]) -> None:
+        self.alternatives = alternatives
+        self.only = alternatives[0][0] if len(alternatives) == 1 and len(alternatives[0]) == 1 else None
+
+    def __repr__(self) -> str:
+        return " || ".join(" && ".join(map(render, paths)) for paths in self.alternatives)
+
+
+def parse_read(text: str) -> Expression:
+    """A reference, which begins with one †. Raises: BadReferenceError that says what is wrong."""
+    return _parse_cached(text) if len(text) <= _CACHED else _parse(text)
+
+
+def parse_write(text: str) -> Expression:
+    """An output path. Raises: BadReferenceError, also for one value that goes twice to one place."""
+    expression = parse_read(text)
+    if expression.only is None:
+        for paths in expression.alternatives:
+            ordered = sorted(paths)  # what leads to a path stands right before it or before others that it leads to
+            for one, other in pairwise(ordered):
+                if overlaps(one, other):
+                    raise BadReferenceError(
+                        f"{render(one)!r} && {render(other)!r} would write to one place twice: name places apart"
+                    )
+    return expression
+
+
 def parse(text: str) -> Path:
-    """`†kind.a.b` to `("kind", "a", "b")`. Raises: BadReferenceError that says what is wrong."""
-    return _parse_cached(text) if len(text) <= 256 else _parse(text)
+    """`†kind.a.b` to `("kind", "a", "b")`. Raises: BadReferenceError, also if it names more than one path."""
+    expression = parse_read(text)
+    if expression.only is None:
+        raise BadReferenceError(f"{shorten(text)} names several paths: one is wanted here")
+    return expression.only
 
 
-def _parse(text: str) -> Path:
-    found = _FORM.match(text)
-    if found is None:
-        for sign in ("||", "&&"):
-            if sign in text:
-                raise BadReferenceError(f"{sign!r} in {shorten(text)} is not supported yet: name one path")
-        raise BadReferenceError(
-            f"{shorten(text)} is not a reference: write †kind.path, or †† for a text that begins with †"
-        )
-    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+def _parse(text: str) -> Expression:
+    if "||" not in text and "&&" not in text:
+        return Expression(((_path(text, text),),))
+    if text[-1].isspace():
+        raise _unreadable(text)
+    if text.count("||") + text.count("&&") >= MAX_PATHS:
+        raise BadReferenceError(f"{shorten(text)} names more paths than the {MAX_PATHS} that are allowed")
+    alternatives = dict.fromkeys(
+        tuple(_distinct(_path(each.strip(), text) for each in part.split("&&"))) for part in text.split("||")
+    )
+    return Expression(tuple(alternatives))
+
+
+def _distinct(paths: Iterable[Path]) -> Iterable[Path]:
+    # The last one's value counts, so it is the last mention that stays.
+    return reversed(dict.fromkeys(reversed(tuple(paths))))
+
+
+def _path(piece: str, text: str) -> Path:
+    """One path of the expression `text`."""
+    if _FORM.match(piece) is None:
+        if piece is text:
+            raise _unreadable(text)
+        if not piece:
+            raise BadReferenceError(f"{shorten(text)} names nothing beside one of its signs: write †one || †other")
+        if piece[:1] != MARK:
+            raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} does not begin with †, as each path does")
+        raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} is not a path: write †kind.path")
+    if not piece.isascii() and any("\ud800" <= sign <= "\udfff" for sign in piece):
         raise BadReferenceError(f"{shorten(text)} holds a lone surrogate, which no encoder takes")
-    path = (found[1], *found[2].split(".")[1:])
+    path = tuple(piece[1:].split("."))
     if len(path) > MAX_SEGMENTS:
         raise BadReferenceError(f"{shorten(text)} has {len(path)} segments: {MAX_SEGMENTS} are allowed")
     return path
 
 
-_parse_cached = lru_cache(4096)(_parse)
+def _unreadable(text: str) -> BadReferenceError:
+    return BadReferenceError(
+        f"{shorten(text)} is not a reference: write †kind.path, or †† for a text that begins with †"
+    )
+
+
+_CACHED: Final = 256  # characters; longer ones are rare and would hold much
+_parse_cached = lru_cache(16_384)(_parse)
 
 
 def render(path: Path) -> str:
@@ -63,30 +133,39 @@ def render(path: Path) -> str:
     return MARK + ".".join(path)
 
 
+_brief = reprlib.Repr()  # bounded: what holds itself many times would take for ever
+_brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 4, 80, 200, 60
+
+
 def shorten(value: Any, limit: int = 80) -> str:
     """A value as it is shown in messages: quoted, at most about `limit` characters, never raises."""
     try:
-        text = repr(value[:limit] if isinstance(value, (str, bytes)) else value)
-    except Exception:  # nested too deeply, or a broken __repr__
+        text = repr(value[:limit]) if isinstance(value, (str, bytes)) else _brief.repr(value)
+    except Exception:  # a broken __repr__
         text = f"a {type(value).__name__}"
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
-def references(params: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
-    """Which parameters hold something to resolve, and the paths in each (none if there are just `††` literals).
+def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
+    """Which parameters hold something to resolve, and the references in each (none if all are `††` literals).
 
     Raises: BadReferenceError for a string that begins with † and cannot be read; TooLargeError.
     """
-    found: dict[str, tuple[Path, ...]] = {}
+    found: dict[str, tuple[Expression, ...]] = {}
     for name, value in params.items():
         if type(value) is str:
             if value[:1] == MARK:
-                found[name] = () if value[:2] == "††" else (parse(value),)
+                found[name] = () if value[:2] == "††" else (parse_read(value),)
         elif type(value) not in SCALARS:
             texts = marked(value)
             if texts:
-                found[name] = tuple(parse(text) for text in texts if text[:2] != "††")
+                found[name] = tuple(parse_read(text) for text in texts if text[:2] != "††")
     return found
+
+
+def distinct(expressions: Iterable[Expression]) -> Sequence[Expression]:
+    """The expressions without those that say the same as an earlier one, in order."""
+    return tuple({each.alternatives: each for each in expressions}.values())
 
 
 def marked(value: Any) -> list[str]:
@@ -112,15 +191,15 @@ def marked(value: Any) -> list[str]:
     return found
 
 
-def resolve(value: Any, look: Callable[[Path], Any]) -> Any:
-    """`value` with every reference replaced by what `look(path)` returns; containers are copied on the way.
+def resolve(value: Any, look: Callable[[Expression], Any]) -> Any:
+    """`value` with every reference replaced by what `look(expression)` returns; containers are copied on the way.
 
     The value must have passed `references`. Raises: what `look` raises.
     """
     if isinstance(value, str):
         if value[:1] != MARK:
             return value
-        return value[1:] if value[:2] == "††" else look(parse(value))
+        return value[1:] if value[:2] == "††" else look(parse_read(value))
     if isinstance(value, Mapping):
         return {key: resolve(item, look) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -192,6 +271,21 @@ def put(root: Any, path: Path, value: Any) -> Any:
                 below = here[index] = {}
         here = below
     return root
+
+
+def reaches(root: Any, path: Path) -> None:
+    """Check that `put` could write at `path`. Raises: the ValueError that it would raise."""
+    here = root
+    for segment in path:
+        if isinstance(here, list):
+            index = _index(segment)
+            if index is None or index > len(here):
+                raise ValueError(f"cannot write {segment!r} to an array of {len(here)}")
+            here = here[index] if index < len(here) else None
+        elif isinstance(here, dict):
+            here = here.get(segment)
+        else:
+            return
 
 
 def nest(path: Path, value: Any) -> Any:

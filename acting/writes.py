@@ -17,8 +17,15 @@ class Writes:
         self._below: dict[Path, tuple[str, str, int]] = {}
         self._last = -1
 
-    def note(self, path: Path, id: str, method: str, *, began: int, now: int) -> str | None:
-        """Note a write by the call `id` that began at `began`; the id of a call whose write it never saw, or None."""
+    def note(
+        self, path: Path, id: str, method: str, *, began: int, now: int, instance: str | None = None
+    ) -> str | None:
+        """Note a write by the call `id` that began at `began`; the id of a call whose write it never saw, or None.
+
+        What is written for different instances, or for one and for all, stands in different places.
+        """
+        if instance is not None:
+            path = (f"†{instance}", *path)  # no kind begins so
         rival = self._rival(path, method, began) if self._last > began else None
         entry = (id, method, now)
         self._at[path] = self._below[path] = entry

@@ -13,7 +13,10 @@ from acting.paths import (
     nest,
     overlaps,
     parse,
+    parse_read,
+    parse_write,
     put,
+    reaches,
     references,
     render,
     resolve,
@@ -43,10 +46,68 @@ def test_what_begins_with_the_sign_and_cannot_be_read_is_refused(text: str) -> N
         parse(text)
 
 
-@pytest.mark.parametrize("text", ["†a.x || †a.y", "†a.x&&†a.y"])
-def test_alternatives_and_fan_out_are_refused_by_name(text: str) -> None:
-    with pytest.raises(BadReferenceError, match="not supported yet"):
-        parse(text)
+@pytest.mark.parametrize(
+    ("text", "alternatives"),
+    [
+        ("†a.x", ((("a", "x"),),)),
+        ("†a || †b", ((("a",),), (("b",),))),
+        ("†a.x&&†a.y", ((("a", "x"), ("a", "y")),)),
+        ("†a||†b  &&\t†c || †d", ((("a",),), (("b",), ("c",)), (("d",),))),
+        ("†a && †b && †a || †b && †a || †a", ((("b",), ("a",)), (("a",),))),
+    ],
+)
+def test_alternatives_are_parted_by_the_looser_sign_and_what_belongs_together_by_the_tighter(
+    text: str, alternatives: Any
+) -> None:
+    assert parse_read(text).alternatives == alternatives
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("†a || b", "'b' in '†a || b' does not begin with †"),
+        ("†a && state.b", "'state.b' in .* does not begin with †"),
+        ("†a ||", "names nothing beside one of its signs"),
+        ("†a &&& †b", "'& †b' in .* does not begin"),
+        ("†a || && †b", "names nothing beside"),
+        ("†a | †b", "is not a reference"),
+        ("†a || (†b)", "does not begin with †"),
+        ("†a || ††b", "'††b' in .* is not a path"),
+        ("†a || †b\n", "is not a reference"),
+        ("†a || †a.\ud800", "lone surrogate"),
+        ("||".join(["†a"] * 257), "more paths than the 256"),
+        ("†a ||" + " " * 1_000_000 + "|", "names nothing|does not begin"),
+    ],
+)
+def test_what_cannot_be_read_as_an_expression_is_refused_and_told(text: str, what: str) -> None:
+    with pytest.raises(BadReferenceError, match=what):
+        parse_read(text)
+
+
+def test_an_output_path_names_places_apart_where_one_value_goes_to_several() -> None:
+    assert parse_write("†s.a && †s.b || †s").alternatives == ((("s", "a"), ("s", "b")), (("s",),))
+    for text in ("†s && †s.a", "†s.a.b && †s.c && †s.a", "†s.a-x && †s.a.y && †s.a"):
+        with pytest.raises(BadReferenceError, match="write to one place twice"):
+            parse_write(text)
+
+
+def test_a_single_path_is_told_from_an_expression_of_several() -> None:
+    assert parse_read("†a.b").only == ("a", "b")
+    assert parse_read("†a || †a").only == ("a",)
+    assert parse_read("†a || †b").only is None
+    assert str(parse_read("†a||†b&&†c.0")) == "†a || †b && †c.0"
+    with pytest.raises(BadReferenceError, match="names several paths"):
+        parse("†a || †b")
+
+
+def test_what_is_checked_before_a_write_is_what_the_write_would_refuse() -> None:
+    for root, path in (({"a": [1]}, ("a", "5")), ([[]], ("0", "x")), ({"a": [[1]]}, ("a", "0", "2", "x"))):
+        with pytest.raises(ValueError, match="to an array of"):
+            reaches(root, path)
+        with pytest.raises(ValueError, match="to an array of"):
+            put(root, path, 1)
+    reaches({"a": [1]}, ("a", "1", "x", "y"))
+    reaches(MISSING, ("a", "b"))
 
 
 def test_a_reference_has_a_bounded_number_of_segments() -> None:
@@ -57,13 +118,14 @@ def test_a_reference_has_a_bounded_number_of_segments() -> None:
 def test_references_are_found_anywhere_inside_nested_values_but_not_inside_text() -> None:
     params = {"a": "†x.a", "b": [{"c": ["†x.c", "see †x.d"]}], "e": "††x", "f": 5}
 
-    assert references(params) == {"a": (("x", "a"),), "b": (("x", "c"),), "e": ()}
+    found = {name: tuple(map(str, each)) for name, each in references(params).items()}
+    assert found == {"a": ("†x.a",), "b": ("†x.c",), "e": ()}
 
 
 def test_resolving_replaces_references_unescapes_literals_and_copies_containers() -> None:
     params = {"a": "†x.a", "b": [{"c": "††x"}], "d": (1, 2)}
 
-    found = resolve(params, lambda path: {"found": path})
+    found = resolve(params, lambda expression: {"found": expression.only})
 
     assert found == {"a": {"found": ("x", "a")}, "b": [{"c": "†x"}], "d": [1, 2]}
     assert found["b"] is not params["b"]
@@ -134,4 +196,4 @@ def test_a_value_is_shown_short_whatever_it_is() -> None:
         deep = [deep]
 
     assert len(shorten("x" * 10_000_000)) < 100
-    assert shorten(deep) == "a list"
+    assert shorten(deep) == "[[[[[...]]]]]"
