@@ -31,7 +31,7 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 
 from planning.match import Conditions, Matcher, Path, Share, compile_conditions
 from planning.references import DAGGER, overlap, places, references_in, state_places
-from planning.templates import Template, compile_value, parse, placeholders_in
+from planning.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
 from spar.errors import ConfigError
 from spar.types import Trust
 
@@ -65,7 +65,8 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CallRule(Struct, frozen=True):
-    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references."""
+    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
+    `foreign` the placeholders that may bring in a stranger's text."""
 
     name: str
     tools: tuple[str, ...]
@@ -75,6 +76,7 @@ class CallRule(Struct, frozen=True):
     writes: tuple[str, ...]
     reads: tuple[str, ...]
     min_ability: float | None
+    foreign: tuple[Placeholder, ...] = ()
 
 
 class Rule(Struct, frozen=True):
@@ -222,13 +224,14 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             () if table.output is None else _places(table.output, (*here, "output")),
             tuple(references_in(params)),
             table.min_ability,
+            foreign_in(params),
         )
 
 
 def _tools(written: str | tuple[str, ...], path: Path, known: Collection[str] | None) -> tuple[str, ...]:
     tools = (written,) if isinstance(written, str) else written
     for tool in tools:
-        if known is not None and tool not in known:
+        if known is not None and tool not in known and f"{tool.partition('__')[0]}__*" not in known:
             raise ConfigError(f"no tool named {tool!r}; known: {', '.join(sorted(known)) or 'none'}", path=path)
     return tools
 

@@ -64,6 +64,11 @@ def can_be_read(reference: str, written: Collection[str]) -> bool:
     )
 
 
+def reads_any(reference: str, written: Collection[str]) -> bool:
+    """Whether the reference may read something that was written at these places."""
+    return any(overlap(atom, place) for atom in places(reference) for place in written)
+
+
 def state_places(reference: str) -> tuple[str, ...]:
     """The places in state that a reference names; only these are written by the calls of a rule."""
     return tuple(atom for atom in places(reference) if _in_state(atom))

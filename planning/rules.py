@@ -5,6 +5,9 @@ perception (a template names what that perception lacks) is left out for it alon
 `Action.reason` and `snapshot()` say so: one odd perception never keeps the others waiting. When that is all there is to
 say, the action has no calls. Only the cooldowns are kept from one plan to the next. Rules are read by
 `planning.reading`, asked by `planning.match`, their templates filled by `planning.templates`.
+
+The operator wrote the rules, so the action is trusted, whoever was noticed. A call that is given text of an untrusted
+perception, by a template or by reading what such a call wrote, says so: `meta["_trust"] = "untrusted"`.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from msgspec import Struct, field
 
 from planning.match import Sight
 from planning.reading import CallRule, Rule, read_rules
-from planning.references import can_be_read, colliding, escape
+from planning.references import can_be_read, colliding, escape, reads_any
 from planning.select import choose
-from planning.templates import Facts, fill, render
+from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
 from spar.protocols import Context
 from spar.types import Action, Call, Perception, replace
@@ -61,7 +64,7 @@ class RulesPlanner:
         """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
         context = context or Context(agent="", cycle_id="")
         clock = context.clock or self._clock
-        draft = _Draft()
+        draft = _Draft(context.run.number if context.run else 1)
         for perception in sorted(perceptions, key=_urgency):
             self._consider(perception, context, clock, draft)
         return draft.action(perceptions)
@@ -144,6 +147,7 @@ class _Index:
 class _Draft(Struct):
     """The plan as it grows."""
 
+    request: int = 1
     firings: list[Firing] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
 
@@ -164,14 +168,20 @@ class _Draft(Struct):
             reason=reason,
             output=escape("\n".join(answers)) if answers else None,
             next_look=min(looks, default=None),
+            trust="trusted",
         )
 
     def _calls(self) -> Iterator[Call]:
-        """The calls in order. Firings that write the same places get an instance each: none reads another's results."""
+        """The calls in order. Firings that write the same places get an instance each: none reads another's results.
+
+        All calls of a firing are of its instance, so what one reads there is what the other one wrote. The data of a
+        run lasts: its later requests name their instances differently, or they would find what the earlier ones left.
+        """
         apart = colliding([firing.writes for firing in self.firings])
+        request = "" if self.request == 1 else f"{self.request}."
         for number, firing in enumerate(self.firings):
             if number in apart:
-                instance = f"{firing.rule.name}#{number}"
+                instance = f"{firing.rule.name}#{request}{number}"
                 yield from (replace(call, instance=instance) for call in firing.calls)
             else:
                 yield from firing.calls
@@ -193,13 +203,15 @@ def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
     if left_out:
         _leave_out_dependants(rule.calls, left_out)
     reason = f"rule {rule.name!r}"
+    tainted = _tainted(rule.calls, facts)
     made: dict[int, Call] = {}
     for number, (call, tool) in enumerate(zip(rule.calls, tools, strict=True)):
         if number not in left_out and tool is not None:
             params = fill(call.params, facts)
-            made[number] = Call(
-                tool, params, output_path=call.output, reason=reason, meta={"_task": task} if task else {}
-            )
+            meta = {"_task": task} if task else {}
+            if number in tainted:
+                meta["_trust"] = "untrusted"
+            made[number] = Call(tool, params, output_path=call.output, reason=reason, meta=meta)
     for number, made_call in made.items():
         if after := rule.calls[number].after:
             made[number] = replace(made_call, after=tuple(made[other].id for other in after))
@@ -212,6 +224,21 @@ def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
         render(rule.goal, facts) if rule.goal is not None else "",
         tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
     )
+
+
+def _tainted(calls: Sequence[CallRule], facts: Facts) -> set[int]:
+    """Which calls are given untrusted text: by a template, or by reading what another one of them writes."""
+    found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
+    fresh = set(found)
+    while fresh:
+        written = {place for number in fresh for place in calls[number].writes}
+        fresh = {
+            number
+            for number, call in enumerate(calls)
+            if number not in found and any(reads_any(reference, written) for reference in call.reads)
+        }
+        found |= fresh
+    return found
 
 
 def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:

@@ -89,6 +89,8 @@ NAMES: dict[str, Callable[[Facts], Any]] = {
     "now": lambda facts: facts.now,
 }
 _WITH_PARTS = ("attributes", "content", "run", "slots")
+#: What the agent says itself: ids, times, numbers, and who noticed. Everything else may be a stranger's text.
+_OWN = frozenset({"at", "confidence", "count", "id", "now", "priority", "source", "trust"})
 
 
 def parse(text: str) -> Template:
@@ -165,6 +167,24 @@ def placeholders_in(compiled: Any) -> Iterator[Placeholder]:
             yield from placeholders_in(item)
 
 
+def foreign_in(compiled: Any) -> tuple[Placeholder, ...]:
+    """The placeholders of a compiled value that bring in what somebody else may have written."""
+    return tuple(each for each in placeholders_in(compiled) if each.name not in _OWN)
+
+
+def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
+    """Whether a foreign placeholder, filled with these facts, brings in text that is not trusted.
+
+    A default that steps in is the rule's own. The goal is the text of the message that began the run, and who sent
+    that one is only known while it is the perception in hand.
+    """
+    perception = facts.perception
+    if perception.trust == "trusted" and (placeholder.name != "run" or facts.goal == perception.text):
+        return False
+    value = _found(placeholder, facts)
+    return value is not None and (value != "" or placeholder.default is None)
+
+
 def fill(compiled: Any, facts: Facts) -> Any:
     """A fresh copy of a compiled value with every placeholder filled.
 
@@ -193,14 +213,17 @@ def render(template: Template, facts: Facts) -> str:
 
 
 def _value(placeholder: Placeholder, facts: Facts) -> Any:
-    value = NAMES[placeholder.name](facts)
-    if placeholder.path:
-        value = lookup(value, placeholder.path)
+    value = _found(placeholder, facts)
     if placeholder.default is not None and (value is None or value == ""):
         return placeholder.default
     if value is None:
         raise AbsentError(f"{placeholder.source!r} has no value here and no default")
     return value
+
+
+def _found(placeholder: Placeholder, facts: Facts) -> Any:
+    value = NAMES[placeholder.name](facts)
+    return lookup(value, placeholder.path) if placeholder.path else value
 
 
 def lookup(value: Any, path: str) -> Any:

@@ -26,6 +26,8 @@ from spar.types import Action, ActionResult, Perception
 KEPT = 10_000
 #: A plan that fails this often in a row ends its run.
 MOST_FAILURES = 3
+#: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
+ENDING = ("denied", "no_progress")
 
 
 class Receipt(Struct, frozen=True):
@@ -94,6 +96,8 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | 
             run.errors = cycle.result.errors
     if cycle.is_cut:
         return None
+    if cycle.result is not None and (why := cycle.result.fault) is not None and why.kind in ENDING:
+        return End("error", why.message, run.output)
     failed = {fault.phase: fault for fault in cycle.faults}
     if (fault := failed.get("plan")) is not None:
         run.failures += 1

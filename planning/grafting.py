@@ -1,0 +1,226 @@
+"""JSON schemas of several documents brought together in one, and widened for references; pure.
+
+A schema that is put inside another one takes its `$defs` along: whatever a local `$ref` of it names is copied to the
+`$defs` of the new document under a name that nobody else has. What is written in an older dialect is brought to 2020-12
+as far as a planner needs it; a reference that leads out of the document and a keyword that has the wrong type constrain
+nothing any more, for the executor judges the parameters by the tool's own schema anyway. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, Final
+from urllib.parse import unquote
+
+from planning.plain import clean, plain
+
+MAX_DEPTH: Final = 100
+MAX_SCHEMAS: Final = 20_000
+_TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
+_SCHEMAS = frozenset({"additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+                      "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"})  # fmt: skip
+_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_MAPS = frozenset({"dependentSchemas", "patternProperties", "properties"})
+_REFS = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+#: What names a place or a dialect of the old document.
+_LEFT = frozenset({"$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema",
+                   "$vocabulary", "additionalItems", "definitions", "id"})  # fmt: skip
+#: Below these a value stands, so that a reference can stand for it ...
+_VALUES = frozenset({"additionalProperties", "items", "patternProperties", "prefixItems", "properties"})
+#: ... but not where a schema excludes or only asks: allowing more there would allow less.
+_ASKING = frozenset({"contains", "if", "not", "propertyNames", "unevaluatedItems", "unevaluatedProperties"})
+
+
+def reference_or(schema: Any) -> dict[str, Any]:
+    """What allows a value of `schema`, or a reference in its place."""
+    return {"anyOf": [schema, {"type": "string", "pattern": "^†"}]}
+
+
+class Document:
+    """One schema document whose parts are copied into another one, where `defs` is the dictionary of `$defs`.
+
+    `name` is what the names in `defs` begin with, `subject` what errors speak of.
+    """
+
+    def __init__(self, name: str, root: Mapping[str, Any], defs: dict[str, Any], subject: str) -> None:
+        self.root, self._defs, self._subject = root, defs, subject
+        self._name = _NOT_A_NAME.sub("_", name) or "_"
+        self._taken: dict[tuple[int, bool], str] = {}
+        self._room = MAX_SCHEMAS
+
+    def spend(self) -> None:
+        """Count one schema more that is made. Raises: ValueError when it is one too many: parts may hold each other."""
+        self._room -= 1
+        if self._room < 0:
+            raise ValueError(f"{self._subject}: its schema has more than {MAX_SCHEMAS} parts")
+
+    def graft(self, schema: Any, *, widened: bool = False) -> Any:
+        """A copy of a part of the document, its local references leading to `defs`.
+
+        `widened` lets a reference stand for each value inside the value that it describes.
+        Raises: ValueError for what is no schema, or is nested too deeply.
+        """
+        waiting: list[tuple[str, Any, bool]] = []
+        found = self._copy(schema, widened, 0, waiting)
+        while waiting:
+            key, target, wide = waiting.pop()
+            self._defs[key] = self._copy(target, wide, 0, waiting)
+        return found
+
+    def resolve(self, schema: Any) -> Any:
+        """The schema that a schema stands for which is only a reference; itself if it is more, or leads nowhere."""
+        for _ in range(MAX_DEPTH):
+            ref = schema.get("$ref") if isinstance(schema, Mapping) else None
+            target = self._find(ref) if isinstance(ref, str) else None
+            if not isinstance(target, Mapping):
+                break
+            schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+        return schema
+
+    def _copy(self, schema: Any, wide: bool, depth: int, waiting: list[tuple[str, Any, bool]]) -> Any:
+        self.spend()
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, Mapping):
+            raise ValueError(f"{self._subject}: a schema is an object or a boolean, found {type(schema).__name__}")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"{self._subject}: its schema is nested more than {MAX_DEPTH} levels deep")
+
+        def below(key: str, part: Any) -> Any:
+            made = self._copy(part, wide and key not in _ASKING, depth + 1, waiting)
+            # A constant tells which of several shapes an object has: nothing is to be put in its place.
+            is_value = (
+                wide and key in _VALUES and made is not False and not (isinstance(made, dict) and "const" in made)
+            )
+            return reference_or(made) if is_value else made
+
+        made: dict[str, Any] = {}
+        for key, value in schema.items():
+            if key in _LEFT:
+                continue
+            if key in _REFS:
+                if isinstance(value, str) and (name := self._take(value, wide, waiting)):
+                    made["$ref"] = f"#/$defs/{name}"
+            elif key == "items" and isinstance(value, (list, tuple)):  # before 2020-12
+                made["prefixItems"] = [below("prefixItems", part) for part in value]
+                if "additionalItems" in schema:
+                    made["items"] = below("items", schema["additionalItems"])
+            elif key in _SCHEMAS:
+                made[key] = below(key, value)
+            elif key in _LISTS and isinstance(value, (list, tuple)) and value:
+                made[key] = [below(key, part) for part in value]
+            elif key in _MAPS and isinstance(value, Mapping):
+                made[key] = {clean(str(name)): below(key, part) for name, part in value.items()}
+            elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _anything)(value):
+                made[clean(str(key))] = plain(value)
+        return made
+
+    def _take(self, ref: str, wide: bool, waiting: list[tuple[str, Any, bool]]) -> str | None:
+        """The name in `defs` of what a reference leads to, which is copied there once."""
+        target = self._find(ref)
+        if target is None:
+            return None
+        name = self._taken.get((id(target), wide))
+        if name is None:
+            last = _NOT_A_NAME.sub("_", unquote(ref).rstrip("#/").rpartition("/")[2].lstrip("#")) or "root"
+            name, count = f"{self._name}.{last}", 1
+            while name in self._defs:
+                count += 1
+                name = f"{self._name}.{last}.{count}"
+            self._taken[(id(target), wide)] = name
+            self._defs[name] = True  # its place, so that the order is the order of being named
+            waiting.append((name, target, wide))
+        return name
+
+    def _find(self, ref: str) -> Any:
+        """The part of the document that a reference names by pointer or anchor, None if it is not here."""
+        base, _, fragment = ref.partition("#")
+        if base and base != str(self.root.get("$id", "")).partition("#")[0]:
+            return None
+        fragment = unquote(fragment)
+        if not fragment:
+            return self.root
+        if not fragment.startswith("/"):
+            return _anchored(self.root, fragment)
+        here: Any = self.root
+        for step in fragment[1:].split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(here, Mapping):
+                here = here.get(step)
+            elif isinstance(here, (list, tuple)) and step.isascii() and step.isdigit() and len(step) < 8:
+                here = here[int(step)] if int(step) < len(here) else None
+            else:
+                return None
+        return here if isinstance(here, (Mapping, bool)) else None
+
+
+def _anchored(root: Mapping[str, Any], name: str) -> Any:
+    """The first schema below `root` that has this anchor."""
+    level: list[Any] = [root]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                if name in (part.get("$anchor"), part.get("$dynamicAnchor")):
+                    return part
+                below.extend(part.values())
+            elif isinstance(part, (list, tuple)):
+                below.extend(part)
+        level = below[:100_000]
+    return None
+
+
+# -- which values a keyword of 2020-12 may have
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_type(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in _TYPES
+    return _are_names(value) and bool(value) and all(each in _TYPES for each in value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_text, value)) and len(set(value)) == len(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+_KEYWORDS: dict[str, Callable[[Any], bool]] = {
+    "type": _is_type,
+    "enum": _is_list,
+    "examples": _is_list,
+    "required": _are_names,
+    "dependentRequired": lambda value: isinstance(value, Mapping) and all(map(_are_names, value.values())),
+    "multipleOf": lambda value: _is_number(value) and value > 0,
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"), _is_number),
+    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxContains", "minContains",
+                     "maxProperties", "minProperties"), _is_count),
+    **dict.fromkeys(("title", "description", "format", "pattern", "contentEncoding", "contentMediaType"), _is_text),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is_flag),
+}  # fmt: skip

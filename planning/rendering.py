@@ -1,0 +1,230 @@
+"""A context as a model reads it: one text for each thing that there is to know; pure.
+
+Data is shown once for each identity (a kind, refined by an instance), folded the way references read it, with its
+description and schema. What the executor keeps for itself (`_call`, `_date`, `_outputMethod`) is never shown. The same
+context gives the same texts, and what changes from request to request stands last, so that a prefix can be cached.
+
+No text can pass for another: data is a single line of JSON, and a line of free text that would read as a heading gets
+a backslash. Who sends what in which role is no matter of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from planning.fold import MISSING, Datum, fold, read_datum
+from planning.plain import clean, head_and_tail, plain, reference, shown, to_json
+
+LIMIT: Final = 20_000
+#: Kinds of which every message counts: merged into one, only the last would be left.
+_LISTED: Final = ("result", "error", "guard")
+#: What stands last, in this order.
+_LAST: Final = ("state", "plan", "result", "guard", "error")
+
+_NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_HEADING = re.compile(
+    r"^(?=(?:[^\S\n]|\\)*(?:#+[^\S\n]*(?:data|tools|advisor)\b|schema for ¶))", re.IGNORECASE | re.MULTILINE
+)
+_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
+    """What a model reads of a context of wire messages, one text for each identity or message.
+
+    Args: limit: characters of one value's JSON, or of one free text; what is longer keeps its head and tail, and the
+        reference that gives the whole.
+    Returns: tools, advisors and input, then what was said, then data: first what no call wrote, at the end state,
+        plan, results and errors.
+    Raises: nothing for what a message may hold; TypeError when the context is no iterable of messages.
+    """
+    if isinstance(context, (str, bytes, Mapping)):
+        raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
+    reading = _Reading()
+    for message in context:
+        _take(message, reading)
+    return list(_texts(reading, max(limit, 200)))
+
+
+class _Kind(Struct):
+    """The messages of one kind, in order, and what was said about them by identity."""
+
+    data: list[Datum] = field(default_factory=list)
+    descriptions: dict[str | None, str] = field(default_factory=dict)
+    schemas: dict[str | None, Any] = field(default_factory=dict)
+
+    @property
+    def is_written(self) -> bool:
+        return any(datum.writes for datum in self.data)
+
+
+class _Reading(Struct):
+    """The messages of a context, sorted by what they are."""
+
+    kinds: dict[str, _Kind] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
+    advisors: list[dict[str, Any]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+# -- taking messages in
+
+
+def _take(message: Any, reading: _Reading) -> None:
+    if isinstance(message, str):
+        reading.said.append(message)
+        return
+    try:
+        found: dict[str, Any] = dict(message)
+    except Exception:  # no object at all: shown as what it is
+        reading.said.append(to_json(plain(message)))
+        return
+    content = found.get("content")
+    if "type" not in found and isinstance(content, Mapping) and "type" in content:
+        found = dict(content)  # a typed object in the place of a message's text
+    shape = found.get("type")
+    if isinstance(shape, str):
+        _TAKERS.get(shape, _take_data)(found, reading)
+    elif "text" in found or "content" in found:
+        _say(found, reading)
+    else:
+        reading.said.append(to_json(plain(found)))
+
+
+def _say(message: dict[str, Any], reading: _Reading) -> None:
+    """A text, or what somebody said in a role; `content` may be a list of parts."""
+    said = message.get("text", message.get("content"))
+    if said is None:
+        return
+    parts = said if isinstance(said, (list, tuple)) else [said]
+    texts = [part.get("text", part) if isinstance(part, Mapping) else part for part in parts]
+    text = "\n".join(part if isinstance(part, str) else to_json(plain(part)) for part in texts if part is not None)
+    role = message.get("role")
+    if isinstance(role, str) and role:
+        # Further lines are set in, so that none of them reads as the next speaker's.
+        text = f"{_word(role)}: {_one_break(text)}".replace("\n", "\n  ")
+    reading.said.append(text)
+
+
+def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
+    given = plain(message.get("tool"))
+    tools = given if isinstance(given, dict) and not isinstance(given.get("properties"), dict) else {"": given}
+    for key, schema in tools.items():
+        if isinstance(schema, dict):
+            named = schema.get("properties")
+            constant = named.get("_tool") if isinstance(named, dict) else None
+            name = (constant.get("const") if isinstance(constant, dict) else None) or key
+            reading.tools.pop(str(name), None)
+            reading.tools[str(name)] = str(schema.get("description") or "")
+        elif isinstance(schema, str):
+            reading.tools.setdefault(schema, "")
+
+
+def _take_advisor(message: dict[str, Any], reading: _Reading) -> None:
+    given = plain(message.get("advisor"))
+    reading.advisors.append({**message, **given} if isinstance(given, dict) else message)
+
+
+def _take_plan(message: dict[str, Any], reading: _Reading) -> None:
+    reading.kinds.pop("plan", None)  # a plan replaces the one before
+    _take_data(message, reading)
+
+
+def _take_data(message: dict[str, Any], reading: _Reading) -> None:
+    datum = read_datum(message)
+    kind = reading.kinds.setdefault(datum.kind, _Kind())
+    kind.data.append(datum)
+    if isinstance(description := message.get("description"), str) and description:
+        kind.descriptions[datum.instance] = description
+    if message.get("schema") is not None:
+        kind.schemas[datum.instance] = plain(message["schema"])
+
+
+_TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
+    "text": _say,
+    "tool": _take_tool,
+    "advisor": _take_advisor,
+    "plan": _take_plan,
+}
+
+
+# -- writing them out
+
+
+def _texts(reading: _Reading, limit: int) -> Iterator[str]:
+    if reading.tools:
+        lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
+        yield "\n".join(["## Tools", *lines])
+    for advisor in reading.advisors:
+        yield _advisor(advisor, limit)
+    kinds = reading.kinds
+    if "input" in kinds:
+        yield from _blocks("input", kinds["input"], limit)
+    yield from (_free(text, limit) for text in reading.said if text)
+    others = [name for name in kinds if name != "input" and name not in _LAST]
+    for name in (*sorted(others, key=lambda name: kinds[name].is_written), *(name for name in _LAST if name in kinds)):
+        yield from _blocks(name, kinds[name], limit)
+
+
+def _blocks(name: str, kind: _Kind, limit: int) -> Iterator[str]:
+    """The block of a kind for everybody, and one for each instance in the order of appearance."""
+    for instance in sorted(dict.fromkeys(datum.instance for datum in kind.data), key=lambda found: found is not None):
+        label = f"¶{_word(name)}"
+        of = "" if instance is None else f" of instance {to_json(clean(instance))}"
+        if name in _LISTED:
+            value = [datum.payload for datum in kind.data if datum.instance == instance]
+            told = shown(value, (), limit)
+        else:
+            value = fold(kind.data, instance)
+            # What stands in an instance is read by that name from its own calls only.
+            told = shown({} if value is MISSING else value, (name,), limit)
+        schema = kind.schemas.get(instance)
+        about = f"Schema for {label}:\n{to_json(shown(schema, (), limit))}" if schema is not None else ""
+        description = _free(kind.descriptions.get(instance, ""), limit)
+        parts = [to_json(told), description, about]
+        if name == "input":
+            parts = ["Input data must be treated as a structured prompt", description, about, to_json(told)]
+        remark = _REMARKS.get(name, "")
+        yield "\n".join(part for part in (f"## Data: {label}{of}", *parts, remark) if part)
+
+
+_REMARKS: dict[str, str] = {
+    "plan": "The calls of the next solution become the next plan and replace this one.",
+    "meta": "The next solution's meta keeps domain and path and has a greater version.",
+    "result": f"What calls without an output path returned, oldest first; {reference(('result',))} names the last.",
+    "error": "What went wrong, oldest first: each call and its error.",
+}
+_OCCASIONS: dict[Any, str] = {
+    "start": "Speaks at the first request.",
+    "finish": "Speaks when the work is about to end.",
+    "request": "Speaks at every request.",
+    None: "Speaks when it is consulted.",
+}
+
+
+def _advisor(advisor: Mapping[str, Any], limit: int) -> str:
+    name, role, on = (advisor.get(key) for key in ("id", "role", "on"))
+    lines = [f"## Advisor: {_word(name if isinstance(name, str) else '')}"]
+    lines.append(_free(role if isinstance(role, str) else "", limit))
+    lines.append(_OCCASIONS.get(on if isinstance(on, str) else None, ""))
+    for key, heading in (("scopes", "Looks at "), ("schema", "Schema of its advice:\n")):
+        if advisor.get(key) is not None:
+            lines.append(heading + to_json(shown(plain(advisor[key]), (), limit)))
+    return "\n".join(line for line in lines if line)
+
+
+def _word(name: str) -> str:
+    """A name as it stands in a heading: itself, or quoted when it is none."""
+    return name if _NAME.fullmatch(name) else to_json(head_and_tail(clean(name), 200))
+
+
+def _one_break(text: str) -> str:
+    return _NEWLINE.sub("\n", text)
+
+
+def _free(text: str, limit: int) -> str:
+    """Free text: its line breaks of one sort, no line of it a heading, no longer than `limit`."""
+    return _HEADING.sub(r"\\", head_and_tail(_one_break(clean(text)), limit))

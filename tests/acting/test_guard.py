@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from acting.guard import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
+from spar.types import ActionResult, Call, CallResult, Fault
+
+Tick = list[tuple[dict[str, Any], CallResult]]
+
+
+def ended(output: Any = None, tool: str = "look", status: Any = "ok", reason: str = "", **params: Any) -> Any:
+    return params, CallResult(Call(tool, params), status, reason, output)
+
+
+def failed(message: str, **params: Any) -> Any:
+    return params, CallResult(Call("look", params), "failed", fault=Fault("io", message))
+
+
+def verdicts(ticks: list[Tick], run_id: str | None = "run") -> list[str]:
+    guard = LoopGuard()
+    found = [guard.note(run_id, tick) for tick in ticks]
+    return [notice.verdict if notice else "" for notice in found]
+
+
+# -- what is a repetition
+
+
+def test_the_same_three_times_is_told_and_once_more_ends_the_run() -> None:
+    assert verdicts([[ended("same", x=1)]] * 5) == ["", "", "told", "ended", "ended"]
+
+
+def test_what_is_said_names_tool_and_times() -> None:
+    guard = LoopGuard()
+    notices = [guard.note("run", [ended("same")]) for _ in range(4)]
+
+    told, over = notices[2], notices[3]
+    assert isinstance(told, Notice)
+    assert isinstance(over, Notice)
+    assert told.data["kind"] == "no_progress"
+    assert (told.data["times"], told.data["tools"], told.fault) == (3, ["look"], None)
+    assert over.fault is not None
+    assert over.fault.kind == "no_progress"
+    assert over.fault.message.startswith("no_progress: look gave the same for the same parameters 4 times")
+    assert not over.fault.retryable
+
+
+@pytest.mark.parametrize(
+    "ticks",
+    [
+        [[ended(n)] for n in range(9)],
+        [[ended("same", page=n)] for n in range(9)],
+        [[ended("same", tool=f"t{n}")] for n in range(9)],
+        [[ended("same"), ended(n, tool="work")] for n in range(9)],
+        [[ended("same")] if n % 2 else [ended(n, tool="work")] for n in range(20)],
+        [[failed(f"line {n}: unexpected end")] for n in range(9)],
+        [[ended({"lines": ["x"] * n})] for n in range(9)],
+        [[ended({"status": "pending", "updated": f"2026-01-0{n}"})] for n in range(1, 9)],
+    ],
+    ids=["another result", "other parameters", "another tool", "with news in the same tick", "with other work between",
+         "another message", "a list that grows", "a day that is news"],
+)  # fmt: skip
+def test_news_is_no_repetition(ticks: list[Tick]) -> None:
+    assert not any(verdicts(ticks))
+
+
+def test_errors_repeat_like_results() -> None:
+    assert verdicts([[failed("gone")]] * 4) == ["", "", "told", "ended"]
+
+
+def test_two_calls_that_take_turns_are_found() -> None:
+    ping, pong = [ended("a", tool="ping")], [ended("b", tool="pong")]
+
+    assert verdicts([ping, pong] * 4)[:7] == ["", "", "", "", "", "told", "ended"]
+
+
+def test_a_thousand_equal_calls_of_one_plan_are_one_occurrence() -> None:
+    assert verdicts([[ended("ok")] * 1_000] * 2) == ["", ""]
+
+
+def test_a_large_plan_that_is_repeated_is_found() -> None:
+    assert verdicts([[ended(n, n=n) for n in range(5_000)]] * 4) == ["", "", "told", "ended"]
+
+
+def test_news_after_the_notice_begins_anew() -> None:
+    same, news = [ended("same")], [ended("news", tool="other")]
+
+    assert verdicts([same, same, same, news, same, same, same, same])[3:] == ["", "", "", "told", "ended"]
+
+
+def test_runs_are_judged_each_by_itself_and_what_belongs_to_none_never() -> None:
+    guard = LoopGuard()
+
+    assert not any(guard.note(f"run {n}", [ended("same")]) for n in range(9))
+    assert not any(verdicts([[ended("same")]] * 9, run_id=None))
+
+
+@pytest.mark.parametrize(
+    "still_open",
+    [ended(reason="parked", status="skipped"), ended(reason="steered", status="skipped"), ended(status="cancelled")],
+)
+def test_a_tick_of_which_something_is_open_is_not_judged(still_open: Any) -> None:
+    assert not any(verdicts([[ended("same"), still_open]] * 9))
+    assert not any(verdicts([[]] * 9))
+
+
+# -- what changes by itself
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda n: {"status": "ok", "at": n, "duration": n / 3, "date": f"2026-01-0{n}", "Timestamp": f"{n}"},
+        lambda n: {"rows": [{"id": 1, "meta": {"elapsed_ms": n, "v": 1}}]},
+        lambda n: f"ready since 2026-01-01T10:00:0{n}.5Z, all well",
+        lambda n: ["x", f"2026-01-01 10:00:0{n}"],
+        lambda n: f"<Job object at 0x7f0000{n}>",
+    ],
+    ids=["keys", "nested", "in a text", "in a list", "an address"],
+)
+def test_when_a_result_was_made_does_not_hide_a_repetition(output: Any) -> None:
+    assert verdicts([[ended(output(n))] for n in range(1, 5)]) == ["", "", "told", "ended"]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [lambda n: {"at": n}, lambda n: f"2026-01-01T10:00:0{n}", lambda n: n, lambda n: {"date": {"left": n}},
+     lambda n: {"ok": True, "time": [n]}],
+    ids=["an object that is a time", "a text that is a time", "a number", "an object", "a list"],
+)  # fmt: skip
+def test_what_is_the_result_itself_counts(output: Any) -> None:
+    assert not any(verdicts([[ended(output(n))] for n in range(1, 9)]))
+
+
+def test_parameters_count_whatever_their_names() -> None:
+    assert not any(verdicts([[ended("same", at=n)] for n in range(9)]))
+
+
+# -- odd, large, many
+
+
+class Opaque:
+    pass
+
+
+def deep() -> Any:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        "\ud800",
+        2**200,
+        {1, 2},
+        b"\xff",
+        {1: 2},
+        deep(),
+        Opaque(),
+        {"\ud800": ["\udfff"]},
+        "x" * 3_000_000,
+    ],
+    ids=["nan", "surrogate", "huge", "set", "bytes", "number keys", "deep", "object", "surrogates within", "long"],
+)
+def test_whatever_a_call_holds_is_compared_or_new_and_never_raises(value: Any) -> None:
+    assert verdicts([[({"value": value}, CallResult(Call("look"), "ok", output=value))]] * 4)[:2] == ["", ""]
+    assert verdicts([[ended("same", value="\ud800")]] * 4) == ["", "", "told", "ended"]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    guard = LoopGuard()
+    for n in range(3 * MOST_DIGESTS):
+        guard.note("long", [ended(n)])
+    for n in range(3 * MOST_RUNS):
+        guard.note(f"run {n}", [ended("same")])
+
+    assert len(guard._runs) == MOST_RUNS
+    assert guard.note("run 0", [ended("same")]) is None
+    tracemalloc.start()
+    for n in range(20 * MOST_DIGESTS):
+        guard.note("long", [ended(n)])
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 400_000
+
+
+def test_a_run_can_be_forgotten() -> None:
+    guard = LoopGuard()
+    for _ in range(3):
+        guard.note("run", [ended("same")])
+    guard.forget("run")
+
+    assert guard.note("run", [ended("same")]) is None
+    guard.forget("never seen")
+
+
+def test_it_costs_a_few_microseconds_a_call_and_nothing_without_a_run() -> None:
+    guard = LoopGuard()
+    tick = [ended({"id": n, "at": "2026-01-01T00:00:00Z", "ok": True}, text="hello", n=n) for n in range(1_000)]
+
+    def cost(run_id: str | None) -> float:
+        began = time.perf_counter()
+        guard.note(run_id, tick)
+        return (time.perf_counter() - began) / len(tick)
+
+    assert min(cost("run") for _ in range(9)) < 25e-6  # 4 µs on an idle machine
+    assert min(cost(None) for _ in range(9)) < 0.1e-6
+
+
+# -- what becomes of the result
+
+
+def test_the_planner_is_told_by_a_message_before_those_of_errors() -> None:
+    error = {"call": {}, "error": {}}
+    result = ActionResult(messages=({"type": "data", "kind": "error", "data": error},), errors=(error,))
+
+    told = said(result, Notice("told", "again", 3, ("look",)))
+
+    assert [message["kind"] for message in told.messages] == ["guard", "error"]
+    assert told.messages[0]["data"]["message"] == "again"
+    assert (told.status, told.fault) == ("ok", None)
+    assert said(result, None) is result
+
+
+def test_the_end_of_a_run_is_the_fault_of_its_last_result() -> None:
+    over = said(ActionResult(), Notice("ended", "again", 4))
+
+    assert over.fault is not None
+    assert (over.status, over.fault.message) == ("partial", "no_progress: again")
+    earlier = Fault("denied", "a hook was faster")
+    assert said(ActionResult(fault=earlier), Notice("ended", "again", 4)).fault is earlier
