@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from acting.catalog import is_async
+from acting.entries import is_async
 from acting.paths import shorten
 from acting.stage import Stage
 from spar.types import Call, Verdict

@@ -1,4 +1,9 @@
-"""Before a ready call runs: what hooks and people say to it."""
+"""Before a ready call runs: what the policy, hooks and people say to it.
+
+In this order: hooks may deny, rewrite or ask; the policy (or, without one, the tool's own terms) decides; who is
+asked is the program's own `confirm` where there is one, else the desk, else nobody, which is a denial. An approval of
+the desk is used, and what would run is bound anew, by `redeem` at the last moment before the start.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,28 @@ from typing import Any
 
 from acting.approvals import Confirm, ask
 from acting.board import Board
+from acting.parked import Resumed, parked
+from acting.paths import copied, escape, marked, parse_write
+from acting.policy import Ruling, trust_in
 from acting.proposal import Proposal
-from acting.stage import Scope, Stage, fault
+from acting.stage import Scope, Stage, fault, wire_of
+from spar.approvals import Approval
+from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
-from spar.types import Call, CallResult, replace
+from spar.types import Call, CallResult, Fault, Trust, replace
 
 
 def passes(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
-    """Whether nobody has to be asked."""
-    return proposal.entry.terms.approval == "auto" and not stage.asks("before_call")
+    """Whether a call may run with nobody asked, found out without waiting: most may."""
+    if stage.asks("before_call"):
+        return False
+    office = stage.office
+    if office is None:
+        return proposal.entry.terms.approval == "auto"
+    if office.parked.known and office.parked.of(proposal.call) is not None:
+        return False
+    trust = trust_in(proposal.call, scope.trust)
+    return office.policy.lets(proposal.entry.terms, trust) or _ruling(stage, proposal, trust, scope).decision == "auto"
 
 
 async def pass_gate(
@@ -27,48 +45,170 @@ async def pass_gate(
     is_done: Callable[[str], bool],
 ) -> tuple[CallResult | None, bool]:
     """What stands against running it (None: nothing), and whether a hook ends the run."""
-
-    def denied(reason: str, message: str) -> CallResult:
-        return CallResult(proposal.call, "denied", reason, fault=fault("denied", message, proposal.call.tool))
-
-    def forbidden() -> bool:
-        return proposal.entry.terms.approval == "deny"
-
-    asks, why = False, ""
+    resumed = stage.office.parked.of(proposal.call) if stage.office is not None else None
+    trust = trust_in(proposal.call, scope.trust if resumed is None else resumed.trust)
+    is_asked, why = False, ""
     if stage.asks("before_call"):
         shown = proposal.shown()
         outcome = await stage.consult("before_call", shown, scope)
         if outcome.denied:
-            return denied("denied", outcome.reason or "a hook denied it"), outcome.stop_run
-        asks, why = outcome.needs_approval, outcome.reason
+            return _denied(proposal, outcome.reason or "a hook denied it"), outcome.stop_run
+        is_asked, why = outcome.needs_approval, outcome.reason
         if outcome.value is not shown:
             if not isinstance(outcome.value, Call):
-                return denied("denied", f"a hook put a {type(outcome.value).__name__} in the call's place"), False
+                return _denied(proposal, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
             if wrong := proposal.swap(stage, board, outcome.value, is_done):
                 return CallResult(proposal.call, "failed", fault=wrong), False
-    if forbidden():
-        return denied("denied", f"tool {proposal.entry.name!r} may not be called: its approval is 'deny'"), False
-    if not asks and proposal.entry.terms.approval == "auto":
+            trust = trust_in(proposal.call, trust)
+    ruling = _ruling(stage, proposal, trust, scope)
+    if ruling.decision == "deny":
+        return _denied(proposal, ruling.why), False
+    if resumed is not None and resumed.approval:
+        return await _resumed(stage, proposal, trust, scope, resumed), False
+    if not is_asked and ruling.decision == "auto":
         return None, False
+    why = why or ruling.why
+    if confirm is None and stage.office is not None:
+        return await _asked(stage, proposal, trust, scope, why), False
+    return await _confirmed(stage, board, proposal, confirm, trust, scope, is_done, why), False
 
-    def tell(kind: Callable[..., Any], **fields: Any) -> None:
-        if stage.events is not None:
-            stage.tell(kind, call=proposal.call, cycle_id=scope.cycle_id, **fields)
 
-    tell(ApprovalRequested)
+async def redeem(stage: Stage, proposal: Proposal) -> CallResult | None:
+    """Use the approval that a call passed the gate with, right before it starts; what stands against that."""
+    assert stage.office is not None
+    ticket, proposal.ticket, desk = proposal.ticket, "", stage.office.desk
+    kind, why = await desk.use(ticket, desk.binder.of(proposal.call, proposal.entry, proposal.params))
+    if not kind:
+        return None
+    return _denied(proposal, why, "expired" if kind == "expired" else "denied", kind)
+
+
+# -- who is asked
+
+
+async def _confirmed(
+    stage: Stage,
+    board: Board,
+    proposal: Proposal,
+    confirm: Confirm | None,
+    trust: Trust,
+    scope: Scope,
+    is_done: Callable[[str], bool],
+    why: str,
+) -> CallResult | None:
+    """What the program's own approver says."""
+    _tell(stage, scope, ApprovalRequested, proposal.call)
     verdict = await ask(stage, confirm, proposal.shown())
     if verdict is None:
-        tell(ApprovalExpired)
-        return denied("expired", f"nobody answered within {stage.approval_timeout:g} s"), False
-    tell(ApprovalResolved, decision=verdict.decision, reason=verdict.reason or why)
+        _tell(stage, scope, ApprovalExpired, proposal.call)
+        return _denied(proposal, f"nobody answered within {stage.approval_timeout:g} s", "expired")
+    _tell(stage, scope, ApprovalResolved, proposal.call, decision=verdict.decision, reason=verdict.reason or why)
     if verdict.decision == "approve":
-        return None, False
+        return None
     if verdict.decision == "deny":
-        return denied("denied", verdict.reason or "it was not approved"), False
+        return _denied(proposal, verdict.reason or "it was not approved")
     new = verdict.call if verdict.decision == "replace" else replace(proposal.call, params=verdict.params or {})
     assert new is not None
     if wrong := proposal.swap(stage, board, new, is_done):
-        return CallResult(proposal.call, "failed", fault=wrong), False
-    if forbidden():
-        return denied("denied", f"tool {proposal.entry.name!r} may not be called: its approval is 'deny'"), False
-    return None, False
+        return CallResult(proposal.call, "failed", fault=wrong)
+    ruling = _ruling(stage, proposal, trust, scope)
+    return _denied(proposal, ruling.why) if ruling.decision == "deny" else None
+
+
+async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, why: str) -> CallResult | None:
+    """What people say at the desk, as long as the call may wait for them."""
+    assert stage.office is not None
+    desk = stage.office.desk
+    binding = desk.binder.of(proposal.call, proposal.entry, proposal.params)
+    try:
+        if grant := await desk.granted(binding, scope.session):
+            said = (
+                f"grant {grant.id} by {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M} UTC, use {grant.uses}"
+            )
+            _tell(stage, scope, ApprovalResolved, proposal.call, decision="approve", reason=said)
+            return None
+        row, is_new = await desk.ask(
+            binding, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
+        )
+        proposal.ticket, proposal.is_guest = row.id, not is_new
+        if is_new:
+            meta = {**proposal.call.meta, "_approval": row.id}
+            _tell(stage, scope, ApprovalRequested, replace(proposal.call, meta=meta))
+        row = await desk.answer(row.id, 0.0 if row.is_parked else stage.office.hold)
+    except (SparError, LookupError, ValueError, TypeError) as error:
+        return _denied(proposal, f"it could not be asked about: {error}")
+    return _answered(stage, proposal, trust, scope, row)
+
+
+async def _resumed(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, resumed: Resumed) -> CallResult | None:
+    """What people have said since an earlier cycle went on without this call."""
+    assert stage.office is not None
+    row = stage.office.desk.known(resumed.approval)
+    if row is None:
+        return _denied(proposal, f"its approval {resumed.approval!r} is gone")
+    proposal.ticket = row.id
+    if row.status == "used":
+        proposal.ticket = ""
+        message = f"approval {row.id!r} was used before and nobody knows what became of the call: find out"
+        return CallResult(proposal.call, "in_doubt", fault=fault("in_doubt", message, proposal.call.tool))
+    return _answered(stage, proposal, trust, scope, row)
+
+
+def _answered(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
+    """What an approval means for its call now; its ticket is kept where something may still come of it."""
+    if row.status == "pending" and stage.clock.now() < row.expires_at:
+        return parked(proposal.call, f"it waits for approval {row.id!r}")
+    if row.status == "approved":
+        wrong = _adopt(stage, proposal, row.call) if row.original is not None else None
+        if wrong is not None:
+            return CallResult(proposal.call, "failed", fault=wrong)
+        ruling = _ruling(stage, proposal, trust, scope)
+        return _denied(proposal, ruling.why) if ruling.decision == "deny" else None
+    proposal.ticket = ""
+    if row.status in ("pending", "expired"):
+        return _denied(proposal, f"nobody answered approval {row.id!r} in time", "expired")
+    if row.status == "used":
+        return _denied(proposal, f"approval {row.id!r} let the same call run already, and is used once")
+    by = f" by {row.decided_by}" if row.decided_by else ""
+    return _denied(proposal, row.reason or f"it was not approved{by}")
+
+
+def _adopt(stage: Stage, proposal: Proposal, call: Call) -> Fault | None:
+    """Put the call that people made of it in its place, under its id; what is wrong with it now, if anything."""
+    assert stage.office is not None
+    try:
+        binding = stage.office.desk.binder.again(call)
+        arguments = binding.entry.parameters.validate(call.params)
+    except ValueError as error:
+        return fault("bad_parameters", str(error), call.tool)
+    old = proposal.call
+    meta = {**call.meta, "_original": old.meta.get("_original", wire_of(old))}
+    if "_parked" in old.meta:
+        meta["_parked"] = old.meta["_parked"]
+    literal = escape(call.params, frozenset(marked(call.params)))
+    proposal.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
+    proposal.entry, proposal.arguments, proposal.params = binding.entry, arguments, copied(call.params)
+    proposal.target = None if call.output_path is None else parse_write(call.output_path)
+    return proposal.objection
+
+
+# -- what is said
+
+
+def _ruling(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Ruling:
+    entry, call = proposal.entry, proposal.call
+    if stage.office is None:
+        if entry.terms.approval == "deny":
+            return Ruling("deny", f"tool {entry.name!r} may not be called: its approval is 'deny'")
+        return Ruling(entry.terms.approval)
+    effect = entry.effect_of(proposal.params)
+    return stage.office.policy.decide(entry.terms, effect, call, proposal.arguments, trust, scope.session)
+
+
+def _denied(proposal: Proposal, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
+    return CallResult(proposal.call, "denied", reason, fault=fault(kind, message, proposal.call.tool))
+
+
+def _tell(stage: Stage, scope: Scope, kind: Callable[..., Any], call: Call, **fields: Any) -> None:
+    if stage.events is not None:
+        stage.tell(kind, call=call, cycle_id=scope.cycle_id, **fields)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory.records import TABLE
 from spar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ def _create(connection: Connection) -> None:
     connection.execute(Path(__file__).with_name("schema.sql").read_text("utf-8"))
 
 
-STEPS: tuple[Step, ...] = (_create,)
+def _add_records(connection: Connection) -> None:
+    connection.execute(TABLE)
+
+
+STEPS: tuple[Step, ...] = (_create, _add_records)
 
 
 def version(connection: Connection) -> int:

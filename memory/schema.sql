@@ -1,4 +1,5 @@
--- The memory's tables, format 1. Bodies are ASCII JSON (codec.py); the other columns are there to be searched by.
+-- The memory's tables as format 1 has them; what later formats add stands with their steps (schema.py).
+-- Bodies are ASCII JSON (codec.py); the other columns are there to be searched by.
 
 CREATE TABLE experience (
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,  -- order of arrival; never used twice

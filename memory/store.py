@@ -17,14 +17,14 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import anyio
 from annotated_types import Gt
 
-from memory import database, experiences, interchange, retention, tape
+from memory import database, experiences, interchange, records, retention, tape
 from memory.codec import decode, encode, safe
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError, TransientError
-from spar.protocols import Home, Host
+from spar.protocols import Home, Host, Record
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault
 
@@ -266,6 +266,26 @@ class Memory:
             lambda connection: connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
         )
         return None if text is None else decode(str(text), object)
+
+    # -- records -----------------------------------------------------------------------------------------------
+
+    async def records(self, kind: str) -> list[Record]:
+        """All rows of a kind, by id."""
+        return await self._file.read(lambda connection: records.all_of(connection, safe(kind)))
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        """Write a row and return its new version; on disk as `durability` says when this returns.
+
+        `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
+        writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
+        than a megabyte.
+        """
+        text = encode(value, exact=True)
+        return await self._file.commit(lambda c: records.keep(c, safe(kind), safe(id), text, expect), len(text))
+
+    async def drop(self, kind: str, id: str) -> bool:
+        """Delete a row, on disk as `durability` says when this returns; False if there was none."""
+        return await self._file.commit(lambda c: records.drop(c, safe(kind), safe(id)))
 
     # -- the whole ---------------------------------------------------------------------------------------------
 

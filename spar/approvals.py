@@ -60,9 +60,10 @@ class Approval(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """Calls of `tool` whose parameters are exactly `params` (where they are named there) need no answer until then.
+    """Calls of `tool` with exactly these parameters need no answer until then.
 
-    `session` "" is every session. `uses` counts the calls that it let through.
+    `session` "" is every session. `uses` counts the calls that it let through. `digest` binds it to the very call
+    that it was given for: one whose schema, effect, rules or files have changed is asked about again.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Grant(Struct, frozen=True):
     granted_by: str = ""
     granted_at: datetime | None = None
     uses: int = 0
+    digest: str = ""
 
 
 class DigestMismatchError(SparError):

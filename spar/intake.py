@@ -96,7 +96,9 @@ class Intake:
     async def abort(self, run_id: str) -> None:
         run = self._agent.runs.get(run_id)
         if run.status is None:
+            lane = self._agent.sessions.lane(run.session)
             await self._call_off(run, "aborted")
+            await lane.abandon(run_id)
 
     def late(self, run: Run) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""

@@ -7,7 +7,7 @@ and ends when nothing is left to do. Lanes of one agent share its modules; their
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle, Skip
@@ -16,13 +16,13 @@ from spar.health import NEVER_SLOW
 from spar.hooks import HookContext, Outcome
 from spar.logs import get_logger
 from spar.loop import Loop, PhaseCall
-from spar.modules import Module, perceptions_of, result_of
+from spar.modules import Module, action_of, perceptions_of, result_of
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context
 from spar.runs import End, Run, verdict
 from spar.strand import Strand
-from spar.types import Action, ActionResult, Fault, Perception, Phase
+from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
 from spar.wake import Wake
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_inbox", "_runs", "agent", "calls", "cycle", "last_completed", "loop", "rests_until", "run",
-                 "session", "stop_reason", "strand", "wake")  # fmt: skip
+    __slots__ = ("_ended", "_inbox", "_runs", "agent", "calls", "cycle", "is_resuming", "last_completed", "loop",
+                 "rests_until", "run", "session", "stop_reason", "strand", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
@@ -61,6 +61,7 @@ class Lane:
         self.last_completed = agent.clock.monotonic()
         self.rests_until: float | None = None
         self.stop_reason = ""
+        self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
         self.calls = self._calls()
         self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
                          plan_when_idle=agent.plan_when_idle)  # fmt: skip
@@ -103,7 +104,7 @@ class Lane:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._inbox or self._runs or self.run is not None)
+        return bool(self._inbox or self._runs or self.run is not None or self.is_resuming)
 
     # -- what comes in
 
@@ -170,18 +171,58 @@ class Lane:
             except Exception as error:
                 # What people said arrives unclassified rather than not at all.
                 self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        if self.is_resuming and (resumed := self._resumed()) is not None:
+            pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
 
+    def _resumed(self) -> Action | None:
+        """The calls that the actor has to go on with; None also when it cannot tell."""
+        module = self.agent.modules["act"]
+        try:
+            tell = getattr(module.part, "resumable", None)
+            return tell(self.session) if callable(tell) else None
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
+            return None
+
+    async def abandon(self, run_id: str) -> None:
+        """Have the actor forget what of this run is still to come."""
+        module = self.agent.modules["act"]
+        try:
+            forget = getattr(module.part, "abandon", None)
+            if callable(forget):
+                await forget(run_id)
+        except Exception as error:
+            log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
+
     async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        resumed = self._resumed() if self.is_resuming else None
+        if resumed is None:
+            return await self._planned(cycle, perceptions)
+        # What people have answered goes on whatever the planner makes of the rest.
+        known = {perception.id for perception in resumed.perceptions}
+        rest = [perception for perception in perceptions or () if perception.id not in known]
+        if not (rest or cycle.run is not None or self.agent.plan_when_idle):
+            return resumed
+        try:
+            return await self._planned(cycle, rest, resumed)
+        except Exception as error:
+            name = self.agent.modules["plan"].name
+            self.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            return resumed
+
+    async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
+        """What the planner wants done, after what is to come first."""
         module = self.agent.modules["plan"]
         if module.wants_context:
             product = await module.call(perceptions, self._context(cycle))
         else:
             product = await module.call(perceptions)
         if type(product) is Action or not hasattr(product, "__aiter__"):
-            return product
+            return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.agent.steps["plan"]
-        plan = OpenPlan(product.__aiter__(), perceptions or (), module.name, self.agent.clock, self.strand.leave)
+        source = product.__aiter__() if first is None else _led(first.calls, product)
+        plan = OpenPlan(source, perceptions or (), module.name, self.agent.clock, self.strand.leave)
         return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
@@ -289,10 +330,14 @@ class Lane:
         self.rests_until = self.cycle = None
         duration = cycle.duration(now)
         agent.account.cycle(outcome, duration)
+        if cycle.result is not None:
+            agent.account.calls.add(cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             agent.health.observe(cycle, duration)
         if outcome != "idle":
             agent.keeping.remember(cycle, duration)
+        if self.is_resuming:
+            self.is_resuming = self._resumed() is not None
         if self.run is not None:
             self._judge(self.run, cycle, now)
         if agent.events.wanted[LoopCompleted]:
@@ -318,3 +363,21 @@ class Lane:
         """Cancel the phase in hand; its cycle is recorded as interrupted."""
         self.stop_reason = reason
         self.strand.cancel()
+
+
+def joined(first: Action, then: Action | OpenPlan | None) -> Action:
+    """One action of what goes on and what was planned."""
+    return replace(then, calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+
+
+async def _led(calls: tuple[Call, ...], rest: Any) -> AsyncGenerator[Any]:
+    """These calls, then what a planner streams."""
+    source = rest.__aiter__()
+    try:
+        for call in calls:
+            yield call
+        async for item in source:
+            yield item
+    finally:
+        if (close := getattr(source, "aclose", None)) is not None:
+            await close()

@@ -77,6 +77,22 @@ class StreamingActor(Protocol):
     async def act_stream(self, action: Action, calls: AsyncIterator[Call]) -> ActionResult: ...
 
 
+@runtime_checkable
+class Resumable(Protocol):
+    """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there."""
+
+    def resumable(self, session: str) -> Action | None:
+        """What this session's next cycle is to execute before anything new; the same again until it was acted on.
+
+        Its perceptions say why it goes on.
+        """
+        ...
+
+    async def abandon(self, run_id: str) -> None:
+        """Nothing of this run is to go on: somebody ended it."""
+        ...
+
+
 class Reflector(Protocol):
     """REFLECT: a result to what was learnt. Storing its experiences is the agent's work, not its own."""
 
@@ -220,6 +236,8 @@ class Host(Struct, frozen=True):
     """What an agent lends to a module that has `attach(host)`; called once, before the module is opened.
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
+    `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
+    once.
     """
 
     agent: str
@@ -229,6 +247,7 @@ class Host(Struct, frozen=True):
     wake: Callable[[], None]
     store: Store | None = None
     home: Home | None = None
+    resume: Callable[[str], None] = lambda session: None
 
 
 class SensorSpec(Struct, frozen=True):

@@ -178,7 +178,7 @@ class RunSettings(Section):
     """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
 
 
-# -- [acting], [memory]
+# -- [acting]
 
 
 class ActingSettings(Section):
@@ -188,8 +188,50 @@ class ActingSettings(Section):
     """How many calls may run at once; they mostly wait for others."""
     max_output: Annotated[Whole, Ge(1024)] = 1024 * 1024
     """Bytes of a result that are kept; what is longer is cut, and said to be."""
-    approval_timeout: Limit = 120.0
-    """Seconds that a person has to answer; then the call is denied. 0 or "off": any time."""
+
+
+# -- [approval]
+
+
+class ApprovalRule(Section):
+    """Which calls a rule is about, by all that it names, and what is decided. The first rule that matches counts.
+
+    A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
+    of these.
+    """
+
+    tool: Text | None = None
+    """A pattern for the tool's name."""
+    effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
+    """What the call does to the world; one, or a list of which one must hold."""
+    trust: Literal["trusted", "untrusted"] | None = None
+    """Whether text from outside may have decided on the call; a rule that names it decides about such calls alone."""
+    session: Text | None = None
+    """A pattern for the session."""
+    params: Options | None = None
+    """By name, what a parameter must be: texts are patterns, lists match item by item, all else must be equal. What a
+    call leaves out matches nothing."""
+    decision: Literal["auto", "ask", "deny"]
+    """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
+
+
+class ApprovalSettings(Section):
+    """When people are asked about a call, and for how long."""
+
+    hold: Seconds = 30.0
+    """Seconds that a cycle waits for the answer; then it goes on without the call, which follows once there is one."""
+    expires: Positive = 900.0
+    """Seconds until a question that nobody has answered is a denial."""
+    untrusted: Literal["auto", "ask", "deny"] = "ask"
+    """What happens to calls that follow from untrusted text, of tools that are not declared safe with it."""
+    max_pending: Annotated[Whole, Ge(1)] = 10
+    """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
+    not read. What is more is denied."""
+    rules: tuple[ApprovalRule, ...] = ()
+    """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
+
+
+# -- [memory]
 
 
 class MemorySettings(Section):
@@ -268,6 +310,8 @@ class Settings(BaseSettings):
     """What calls may use."""
     acting: ActingSettings = ActingSettings()
     """How calls are carried out."""
+    approval: ApprovalSettings = ApprovalSettings()
+    """When people are asked about a call, and for how long."""
     memory: MemorySettings = MemorySettings()
     """Where experiences and the tape are kept."""
     service: ServiceSettings = ServiceSettings()

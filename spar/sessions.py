@@ -78,6 +78,13 @@ class Sessions:
             lane.wake.clear()  # its first cycle comes at once
             self.begin(lane, self._life(lane), partial(self._ended, lane))
 
+    def resume(self, session: str) -> None:
+        """The actor has calls of this session to go on with: its next cycle comes at once."""
+        lane = self.lane(session)
+        lane.is_resuming = True
+        lane.wake.set()
+        self.spawn(lane)
+
     def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
         """Run work on a lane that does not turn; `done(error)` is called at its end."""
         with self._agent.requests.inside():

@@ -55,6 +55,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "rules": "live",
     "tools": "live",
     "acting": "live",
+    "approval": "live",
     "memory": "restart",
     "service": "restart",
     "service.drain": "live",

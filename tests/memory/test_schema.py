@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memory import database, schema
+from memory import Memory, database, schema
 from memory.lock import Lock
 from spar.errors import ConfigError
+from spar.types import Experience
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -115,4 +116,22 @@ def test_durability_is_what_the_database_is_told(tmp_path: Path, durability: str
     assert connection.execute("PRAGMA synchronous").get == synchronous
     assert connection.execute("PRAGMA journal_mode").get == "wal"
     assert connection.execute("PRAGMA wal_autocheckpoint").get == 0
+    connection.close()
+
+
+async def test_a_file_of_format_1_keeps_what_it_holds_and_takes_records(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    connection = open_at(path)
+    connection.execute((Path(__file__).parent / "format_1.sql").read_text("utf-8"))
+    connection.close()
+
+    async with Memory.open(f"sqlite:///{path}") as memory:
+        found = await memory.recall("disk")
+        await memory.keep("approval", "a", {"n": 1})
+        assert [(each.id, each.situation) for each in found] == [("e1", "the disk is full")]
+        assert await memory.load("cursor") == 7
+        assert await memory.counts() == {"experiences": 1, "cycles": 1, "state": 1}
+        await memory.store(Experience("the disk is full again"))
+    connection = open_at(path)
+    assert schema.version(connection) == len(schema.STEPS) == 2
     connection.close()

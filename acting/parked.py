@@ -1,0 +1,319 @@
+"""Calls that nobody answered in time: their cycle goes on without them, and they go on in the cycle after the answer.
+
+A tick leaves behind the calls that wait for a person together with all that depends on them, as a durable record of
+wire calls: what they read and stood there by then is filled in, the rest they read from one another. Once one of the
+approvals has an answer, the session's next cycle is given them again, before anything new. An approval is used by
+compare-and-set before its call starts, and everything in a record depends on such a call, so a record that is executed
+twice runs nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from acting.board import Board
+from acting.desk import Desk
+from acting.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
+from acting.rows import Rows
+from acting.stage import Scope, Stage, fault
+from acting.step import Step
+from spar.approvals import Approval
+from spar.errors import SparError
+from spar.types import Action, Call, CallResult, Perception, Trust, replace
+
+
+class ParkedCalls(Struct, frozen=True):
+    """What one tick left behind: wire calls in order, and which approval (by call id) each waits for, if one itself."""
+
+    id: str
+    agent: str
+    session: str
+    cycle_id: str
+    at: datetime
+    calls: list[dict[str, Any]]
+    waits: dict[str, str]
+    trust: Trust = "trusted"
+    run_id: str | None = None
+    goal: str = ""
+
+
+class Resumed(Struct, frozen=True):
+    """A call that goes on: of which record, with which approval ("" for what depends on one), and its trust."""
+
+    call: Call
+    record: str
+    approval: str
+    trust: Trust
+
+
+class Parking:
+    """What one tick leaves behind, found out while it runs."""
+
+    __slots__ = ("_kept", "_writes", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._kept: dict[Step, bool] = {}
+        self._writes: dict[Step, list[Path]] = {}
+
+    def add(self, step: Step) -> None:
+        """Its result is that it is parked: because it waits for an answer, or for another one that does."""
+        found = self._producers(step.call)
+        # What waits for the answer to a question that an earlier cycle asked goes on once, there.
+        self._kept[step] = all(self._kept[each] for each in found) if found else bool(step.ticket and not step.is_guest)
+        self._writes[step] = _written(step.call)
+        self.steps.append(step)
+
+    def result(self, step: Step) -> CallResult | None:
+        """The result of a call that cannot run, if that is because of one that is parked."""
+        if not self.steps or not (found := self._producers(step.call)):
+            return None
+        return parked(step.call, f"it waits for {found[0].call.id!r}, which waits for an approval")
+
+    def take_asking(self, steps: Iterable[Step], finish: Callable[[Step, CallResult], None]) -> None:
+        """The tick is cut off: what has an approval or waits for one is left behind, if it has not started."""
+        for step in steps:
+            if step.result is None and step.ticket and step.launch is None:
+                finish(step, parked(step.call, f"it waits for approval {step.ticket!r}"))
+
+    def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
+        """The calls to keep, with what could be read by now filled in, and the approvals that they wait for by id."""
+        kept = [step for step in self.steps if self._kept[step]]
+        writes = [path for step in kept for path in self._writes[step]]
+        calls, waits = [], {}
+        for step in kept:
+            call = step.call
+            if step.ticket:
+                waits[call.id] = step.ticket
+                call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
+            else:
+                after = tuple(id for id in call.after if not ended_well(id))
+                look = partial(board.look, instance=call.instance)
+                call = replace(call, params=_filled(call.params, look, writes), after=after)
+            calls.append(call)
+        return calls, waits
+
+    def _producers(self, call: Call) -> list[Step]:
+        """The parked calls that this one waits for."""
+        if not self.steps:
+            return []
+        reads = _read(call.params)
+        return [
+            other
+            for other in self.steps
+            if other.call.id in call.after
+            or (other.call.instance in (None, call.instance) and _overlap(self._writes[other], reads))
+        ]
+
+
+class Parked:
+    """The records of one executor. `known` holds the calls that were handed out to go on, by id."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == desk.agent)
+        self._actions: dict[str, Action] = {}
+        self._ready: set[str] = set()  # sessions that have something to go on with
+        self.known: dict[str, Resumed] = {}
+        self.resume: Callable[[str], None] = lambda session: None
+        desk.on_answer = self._answered
+
+    async def open(self) -> None:
+        """Read what is kept; questions whose calls nobody holds any more are void. Raises: TransientError."""
+        await self._desk.open()
+        await self._rows.open(self._desk.store)
+        self._actions, self._ready, self.known = {}, set(), {}
+        awaited = {id for row in self._rows.values.values() for id in row.waits.values()}
+        for approval in self._desk.unsettled:
+            if approval.id not in awaited:
+                await self._desk.void(approval.id, "the cycle that asked broke off")
+        for row in self._rows.values.values():
+            if self._has_answer(row):
+                self._go_on(row.session)
+
+    def resumable(self, session: str) -> Action | None:
+        """What this session's next cycle is to execute first; the same again until something of it has changed."""
+        if session not in self._ready:
+            return None
+        action = self._actions.get(session)
+        if action is None:
+            rows = [row for row in self._rows.values.values() if row.session == session and self._has_answer(row)]
+            if not rows:
+                self._ready.discard(session)
+                return None
+            action = self._actions[session] = self._action(rows)
+        return action
+
+    def of(self, call: Call) -> Resumed | None:
+        """What is known of a call that goes on; None for any other, also if it goes by the same id."""
+        found = self.known.get(call.id)
+        return found if found is not None and found.call == call else None
+
+    async def leave(self, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool]) -> None:
+        """Keep what a tick leaves behind. Raises: ValueError when it is too large; TransientError."""
+        calls, waits = parking.calls(board, ended_well)
+        if not waits:
+            return
+        id = self._rows.new_id("p")
+        names = {call.id: _name(call, id) for call in calls}
+        wires = [_renamed(call, names, scope.cycle_id).to_wire() for call in calls]
+        await self._rows.add(ParkedCalls(
+            id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
+            {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, scope.run_id,
+        ))  # fmt: skip
+        for approval in waits.values():
+            await self._desk.park(approval)
+        if self._has_answer(self._rows.values[id]):  # it came while this was written
+            self._go_on(scope.session)
+
+    async def settle(self, steps: list[Step]) -> None:
+        """Forget the records whose calls have come to their end, or were left behind anew. Raises: TransientError."""
+        records = {found.record for step in steps if (found := self.known.get(step.call.id)) is not None}
+        again = {step.ticket for step in steps if step.result and step.result.reason == "parked" and not step.is_guest}
+        for id in records:
+            row = self._rows.values.get(id)
+            if row is None or not all(each in again or self._is_over(each) for each in row.waits.values()):
+                continue
+            await self._rows.drop(id)
+            for call_id in [call_id for call_id, found in self.known.items() if found.record == id]:
+                del self.known[call_id]
+            self._actions.pop(row.session, None)
+
+    async def refuse(self, approval: str, why: str) -> None:
+        """Nothing comes of this approval. Never raises for a store that fails: at the next start it is void."""
+        try:
+            await self._desk.void(approval, why)
+        except (SparError, LookupError):
+            pass
+
+    async def abandon(self, run_id: str) -> None:
+        """Nothing of this run is to go on. Raises: TransientError."""
+        for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
+            await self._rows.drop(row.id)
+            self._actions.pop(row.session, None)
+        for approval in self._desk.unsettled:
+            if approval.run_id == run_id:
+                await self._desk.void(approval.id, "its run was ended")
+
+    # -- inside
+
+    def _answered(self, approval: Approval) -> None:
+        for row in self._rows.values.values():
+            if approval.id in row.waits.values():
+                self._go_on(row.session)
+
+    def _go_on(self, session: str) -> None:
+        self._ready.add(session)
+        self._actions.pop(session, None)
+        self.resume(session)
+
+    def _has_answer(self, row: ParkedCalls) -> bool:
+        return any(found is None or found.status != "pending" for found in map(self._desk.known, row.waits.values()))
+
+    def _is_over(self, approval: str) -> bool:
+        found = self._desk.known(approval)
+        return found is None or found.status not in ("pending", "approved")
+
+    def _action(self, rows: list[ParkedCalls]) -> Action:
+        calls, perceptions = [], []
+        for row in rows:
+            for wire in row.calls:
+                call = Call.from_wire(wire)
+                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust)
+                calls.append(call)
+            answered = [found for found in map(self._desk.known, row.waits.values()) if found]
+            perceptions += [_perception(found) for found in answered if found.status != "pending"]
+        tools = ", ".join(dict.fromkeys(call.tool for call in calls))
+        return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")
+
+
+async def leave_behind(
+    stage: Stage, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool], steps: list[Step]
+) -> None:
+    """At the end of a tick: keep what it leaves behind, forget what it went on with.
+
+    What cannot be kept is not left behind: its calls are denied, and their approvals void.
+    """
+    if stage.office is None or not (parking.steps or stage.office.parked.known):
+        return
+    kept = stage.office.parked
+    try:
+        await kept.leave(parking, scope, board, ended_well)
+    except (SparError, ValueError, TypeError) as error:
+        for step in parking.steps:
+            why = f"it could not be kept until its answer: {error}"
+            step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
+            if step.ticket and not step.is_guest:
+                await kept.refuse(step.ticket, why)
+    try:
+        await kept.settle(steps)
+    except SparError:  # executed again it runs nothing twice
+        pass
+
+
+def parked(call: Call, why: str) -> CallResult:
+    """The result of a call that its cycle goes on without."""
+    return CallResult(call, "skipped", "parked", fault=fault("parked", why, call.tool))
+
+
+def _name(call: Call, record: str) -> str:
+    """An id that no call of a later plan has."""
+    before = call.meta.get("_parked")
+    first = before.get("id") if isinstance(before, Mapping) else None
+    return f"{first if isinstance(first, str) else call.id}~{record}"
+
+
+def _renamed(call: Call, names: Mapping[str, str], cycle_id: str) -> Call:
+    meta = {"_parked": {"id": call.id, "cycle": cycle_id}, **call.meta}
+    return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
+
+
+def _filled(value: Any, look: Callable[[Expression], Any], awaited: list[Path]) -> Any:
+    """Parameters with each reference replaced that has its value by now and that nothing parked is still to write."""
+    if isinstance(value, str):
+        if value[:1] != MARK or value[:2] == MARK * 2 or _overlap(awaited, _read({"it": value})):
+            return value
+        try:
+            found = resolve(value, look)
+        except ValueError:
+            return value
+        return escape(found, frozenset(marked(found)))
+    if isinstance(value, Mapping):
+        return {key: _filled(item, look, awaited) for key, item in value.items()}
+    return [_filled(item, look, awaited) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _read(params: Mapping[str, Any]) -> list[Path]:
+    """Every path that one of the references in there names."""
+    return [path for found in references(params).values() for each in found for path in _paths(each)]
+
+
+def _written(call: Call) -> list[Path]:
+    """Every path that the call may write to."""
+    return [] if call.output_path is None else _paths(parse_write(call.output_path))
+
+
+def _paths(expression: Expression) -> list[Path]:
+    return [path for paths in expression.alternatives for path in paths]
+
+
+def _overlap(some: list[Path], others: list[Path]) -> bool:
+    return any(overlaps(one, other) for one in some for other in others)
+
+
+def _perception(approval: Approval) -> Perception:
+    by = f" by {approval.decided_by}" if approval.decided_by else ""
+    return Perception(
+        f"approval {approval.id} of {approval.call.tool}: {approval.status}{by}",
+        source="approval",
+        kind=f"approval.{approval.status}",
+        key=f"approval:{approval.id}:{approval.status}",
+        session=approval.session,
+        priority=0.7,
+        trust="trusted",
+    )

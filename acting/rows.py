@@ -1,0 +1,150 @@
+"""Durable rows of one kind, with a copy at hand: read from the copy, changed by compare-and-set in the store.
+
+A row that somebody else changed meanwhile is read again and judged anew, so what decides is never an old copy. A store
+that does not answer in time fails the change; whether it comes to pass after all, the next reading tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from spar.errors import ConflictError, TransientError
+from spar.protocols import Record, Records
+
+WITHIN: Final = 10.0  # seconds that a store may take for a row; one that takes longer cannot be relied on now
+_TRIES = 100  # of a compare-and-set: each was lost to somebody whose change was kept
+
+
+class Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Identified)
+R = TypeVar("R")
+
+
+class InMemory:
+    """`spar.protocols.Records` for those that have no store: gone with the process."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], Record] = {}
+
+    async def records(self, kind: str) -> Sequence[Record]:
+        return sorted((row for (k, _), row in self._rows.items() if k == kind), key=lambda row: row.id)
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        row = self._rows.get((kind, id))
+        version = row.version if row is not None else 0
+        if expect is not None and expect != version:
+            raise ConflictError(f"{kind} {id!r} has version {version}, expected {expect}")
+        self._rows[kind, id] = Record(id, version + 1, value)
+        return version + 1
+
+    async def drop(self, kind: str, id: str) -> bool:
+        return self._rows.pop((kind, id), None) is not None
+
+
+class Rows(Generic[T]):
+    """The rows of a kind that `is_ours`, by id; `values` holds them as they were last known."""
+
+    def __init__(self, kind: str, type: type[T], is_ours: Callable[[T], bool] = lambda row: True) -> None:
+        self._kind, self._type, self._is_ours = kind, type, is_ours
+        self._store: Records = InMemory()
+        self._versions: dict[str, int] = {}
+        self.values: dict[str, T] = {}
+        self.unreadable = 0  # of another version of spar: left alone
+
+    async def open(self, store: Records) -> None:
+        """Read them. Raises: TransientError when that cannot be done now."""
+        self._store = store
+        self.values, self._versions = {}, {}
+        await self._read()
+
+    async def add(self, row: T) -> None:
+        """Keep a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
+        self._versions[row.id] = await self._write(row, 0)
+        self.values[row.id] = row
+
+    async def change(self, id: str, to: Callable[[T], T]) -> T:
+        """Put what `to` makes of a row in its place; it may be asked again about the row as it then is.
+
+        Raises: what `to` raises; LookupError for a row that is gone; TransientError; ValueError.
+        """
+        for _ in range(_TRIES):
+            version, row = self._versions.get(id), self.values.get(id)
+            if row is None or version is None:
+                raise LookupError(f"no {self._kind} {id!r}")
+            new = to(row)
+            try:
+                now = await self._write(new, version)
+            except ConflictError:
+                if self._versions.get(id) == version:
+                    await self._read()
+                continue
+            self.values[id], self._versions[id] = new, now
+            return new
+        raise TransientError(f"{self._kind} {id!r} is being changed by others all the time")
+
+    async def drop(self, id: str) -> None:
+        """Forget a row. Raises: TransientError."""
+        await in_time(self._store.drop(self._kind, id))
+        self.values.pop(id, None)
+        self._versions.pop(id, None)
+
+    def named(self, id: str) -> T:
+        """The row with this id or unique beginning of one. Raises: LookupError."""
+        return self.values[_named(id, self.values, self._kind)]
+
+    def new_id(self, prefix: str) -> str:
+        """An id that nobody can guess and people can type the beginning of."""
+        while (id := f"{prefix}{secrets.token_hex(6)}") in self.values:
+            pass
+        return id
+
+    async def _write(self, row: T, expect: int) -> int:
+        return await in_time(self._store.keep(self._kind, row.id, msgspec.to_builtins(row), expect=expect))
+
+    async def _read(self) -> None:
+        """Take over what the store holds, but for what was changed here while it was being read."""
+        before = dict(self._versions)
+        found: Iterable[Record] = await in_time(self._store.records(self._kind))
+        unreadable, there = 0, set()
+        for record in found:
+            there.add(record.id)
+            try:
+                row = msgspec.convert(record.value, self._type)
+            except (msgspec.ValidationError, TypeError):
+                unreadable += 1
+                continue
+            if self._is_ours(row) and self._versions.get(record.id) == before.get(record.id):
+                self.values[record.id], self._versions[record.id] = row, record.version
+        for id, version in before.items():
+            if id not in there and self._versions.get(id) == version:
+                del self.values[id], self._versions[id]
+        self.unreadable = unreadable
+
+
+async def in_time(work: Awaitable[R]) -> R:
+    """What a store's answer is. Raises: TransientError when it takes too long; what it raises."""
+    try:
+        async with asyncio.timeout(WITHIN):
+            return await work
+    except TimeoutError as error:
+        raise TransientError(f"the store did not answer within {WITHIN:g} s") from error
+
+
+def _named(id: str, known: Mapping[str, Any], what: str) -> str:
+    if id in known:
+        return id
+    found = [each for each in known if id and each.startswith(id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise LookupError(f"{len(found)} ids of a {what} begin with {id!r}: {', '.join(sorted(found)[:5])}")
+    raise LookupError(f"no {what} has the id {id!r}")

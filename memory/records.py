@@ -1,0 +1,50 @@
+"""Small durable rows by kind and id, each with a version: what is changed by compare-and-set.
+
+Only the statements; they run in the writer's thread (`keep`, `drop`) or a reader's (`all_of`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memory.codec import decode
+from spar.errors import ConflictError
+from spar.protocols import Record
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Format 2 adds this table.
+TABLE = """
+CREATE TABLE record (
+    kind     TEXT NOT NULL,
+    id       TEXT NOT NULL,
+    version  INTEGER NOT NULL,  -- counts the row's changes from 1
+    value    TEXT NOT NULL,
+    PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+"""
+
+
+def all_of(connection: Connection, kind: str) -> list[Record]:
+    """The rows of a kind, by id."""
+    rows = connection.execute("SELECT id, version, value FROM record WHERE kind = ? ORDER BY id", (kind,))
+    return [Record(str(id), int(str(version)), decode(str(value), object)) for id, version, value in rows]
+
+
+def keep(connection: Connection, kind: str, id: str, text: str, expect: int | None) -> int:
+    """Write a row; returns its new version. Raises: ConflictError when it has not the version that was expected."""
+    found = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
+    version = int(str(found)) if found is not None else 0
+    if expect is not None and expect != version:
+        has = f"has version {version}" if version else "does not exist"
+        raise ConflictError(f"{kind} {id!r} {has}, expected {f'version {expect}' if expect else 'that it does not'}")
+    connection.execute("INSERT OR REPLACE INTO record (kind, id, version, value) VALUES (?, ?, ?, ?)",
+                       (kind, id, version + 1, text))  # fmt: skip
+    return version + 1
+
+
+def drop(connection: Connection, kind: str, id: str) -> bool:
+    """Delete a row; False if there was none."""
+    connection.execute("DELETE FROM record WHERE kind = ? AND id = ?", (kind, id))
+    return connection.changes() > 0
