@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acting.tool_context import ToolContext
     from acting.executor import Executor
+    from acting.tool_context import ToolContext
 
 __all__ = ["Executor", "ToolContext"]
 

@@ -1,102 +1,14 @@
-"""What can be called: name → tool, with its terms, its schema and the one way to invoke it.
-
-A tool is a function marked by `@tool`, a plain typed function (async, or blocking: then it runs in threads of its
-own), or an object with `name`, `schema`, `effect`, `timeout` and `async __call__(**params)`. Everything about
-it is read once, here. Of two tools with one name the later one counts.
-"""
+"""What can be called: name → tool, given by hand or offered by sources. Of two with one name the later one counts."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from math import isnan
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from msgspec.structs import replace
-
+from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema
 from acting.paths import shorten
-from acting.schema import Parameters
-from acting.slots import Slots, is_rate
-from acting.tool_context import ToolContext
-from spar.clock import Clock
+from acting.tool_schema import ToolSchema, named_schemas
 from spar.errors import ConfigError
-from spar.protocols import Effect
-from spar.terms import Approval, OnError, ToolTerms, terms_of
-from spar.threads import Threads
-
-if TYPE_CHECKING:
-    from acting.launch import Launch
-
-BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
-
-
-class Entry:
-    """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
-
-    __slots__ = ("_call", "_resources", "_threads", "effect_of", "is_blocking", "is_ungated", "name", "output",
-                 "parameters", "slots", "target", "terms")  # fmt: skip
-
-    def __init__(
-        self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
-    ) -> None:
-        self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
-        self.is_blocking = not is_async(call)
-        self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
-        self._threads: Threads | None = None
-        self.output: Any = None
-        self._resources = getattr(target, "resources_of", None)
-        self.is_ungated = not (self.slots.limit or terms.resources or terms.rate or self._resources)
-        by_params = getattr(target, "effect_of", None)
-        self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
-            functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
-        )
-
-    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """What a call with these parameters excludes others from."""
-        if self._resources is None:
-            return self.terms.resources
-        try:
-            return (*self.terms.resources, *map(str, self._resources(params)))
-        except Exception:  # it cannot tell: then one after the other
-            return (*self.terms.resources, f"tool {self.name}")
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self.parameters.schema
-
-    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
-        """The coroutine of one attempt, not begun yet."""
-        if self.is_blocking:
-            return self._in_thread(params, clock)
-        found = self._call(**params)
-        return found if inspect.iscoroutine(found) else _awaited(found)
-
-    async def _in_thread(self, params: dict[str, Any], clock: Clock) -> Any:
-        """Blocking code runs in a thread, which is left behind when this is cancelled."""
-        if self._threads is None:
-            self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
-        found = await self._threads.run(_in_thread, self._call, params)
-        return await found if inspect.isawaitable(found) else found
-
-
-async def _awaited(found: Any) -> Any:
-    return await found
-
-
-def _effect_of(by_params: Callable[[Mapping[str, Any]], Any], stated: Effect, params: Mapping[str, Any]) -> Effect:
-    try:
-        found = by_params(params)
-    except Exception:
-        return stated
-    return found if found in get_args(Effect) else stated
-
-
-def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
-    try:
-        return function(**params)
-    except GeneratorExit as error:  # handed to the task that waits, it would close that task
-        raise RuntimeError("the tool raised GeneratorExit") from error
 
 
 class Catalog(Mapping[str, Entry]):
@@ -106,9 +18,10 @@ class Catalog(Mapping[str, Entry]):
     called with no argument after they did. What was given by hand keeps its name before a source's tool.
     """
 
-    __slots__ = ("_entries", "_fixed", "_known", "refused", "sources")
+    __slots__ = ("_entries", "_fixed", "_known", "activities", "refused", "sources")
 
-    def __init__(self, tools: Iterable[Any] = ()) -> None:
+    def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
+        self.activities = _checked(activities or {})
         self._fixed: dict[str, Entry] = {}
         self.sources: list[Any] = []
         for each in tools:
@@ -116,8 +29,9 @@ class Catalog(Mapping[str, Entry]):
                 self.sources.append(each)
                 each.on_change = self.refresh
             else:
-                entry = entry_of(each)
-                self._fixed[entry.name] = entry
+                for entry in self._entries_of(each):
+                    self._fixed.pop(entry.name, None)
+                    self._fixed[entry.name] = entry
         self._entries: dict[str, Entry] = {}
         #: What sources offer and cannot be used: a sentence by the tool's name.
         self.refused: dict[str, str] = {}
@@ -140,6 +54,26 @@ class Catalog(Mapping[str, Entry]):
         self._entries = entries
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+    def _entries_of(self, item: Any) -> list[Entry]:
+        if not isinstance(item, (str, Mapping)):
+            return [entry_of(item)]
+        entries = []
+        for name, schema in named_schemas(item):
+            if schema is None:
+                raise ConfigError(f"tool {name!r} is only a name: give its schema, a function or an object")
+            entries.append(entry_of_schema(ToolSchema.of(name, schema), self.activities))
+        return entries
+
+    def carried_out_by(self, entry: Entry, activity: str) -> Entry | None:
+        """The tool, carried out by another activity; None when there is no such."""
+        handler = self.activities.get(activity)
+        if handler is None:
+            return None
+        rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)
+        found = SchemaEntry(rules, activity, handler)
+        found.slots = entry.slots
+        return found
 
     def find(self, name: str) -> Entry | None:
         return self._entries.get(name)
@@ -164,85 +98,16 @@ class Catalog(Mapping[str, Entry]):
         return f"no tool named {shorten(name)}{why}; known: {self._known or 'none'}"
 
 
+def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
+    for name, handler in activities.items():
+        if not isinstance(name, str) or not name or not callable(handler):
+            raise ConfigError(
+                f"an activity is a function by its name, found {shorten(handler)} under {shorten(name)}",
+                path=("activities",),
+            )
+    return dict(activities)
+
+
 def is_source(item: Any) -> bool:
     """Whether this offers tools rather than being one."""
     return callable(getattr(item, "tools", None)) and not isinstance(item, Mapping)
-
-
-def entry_of(tool: Any) -> Entry:
-    """Read one tool. Raises: ConfigError that says what it lacks."""
-    if isinstance(tool, Mapping):
-        raise ConfigError(
-            "a tool given as a schema needs activities, which are not supported yet: give a function or an object"
-        )
-    if not callable(tool) or isinstance(tool, type):
-        raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
-    terms = _terms(tool)
-    name = terms.name
-    if not name:
-        raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
-    given = getattr(tool, "schema", None)
-    if isinstance(given, Mapping):
-        parameters = Parameters.of_schema(name, given, context=_wants_context(tool))
-    else:
-        parameters = Parameters.of_function(name, tool, context_type=ToolContext)
-    return Entry(name, tool, terms, parameters, tool)
-
-
-def _terms(tool: Any) -> ToolTerms:
-    """The terms that a tool states by `@tool` or as attributes of an object, checked."""
-    terms = terms_of(tool)
-    if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
-        stated = {
-            key: getattr(tool, key) for key in ToolTerms.__struct_fields__ if getattr(tool, key, None) is not None
-        }
-        terms = replace(terms, **stated)
-    target = tool.func if isinstance(tool, functools.partial) else tool
-    if not terms.name:
-        terms = replace(terms, name=getattr(target, "__name__", ""))
-    _check(terms)
-    return terms
-
-
-def _check(terms: ToolTerms) -> None:
-    rules: tuple[tuple[str, bool, str], ...] = (
-        ("name", isinstance(terms.name, str), "text"),
-        ("effect", terms.effect in get_args(Effect), "read, idempotent or once"),
-        ("timeout", _is_number(terms.timeout) and terms.timeout > 0, "seconds above 0"),
-        ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
-        ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
-        ("detach", isinstance(terms.detach, bool), "true or false"),
-        ("rate", is_rate(terms.rate), "a count in a time like '10/min' or '2/s', or ''"),
-        ("resources", all_text(terms.resources), "a tuple of names"),
-        ("on_error", terms.on_error in get_args(OnError), "error or branch"),
-        ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
-        ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
-    )
-    for key, is_fine, expected in rules:
-        if not is_fine:
-            raise ConfigError(f"tool {terms.name!r}: {key} is {getattr(terms, key)!r}, expected {expected}")
-
-
-def all_text(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
-
-
-def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await; looks through partials and at objects' `__call__`."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or (
-        not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-    )
-
-
-def _wants_context(tool: Any) -> str:
-    """The parameter of an object with a schema of its own that is annotated `ToolContext`."""
-    try:
-        return Parameters.of_function("", tool, context_type=ToolContext).context
-    except ConfigError:
-        return ""

@@ -6,11 +6,12 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from acting.board import message_of
 from acting.launch import Ended, Launch, begin, cut, finish, timed_out
 from acting.slots import Gate
 from acting.stage import Stage, fault, wire_of
 from spar.events import CallCompleted, CallFailed
-from spar.types import CallResult
+from spar.types import CallResult, Message, replace
 
 
 def detach(stage: Stage, launch: Launch, gates: tuple[Gate, ...]) -> CallResult:
@@ -67,6 +68,10 @@ def _end(stage: Stage, launch: Launch, held: list[Gate], ended: Ended) -> None:
     for gate in held:
         gate.release()
     result = launch.result(stage.clock, ended)
+    if type(ended.value) is Message:
+        message = ended.value
+        stage.late_messages.append(message_of(message.kind, message.data, message.instance))
+        result = replace(result, output=message.data)
     stage.tell(
         CallCompleted if ended.status == "ok" else CallFailed,
         call=launch.call,

@@ -6,7 +6,7 @@
     ])
 
 It holds the tools and what their runs share; `tick` is one run. Not here yet, and refused rather than ignored:
-activities, strict mode, journals and resuming, `||`, `&&` and instances.
+journals.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from math import isnan
-from typing import Any
+from typing import Any, Literal
 
 from acting.approvals import Confirm
 from acting.board import Board
 from acting.catalog import Catalog
+from acting.desk import Desk
+from acting.guard import LoopGuard, said
+from acting.office import Office
 from acting.stage import Limits, Scope, Stage, trust_of
 from acting.tick import Tick
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
+from spar.events import RepetitionNoticed
 from spar.protocols import Context, Host
 from spar.types import Action, ActionResult, Call
 
@@ -35,11 +39,16 @@ class Executor:
     """Runs calls against `tools`: functions marked by `@tool`, plain typed functions, tool objects.
 
     Args:
-        tools: what can be called; of two with one name the later one counts.
+        tools: what can be called: functions, objects, schemas and sources; of two with one name the later one counts.
+        activities: by name, `handler(call, tool, context)` for tools that are schemas: the call with its values, the
+            tool's schema, the messages of its scopes. `_delegate` and `_latent` carry out what needs a model.
+        strict: a message that a tool returns fails its call if it holds what the call did not say it writes.
+        fallback: "wait": a read `†a || †b` waits for earlier calls that write a; "race": it takes what is there.
         approval_timeout: seconds from asking to denial; None waits as long as the run lasts.
         events: anything with `publish(event)`; hooks: a `spar.hooks.Hooks`. Given by `attach` when left out.
         settings: `max_parallel` (64 calls at once in a run), `max_output` (1 MiB), `grace` (0.5 s between cancelling
-            and leaving behind), `drain` (5 s for detached calls on close), `max_detached` (64).
+            and leaving behind), `drain` (5 s for detached calls on close), `max_detached` (64). With `approval`, a
+            mapping (`hold`, `expires`, `untrusted`, `max_pending`, `rules`), people are asked at `approvals`.
 
     Raises: ConfigError for a tool or a value that cannot be used, and for what is not supported yet.
     """
@@ -50,7 +59,7 @@ class Executor:
         *,
         activities: Mapping[str, Any] | None = None,
         strict: bool = False,
-        fallback: str = "wait",
+        fallback: Literal["wait", "race"] = "wait",
         approval_timeout: float | None = None,
         events: Any = None,
         hooks: Any = None,
@@ -58,10 +67,8 @@ class Executor:
         clock: Clock | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        unsupported = {"activities": activities, "strict": strict, "journal": journal}
-        for name, value in unsupported.items():
-            if value:
-                raise ConfigError(f"{name} is not supported yet: leave it out", path=(name,))
+        if journal is not None:
+            raise ConfigError("a journal is not supported yet: leave it out", path=("journal",))
         if fallback not in ("wait", "race"):
             raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
         if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
@@ -69,11 +76,17 @@ class Executor:
                 f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
             )
         self._given = {"clock": clock, "events": events, "hooks": hooks}
-        self._stage = Stage(
-            Catalog(tools), clock or SystemClock(), events, hooks, Limits.of(settings), approval_timeout
+        given = dict(settings or {})
+        approval = given.pop("approval", None)
+        self._stage = stage = Stage(
+            Catalog(tools, activities), clock or SystemClock(), events, hooks, Limits.of(given), approval_timeout
         )
+        stage.fallback, stage.is_strict = fallback, strict
+        if approval is not None:
+            stage.office = Office(approval, stage.catalog, stage.clock, stage.tell)
         self._ticks: dict[Tick, tuple[Action, float]] = {}
         self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
+        self._guard = LoopGuard()
         self._opened: AsyncExitStack | None = None
         #: Asked for approvals by `act`, where no argument can be given.
         self.confirm: Confirm | None = None
@@ -83,6 +96,21 @@ class Executor:
         """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
         return self._stage.catalog
 
+    @property
+    def approvals(self) -> Desk | None:
+        """Where people answer; None when nobody can be asked but `confirm`."""
+        return self._stage.office.desk if self._stage.office is not None else None
+
+    def resumable(self, session: str) -> Action | None:
+        """The calls that this session's next cycle is to go on with: there is an answer that they waited for."""
+        office = self._stage.office
+        return office.parked.resumable(session) if office is not None else None
+
+    async def abandon(self, run_id: str) -> None:
+        """Nothing of this run is to go on: what it asked is void."""
+        if self._stage.office is not None:
+            await self._stage.office.parked.abandon(run_id)
+
     def attach(self, host: Host) -> None:
         """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
         stage = self._stage
@@ -90,6 +118,8 @@ class Executor:
         stage.clock = self._given["clock"] or host.clock
         stage.events = host.events if self._given["events"] is None else stage.events
         stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
+        if stage.office is not None:
+            stage.office.attach(host, stage.clock)
         for part in self.tools.parts:
             if hasattr(part, "attach"):
                 part.attach(host)
@@ -100,6 +130,9 @@ class Executor:
                 if hasattr(part, "__aenter__"):
                     await stack.enter_async_context(part)
             self.tools.refresh()
+            if self._stage.office is not None:
+                stack.push_async_callback(self._stage.office.close)
+                await self._stage.office.open()
             self._opened = stack.pop_all()
         return self
 
@@ -206,14 +239,23 @@ class Executor:
             raise
         finally:
             del self._ticks[tick]
-        return tick.result(action, began)
+        result = tick.result(action, began)
+        if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
+            return result
+        notice = self._guard.note(scope.run_id, tick.ended())
+        if notice is not None:
+            self._stage.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
+        return said(result, notice)
 
 
 def _items(calls: Any) -> Any:
     """What `run` was given as something to iterate over; a single item is a list of one."""
     if isinstance(calls, Action):
         return calls.calls
-    is_one = isinstance(calls, (Call, Mapping, str, bytes)) or not (
-        hasattr(calls, "__aiter__") or hasattr(calls, "__iter__")
-    )
+    try:
+        is_one = isinstance(calls, (Call, Mapping, str, bytes)) or not (
+            hasattr(calls, "__aiter__") or hasattr(calls, "__iter__")
+        )
+    except Exception:  # an object that cannot even be asked
+        is_one = True
     return [calls] if is_one else calls

@@ -18,7 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from acting.catalog import Entry
+from acting.deadlines import Deadline
+from acting.entries import Entry
 from acting.expectations import unmet
 from acting.outputs import plain
 from acting.stage import Scope, Stage, fault, fault_of
@@ -72,27 +73,31 @@ class Launch(Struct):
                           duration, ended.verified)  # fmt: skip
 
 
-class _Deadline:
-    """Cancels the current task at its time, and calls `leave` when that has not helped after `grace` seconds."""
+class _Limit:
+    """Cancels the current task when its launch is due, and calls `leave` when that has not helped after the grace."""
 
-    __slots__ = ("_clock", "_grace", "_launch", "_leave", "_timer", "is_left")
+    __slots__ = ("_deadline", "_grace", "_launch", "_leave", "_stage", "is_left")
 
-    def __init__(self, clock: Clock, launch: Launch, grace: float, leave: Callable[[], object]) -> None:
-        self._clock, self._launch, self._grace, self._leave = clock, launch, grace, leave
+    def __init__(self, stage: Stage, launch: Launch, leave: Callable[[], object]) -> None:
+        self._stage, self._launch, self._leave = stage, launch, leave
         self.is_left = False
-        self._timer: Timer | None = None
+        self._grace: Timer | None = None
+        self._deadline: Deadline | None = None
         if launch.deadline is not None:
-            self._timer = clock.call_at(launch.deadline, self._expire)
+            self._deadline = stage.deadlines.add(launch.entry.terms.timeout, launch.deadline, self._expire)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._deadline is not None:
+            self._deadline.close()
+        if self._grace is not None:
+            self._grace.cancel()
 
     def _expire(self) -> None:
         assert self._launch.task is not None
         self._launch.is_late = True
         self._launch.task.cancel()
-        self._timer = self._clock.call_at(self._clock.monotonic() + self._grace, self._abandon)
+        clock = self._stage.clock
+        self._grace = clock.call_at(clock.monotonic() + self._stage.limits.grace, self._abandon)
 
     def _abandon(self) -> None:
         self.is_left = True
@@ -195,7 +200,7 @@ async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], ab
     entry, task = launch.entry, launch.task
     assert task is not None
     assert rest is not None
-    deadline = _Deadline(stage.clock, launch, stage.limits.grace, partial(leave, about))
+    limit = _Limit(stage, launch, partial(leave, about))
     try:
         ended = _judged(stage, launch, await rest)
     except asyncio.CancelledError:
@@ -207,8 +212,8 @@ async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], ab
     except BaseException as error:
         ended = _failed(entry, error)
     finally:
-        deadline.close()
-    if deadline.is_left:
+        limit.close()
+    if limit.is_left:
         return None
     launch.is_in_flight = False
     if not launch.is_late:

@@ -5,24 +5,28 @@ While the tick runs only notes are taken; the messages are written from them at 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from acting.board import Board, message_of, write_message
+from acting.board import Board, message_of, write_message, write_messages
 from acting.graph import Graph
 from acting.launch import fit
-from acting.outputs import plain, text
-from acting.paths import MISSING, SCALARS, Path, get, render
+from acting.outputs import copied, text
+from acting.paths import MISSING, Expression, Path, get, render
 from acting.stage import Scope, Stage, fault, wire_of
 from acting.step import Step
 from acting.writes import Writes
 from spar.events import ContractViolation, WriteConflict
 from spar.types import Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, replace
 
-_WHOLE = 1 << 62  # what is copied here was bounded before
+_RESULT: Path = ("result",)
 
-#: What a call brought: the call, where it was written (None: as its result), the value, and when.
-Note = tuple[Call, Path | None, Any, datetime]
+#: What a call brought: the call, where it was written (None: as its result), how, the value, and when.
+Note = tuple[Call, Sequence[Path] | None, str, Any, datetime]
+
+#: Last words of a path that say that it is for what went wrong.
+_ERRORS = frozenset({"error", "failed", "failure"})
 
 
 class Ledger:
@@ -40,54 +44,89 @@ class Ledger:
         self._moment += 1
         return self._moment
 
-    def keep(self, step: Step, result: CallResult) -> CallResult:
-        """Put what a call returned on the board and wake its readers; the result as it then is."""
-        value, path = result.output, step.path
-        call = step.call
-        if type(value) is Message:
-            self._append(call, value, path)
-            return replace(result, output=value.data)
-        if path is None:
-            self._notes.append((call, None, value, self._stage.clock.now()))
-            data = {"call": call.id, "tool": call.tool, "output": value}
-            self._board.patch("result", data)
-            self._graph.written(("result",), data)
-            return result
-        kept = value if type(value) in SCALARS else plain(value, _WHOLE)
-        try:
-            written = self._board.write(path, kept, call.output_method)
-        except ValueError as error:
-            message = f"tool {call.tool!r} returned what cannot be written to {render(path)!r}: {error}"
-            return replace(result, status="failed", fault=fault("bad_output", message, call.tool))
-        self._notes.append((call, path, value, self._stage.clock.now()))
-        rival = self._writes.note(path, call.id, call.output_method, began=step.began, now=self.moment())
-        if rival is not None:
-            self._stage.tell(WriteConflict, path=render(path), calls=(rival, call.id))
-        self._graph.written(path, written)
-        return result
+    def keep(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
+        """Put what a call returned on the board and wake its readers.
 
-    def _append(self, call: Call, message: Message, path: Path | None) -> None:
+        Returns: the result as it then is, and which alternative of its output path was written.
+        """
+        value, target, call = result.output, step.target, step.call
+        if type(value) is Message:
+            return self._append(step, value, result)
+        if target is None:
+            if step.entry.activity:  # a latent call without a path is a thought: it stays with the call
+                self._note(call, None, "set", value)
+                data = {"call": call.id, "tool": call.tool, "output": value}
+                self._board.patch("result", data)
+                self._graph.written(_RESULT, data)
+            return result, None
+        try:
+            self._write(step, target.alternatives[0], value, call.output_method)
+        except ValueError as error:
+            message = f"tool {call.tool!r} returned what cannot be written to {str(target)!r}: {error}"
+            return replace(result, status="failed", fault=fault("bad_output", message, call.tool)), None
+        return result, 0
+
+    def handled(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
+        """What a call raised, written to the branch that is there for it, if there is one: the last alternative of
+        several, when its tool says so or the path does."""
+        target = step.target
+        if target is None or len(target.alternatives) < 2 or result.fault is None:
+            return result, None
+        last = target.alternatives[-1]
+        if step.entry.terms.on_error != "branch" and not any(path[-1] in _ERRORS for path in last):
+            return result, None
+        try:
+            self._write(step, last, {"code": result.fault.kind, "message": result.fault.message}, "set")
+        except ValueError:
+            return result, None
+        return replace(result, reason="handled"), len(target.alternatives) - 1
+
+    def _write(self, step: Step, paths: Sequence[Path], value: Any, method: str) -> None:
+        """Raises: ValueError when it cannot be written; nothing is changed then."""
+        call, board, graph = step.call, self._board, self._graph
+        kept = copied(value)
+        written: Sequence[Any]
+        if len(paths) == 1:
+            written = (board.write(paths[0], kept, method, call.instance),)
+        else:
+            written = board.spread(paths, kept, method, call.instance)
+        self._note(call, paths, method, value)
+        for path, found in zip(paths, written, strict=True):
+            now = self.moment()
+            rival = self._writes.note(path, call.id, method, began=step.began, now=now, instance=call.instance)
+            if rival is not None:
+                self._stage.tell(WriteConflict, path=render(path), calls=(rival, call.id))
+            graph.written(path, found, call.instance)
+
+    def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
         """A message that a tool returned goes in as it is, whatever path the call named."""
-        self._notes.append((call, None, message, self._stage.clock.now()))
-        if path is not None and (message.kind != path[0] or get(message.data, path[1:]) is MISSING):
-            found = f"its message of kind {message.kind!r} holds nothing at {render(path)!r}, where it was to write"
-            self._stage.tell(ContractViolation, part=call.tool, message=found)
-        if message.instance is None:
-            self._board.patch(message.kind, message.data)
-            self._graph.written((message.kind,), message.data)
+        call = step.call
+        chosen, stray = _chosen(step.target, message)
+        if stray:
+            if self._stage.is_strict:
+                return replace(result, status="failed", output=None, fault=fault("bad_output", stray, call.tool)), None
+            self._stage.tell(ContractViolation, part=call.tool, message=stray)
+        self._note(call, None, "", message)
+        self._board.patch(message.kind, message.data, message.instance)
+        self._graph.written((message.kind,), message.data, message.instance)
+        return replace(result, output=message.data), chosen
+
+    def _note(self, call: Call, paths: Sequence[Path] | None, method: str, value: Any) -> None:
+        self._notes.append((call, paths, method, value, self._stage.clock.now()))
 
     def outcome(
         self, action: Action, results: tuple[CallResult, ...], why: Fault | None, *, interrupted: bool, duration: float
     ) -> ActionResult:
         """What became of the action; errors of detached calls that ended since the last outcome come first."""
         late, self._stage.late_errors = self._stage.late_errors, type(self._stage.late_errors)(maxlen=100)
-        errors = (*late, *[self._error(each) for each in results if each.status not in ("ok", "skipped")])
+        told = [each for each in results if _is_told(each)]
+        errors = (*late, *map(self._error, told))
         return ActionResult(
             replace(action, calls=tuple([each.call for each in results])),
             "interrupted" if interrupted else _status(results, why),
             results,
             self._board.state,
-            (*self._earlier, *self._messages(), *[message_of("error", error) for error in errors]),
+            (*self._earlier, *self._messages(), *self._late(), *[message_of("error", error) for error in errors]),
             errors,
             why,
             duration,
@@ -96,19 +135,28 @@ class Ledger:
     def _messages(self) -> list[dict[str, Any]]:
         """What the calls brought, as messages, with what is hidden from models."""
         cap = self._stage.limits.max_output
-        found = []
-        for call, path, value, at in self._notes:
-            if path is not None:
-                message = write_message(path, value)
-                message["_outputMethod"] = call.output_method
-            elif type(value) is Message:
-                message = message_of(value.kind, value.data, value.instance)
+        found: list[dict[str, Any]] = []
+        for call, paths, method, value, at in self._notes:
+            if paths is None and type(value) is Message:
+                told = [message_of(value.kind, value.data, value.instance)]
+            elif paths is None:
+                told = [message_of("result", {"call": text(call.id), "tool": call.tool, "output": value})]
+            elif len(paths) == 1:
+                told = [write_message(paths[0], value, call.instance)]
             else:
-                message = message_of("result", {"call": text(call.id), "tool": call.tool, "output": value})
-                message["_outputMethod"] = call.output_method
-            message["_call"], message["_date"] = wire_of(call, cap), at.isoformat()
-            found.append(message)
+                told = write_messages(paths, value, call.instance)
+            for message in told:
+                message["_call"], message["_date"] = wire_of(call, cap), at.isoformat()
+                if method:
+                    message["_outputMethod"] = method
+            found += told
         return found
+
+    def _late(self) -> list[dict[str, Any]]:
+        """Messages of detached calls that ended since the last outcome."""
+        late = list(self._stage.late_messages)
+        self._stage.late_messages.clear()
+        return late
 
     def _error(self, result: CallResult) -> dict[str, Any]:
         why = result.fault or Fault("error", result.status)
@@ -129,8 +177,53 @@ async def reviewed(stage: Stage, scope: Scope, result: CallResult) -> CallResult
     return result
 
 
+def _chosen(target: Expression | None, message: Message) -> tuple[int | None, str]:
+    """Which alternative of the output path a message holds, and what it holds or lacks against what was declared."""
+    if target is None:
+        return None, ""
+
+    def is_there(path: Path) -> bool:
+        return message.kind == path[0] and get(message.data, path[1:]) is not MISSING
+
+    chosen = next((at for at, paths in enumerate(target.alternatives) if all(map(is_there, paths))), None)
+    if chosen is None:
+        chosen = next((at for at, paths in enumerate(target.alternatives) if any(map(is_there, paths))), None)
+    if chosen is None:
+        return None, f"its message of kind {message.kind!r} holds nothing at {str(target)!r}, where it was to write"
+    declared = [path for paths in target.alternatives for path in paths]
+    for path in _ends(message.kind, message.data, declared):
+        return (
+            chosen,
+            f"its message holds something at {render(path)!r}, which is not where it was to write: {target!r}",
+        )
+    return chosen, ""
+
+
+def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
+    """The places of a message that lead to no declared path and lie below none."""
+    stack: list[tuple[Path, Any]] = [((kind,), data)]
+    while stack:
+        path, value = stack.pop()
+        if any(path[: len(each)] == each for each in declared):
+            continue
+        if isinstance(value, dict) and any(each[: len(path)] == path for each in declared):
+            stack += [((*path, key), item) for key, item in value.items()]
+        else:
+            yield path
+
+
+def _is_told(result: CallResult) -> bool:
+    """Whether what became of it is an error that the next request is told."""
+    if result.status == "skipped":
+        return result.reason == "parked"
+    return result.status != "ok" and result.reason != "handled"
+
+
 def _status(results: tuple[CallResult, ...], why: Fault | None) -> ActionStatus:
-    is_bad = why is not None or any(each.status != "ok" and each.reason != "branch" for each in results)
+    """A branch that was not taken, and a throw that a branch handles, are nothing bad."""
+    is_bad = why is not None or any(
+        each.status != "ok" and each.reason not in ("branch", "handled") for each in results
+    )
     if not is_bad:
         return "ok"
-    return "partial" if any(each.status == "ok" for each in results) else "failed"
+    return "partial" if any(each.status == "ok" or each.reason == "parked" for each in results) else "failed"

@@ -7,22 +7,37 @@ What was data in the call that people were shown stays data in what they hand ba
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from acting.board import Board
-from acting.catalog import Entry
-from acting.paths import BadReferenceError, Path, TooLargeError, copied, escape, marked, parse, references, resolve
-from acting.reading import read
+from acting.entries import Entry
+from acting.paths import (
+    BadReferenceError,
+    Expression,
+    TooLargeError,
+    copied,
+    escape,
+    marked,
+    parse_write,
+    references,
+    resolve,
+)
+from acting.prescriptions import prescribed
+from acting.reading import BadCallError, read
 from acting.schema import ParametersError
 from acting.stage import Stage, fault, wire_of
 from spar.types import Call, Fault, replace
 
 #: What is raised for a call that cannot run as it is.
-STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError)
+STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
 
 
 class Proposal:
-    """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool."""
+    """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
+
+    `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it.
+    """
 
     if not TYPE_CHECKING:
         __slots__ = ()  # whoever is a proposal has the room for these
@@ -31,7 +46,9 @@ class Proposal:
     entry: Entry
     params: dict[str, Any]
     arguments: dict[str, Any]
-    path: Path | None
+    target: Expression | None
+    ticket: str
+    is_guest: bool
 
     @property
     def is_detached(self) -> bool:
@@ -40,7 +57,7 @@ class Proposal:
     @property
     def objection(self) -> Fault | None:
         """What is wrong with the call as a whole."""
-        return _objection(self.call, self.entry, self.path)
+        return _objection(self.call, self.entry, self.target)
 
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
@@ -55,7 +72,8 @@ class Proposal:
         meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
         path = old.output_path if new.output_path is None else new.output_path
         method = old.output_method if new.output_path is None else new.output_method
-        new, wrong = read(replace(new, id=old.id, output_path=path, output_method=method, meta=meta))
+        instance = old.instance if new.instance is None else new.instance
+        new, wrong = read(replace(new, id=old.id, output_path=path, output_method=method, instance=instance, meta=meta))
         if wrong:
             return fault("bad_call", wrong, old.tool)
         entry = stage.catalog.get(new.tool)
@@ -66,15 +84,16 @@ class Proposal:
                 raise BadReferenceError(
                     f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
                 )
+            new, entry = prescribed(new, entry, stage.catalog)
             references(new.params)
-            params = resolve(new.params, board.look)
+            params = resolve(new.params, partial(board.look, instance=new.instance))
             arguments = entry.parameters.validate(params)
-            place = None if new.output_path is None else parse(new.output_path)
+            place = None if new.output_path is None else parse_write(new.output_path)
         except STRUCTURAL as error:
             return fault(kind_of(error), str(error), new.tool)
         if objection := _objection(new, entry, place):
             return objection
-        self.call, self.entry, self.params, self.arguments, self.path = new, entry, params, arguments, place
+        self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
         return None
 
 
@@ -82,8 +101,8 @@ def _is_detached(call: Call, entry: Entry) -> bool:
     return bool(call.meta.get("_detach", entry.terms.detach)) if call.meta else entry.terms.detach
 
 
-def _objection(call: Call, entry: Entry, path: Path | None) -> Fault | None:
-    if path is not None and _is_detached(call, entry):
+def _objection(call: Call, entry: Entry, target: Expression | None) -> Fault | None:
+    if target is not None and _is_detached(call, entry):
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
         return fault("bad_call", message, call.tool)
     return None

@@ -5,15 +5,14 @@ Whatever cannot be read gets a stand-in call, so that it has a result like any o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
+from acting.expectations import objection
+from acting.fold import METHODS
 from acting.outputs import plain
-from acting.paths import shorten
+from acting.paths import MARK, BadReferenceError, parse, shorten
 from spar.types import Call
-
-# Keys of the wire form whose meaning this executor does not have: acting as if they were absent would be wrong.
-_UNSUPPORTED = ("_activity", "_delegate", "_scopes", "_output", "_expect")
 
 
 class BadCallError(ValueError):
@@ -27,46 +26,81 @@ def read(item: Any) -> tuple[Call, str]:
             item = Call.from_wire(item)
         return item, _objection(item)
     except Exception as error:
-        return _stand_in(item), str(error)
+        return _stand_in(item), _sentence(error)
 
 
 def _objection(call: Call) -> str:
     """Why a call cannot be executed as it is. `Call` does not check what Python programs put into it."""
     if not (type(call.tool) is str and call.tool and type(call.params) is dict and type(call.id) is str and call.id
-            and type(call.after) is tuple and type(call.meta) is dict):  # fmt: skip
-        Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after})  # says which of these
+            and type(call.after) is tuple and type(call.meta) is dict and type(call.reason) is str):  # fmt: skip
+        # Says which of these, if it is one of the wire's.
+        Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after, "_reasoningForCall": call.reason})
         raise BadCallError(f"a call's params and meta must be objects and its id not empty, found {shorten(call)}")
     if not (
         (call.output_path is None or type(call.output_path) is str)
-        and call.output_method == "set"
-        and call.instance is None
+        and call.output_method in METHODS
+        and (call.instance is None or (type(call.instance) is str and call.instance))
         and (not call.after or all(type(id) is str for id in call.after))
     ):
         Call.from_wire({"_tool": call.tool, "_after": call.after, "_outputPath": call.output_path,
                         "_outputMethod": call.output_method, "_instance": call.instance})  # fmt: skip
-        if call.instance is not None:
-            return "'_instance' is not supported yet: leave it out to use the global state"
+        raise BadCallError(f"a call's '_instance' must be text that is not empty, found {shorten(call.instance)}")
     for key in call.params:
         if type(key) is not str:
-            return f"a call's parameters are named by text, found {shorten(key)}"
-    if call.meta:
-        for key in _UNSUPPORTED:
-            if call.meta.get(key):
-                return f"{key!r} is not supported yet"
-        if not isinstance(call.meta.get("_detach", False), bool):
-            return f"'_detach' must be true or false, found {shorten(call.meta['_detach'])}"
+            raise BadCallError(f"a call's parameters are named by text, found {shorten(key)}")
+    for key in call.meta:
+        if type(key) is not str:
+            raise BadCallError(f"what a call's meta holds is named by text, found {shorten(key)}")
+        if wrong := _META[key](call.meta[key]) if key in _META else "":
+            return wrong
     return ""
+
+
+def _flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else f"'_detach' must be true or false, found {shorten(value)}"
+
+
+def _scopes(value: Any) -> str:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) and each for each in value):
+        return f"'_scopes' must be a list of kinds, found {shorten(value)}"
+    for each in value:
+        if each[:1] == MARK:
+            try:
+                parse(each)
+            except BadReferenceError as error:
+                return f"'_scopes': {error}"
+    return ""
+
+
+def _name(key: str) -> Callable[[Any], str]:
+    return lambda value: (
+        "" if value is None or isinstance(value, str) else f"{key!r} must be text, found {shorten(value)}"
+    )
+
+
+# What the keys of a call's meta may hold; of those that are not here nothing is asked.
+_META: dict[str, Callable[[Any], str]] = {
+    "_detach": _flag,
+    "_scopes": _scopes,
+    "_activity": _name("_activity"),
+    "_delegate": _name("_delegate"),
+    "_expect": objection,
+}
+
+
+def _sentence(error: Exception) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def _stand_in(item: Any) -> Call:
     """A call that keeps what can be kept of an unreadable one."""
-    found: dict[str, Any] = {}
-    if isinstance(item, Call):
-        found = {"_tool": item.tool, "_id": item.id}
-    elif isinstance(item, Mapping):
-        found = {"_tool": item.get("_tool"), "_id": item.get("_id")}
-    tool, id = found.get("_tool"), found.get("_id")
-    call = Call(tool if isinstance(tool, str) else "", meta={"_found": plain(shorten(item, 200))})
-    if isinstance(id, str) and id:
-        call = Call(call.tool, id=id, meta=call.meta)
-    return call
+    meta = {"_found": plain(shorten(item, 200))}
+    try:
+        tool, id = (item.tool, item.id) if isinstance(item, Call) else (item.get("_tool"), item.get("_id"))
+    except Exception:  # it is neither, or an object that cannot even be looked at
+        tool = id = None
+    name = tool if type(tool) is str else ""
+    return Call(name, id=id, meta=meta) if type(id) is str and id else Call(name, meta=meta)

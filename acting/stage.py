@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from acting.catalog import Catalog
-from acting.outputs import MAX_OUTPUT, is_flat, plain
+from acting.deadlines import Deadlines
+from acting.outputs import MAX_OUTPUT, is_flat, is_json, plain
 from acting.slots import Gate, Rate, Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -26,9 +27,11 @@ from spar.threads import Threads
 from spar.types import Action, Call, Fault, Trust, replace
 
 if TYPE_CHECKING:
+    from acting.office import Office
     from acting.proposal import Proposal
 
 MOST_RESOURCES = 10_000  # names that exclude each other, before idle ones are forgotten
+_SHORT = 1024  # characters of all names of a call together that need no cutting
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
 
@@ -68,14 +71,27 @@ class Stage:
         self.catalog, self.clock, self.hooks, self.limits = catalog, clock, hooks, limits
         self.events = events
         self.approval_timeout = expiry
+        self.fallback: Literal["wait", "race"] = "wait"  # whether `||` waits for earlier writers of what stands left
+        self.is_strict = False  # whether a message may only hold what its call says that it writes
+        self.office: Office | None = None  # who is asked for approvals, beside the program itself
         self.agent = ""
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
-        self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)
+        self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)  # of detached calls, for the next run to end
+        self.late_messages: deque[dict[str, Any]] = deque(maxlen=100)
         self._approver: Threads | None = None
         self._resources: dict[str, Slots] = {}
         self._rates: dict[str, Rate] = {}
         self._fence = int(clock.now().timestamp() * 1e6)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._clock = clock
+        self.deadlines = Deadlines(clock)
 
     # -- what a call passes before it starts
 
@@ -245,14 +261,13 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
 def wire_of(call: Call, cap: int = MAX_OUTPUT) -> dict[str, Any]:
     """The call as an object that can be stored whatever its parameters are."""
     wire = call.to_wire()
-    names = (call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after)
-    if not call.meta and is_flat(call.params) and all(map(_is_printable, names)):
+    if is_flat(call.params) and not call.meta:
+        names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
+        if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
+            return wire
+    elif is_json(wire, cap):
         return wire
     found = plain(wire, cap)
     return (
         found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
     )
-
-
-def _is_printable(text: str) -> bool:
-    return len(text) <= 256 and (text.isascii() or text.isprintable())  # a lone surrogate is not printable

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from acting.board import Board
-from acting.catalog import Entry
+from acting.entries import Entry, LatentEntry
 from acting.launch import Launch, cut
-from acting.paths import MARK, SCALARS, Path, parse, references, resolve
-from acting.places import Node
+from acting.nodes import Node
+from acting.paths import MARK, SCALARS, Expression, distinct, parse_write, references, resolve
+from acting.prescriptions import prescribed, rewritten
 from acting.proposal import STRUCTURAL, Proposal, kind_of
 from acting.slots import Gate
 from acting.stage import Stage, fault
@@ -20,8 +23,8 @@ class Step(Node, Proposal):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
     gates that it holds."""
 
-    __slots__ = ("arguments", "began", "call", "draft", "entry", "gates", "is_admitted", "is_reading", "is_started",
-                 "launch", "params", "passed", "path", "result")  # fmt: skip
+    __slots__ = ("arguments", "began", "call", "draft", "entry", "gates", "is_admitted", "is_guest", "is_reading",
+                 "is_started", "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -30,31 +33,39 @@ class Step(Node, Proposal):
     def __init__(self, call: Call) -> None:
         Node.__init__(self, call.id)
         self.call = call
-        self.path: Path | None = None
+        self.target: Expression | None = None
         self.launch: Launch | None = None
         self.draft: CallResult | None = None  # it has ended, and hooks are looking at the result
         self.result: CallResult | None = None
         self.is_reading = self.is_admitted = self.is_started = False
         self.gates: Sequence[Gate] = ()
         self.passed = self.began = 0
+        self.ticket, self.is_guest = "", False
 
-    def examine(self, stage: Stage, board: Board) -> tuple[tuple[Path, ...], Fault | None]:
+    def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
         """What it reads, and what is wrong with it that can be seen before anything runs."""
-        call, params = self.call, self.call.params
-        reads: tuple[Path, ...] = ()
+        call = self.call
+        reads: Sequence[Expression] = ()
         try:
             if call.output_path is not None:
-                self.path = parse(call.output_path)
+                self.target = parse_write(call.output_path)
             entry = stage.catalog.find(call.tool)
             if entry is None:
                 return (), fault("unknown_tool", stage.catalog.unknown(call.tool), call.tool)
-            self.entry = entry
+            if call.meta or entry.rules is not None:
+                self.call, entry = call, _ = prescribed(call, entry, stage.catalog)
+                if call.output_path is not None:
+                    self.target = parse_write(call.output_path)
+            self.entry, params = entry, call.params
             for value in params.values():
                 if type(value) not in SCALARS or (type(value) is str and value[:1] == MARK):
                     found = references(params)
-                    reads = tuple(dict.fromkeys(path for paths in found.values() for path in paths))
+                    reads = distinct(chain.from_iterable(found.values()))
                     self.is_reading = bool(reads)
-                    params = params if reads else resolve(params, board.look)
+                    if not reads:
+                        params = resolve(params, board.look)
+                    elif isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
+                        self.entry = rewritten(call, entry, stage.catalog)
                     self.arguments = entry.parameters.validate(params, found if reads else ())
                     break
             else:
@@ -62,22 +73,37 @@ class Step(Node, Proposal):
             self.params = params
         except STRUCTURAL as error:
             return (), fault(kind_of(error), str(error), call.tool)
+        except Exception as error:  # a stranger's object among the parameters that cannot even be looked at
+            return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
         return reads, self.objection
 
     def take_values(self, board: Board) -> Fault | None:
         """Read what it refers to, once, now: later writes do not change what it is given."""
+        call = self.call
+        look = board.look if call.instance is None else partial(board.look, instance=call.instance)
         try:
-            self.params = resolve(self.call.params, board.look)
+            self.params = resolve(call.params, look)
             self.arguments = self.entry.parameters.validate(self.params)
         except STRUCTURAL as error:
-            return fault(kind_of(error), str(error), self.call.tool)
+            return fault(kind_of(error), str(error), call.tool)
         return None
+
+    def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
+        """What its scopes let its tool see."""
+        scopes = self.call.meta.get("_scopes") if self.call.meta else None
+        if not scopes or not self.entry.wants_messages:
+            return ()
+        return tuple(board.messages_of(scopes, self.call.instance))
 
     def failed(self, why: Fault) -> CallResult:
         return CallResult(self.call, "failed", fault=why)
 
-    def skipped(self, why: str, reason: str = "dep_failed") -> CallResult:
-        return CallResult(self.call, "skipped", reason, fault=fault("dep_failed", why, self.call.tool))
+    def skipped(self, why: str) -> CallResult:
+        return CallResult(self.call, "skipped", "dep_failed", fault=fault("dep_failed", why, self.call.tool))
+
+    def not_taken(self) -> CallResult:
+        """The result when a call that it waits for took another branch: nothing is wrong with that."""
+        return CallResult(self.call, "skipped", "branch")
 
     def cut(self, stage: Stage) -> CallResult:
         """The result when it is cancelled: the one that it already has, or that it was cut off."""

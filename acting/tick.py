@@ -1,48 +1,36 @@
 """One run of calls: they arrive, start the moment nothing blocks them, end, and free others.
 
-It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. Ready calls
-stand in a queue that *hands* work off: a hand is a task that takes one call after the other, and while a tool makes
-it wait, the next hand takes over. So a call that never waits costs no task, and one that waits costs one. The graph
-decides what is ready, `launch` carries out, the board holds the data; this file only brings them together and owes
-one result for each call, whatever happens.
+It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
+decides what is ready, the gates when, hands carry it out, the board holds the data; this file only brings them
+together and owes one result for each call, whatever happens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
 from acting.approvals import Confirm
 from acting.board import Board
 from acting.detached import detach
-from acting.gate import pass_gate, passes
+from acting.gate import pass_gate, passes, redeem
 from acting.graph import Graph
-from acting.launch import Launch, begin, finish, timed_out
-from acting.ledger import Ledger, reviewed
-from acting.paths import Path, shorten
+from acting.hands import OTHERS_TURN, Hands
+from acting.launch import Launch
+from acting.ledger import Ledger
+from acting.parked import Parking, leave_behind
+from acting.paths import Expression, shorten
 from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.step import Step
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.types import Action, ActionResult, CallResult, Fault, replace
 
-INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn
-READ_LIMIT = 64  # calls read in a row from a list, likewise
+READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
-
-
-class _OthersTurn:
-    """Awaited, lets every other task run once: `asyncio.sleep(0)` without its frames."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-_OTHERS_TURN = _OthersTurn()
 
 
 class Tick:
@@ -53,14 +41,12 @@ class Tick:
         self.steps: list[Step] = []
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
-        self._graph = Graph(board.has)
+        self._graph = Graph(board.has, stage.fallback)
         self._ledger = Ledger(stage, board, self._graph, resume)
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
+        self._parking = Parking()
         self._context = copy_context()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._queue: deque[Step] = deque()  # may run now, but for a hand
-        self._hands = 0  # that are at work or about to be
-        self._is_manned = False  # one of them is going to look at the queue
+        self._hands = Hands(stage, scope, self._launch, self._complete, self._break_down)
         self._busy = 0  # calls that are admitted, and without a result
         self._is_closed = self._is_aborted = False
         self._stopped = ""  # why nothing further is started
@@ -79,7 +65,7 @@ class Tick:
                 for count, item in enumerate(calls, 1):
                     self.arrive(item)
                     if count % READ_LIMIT == 0:
-                        await _OTHERS_TURN
+                        await OTHERS_TURN
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -96,7 +82,7 @@ class Tick:
         if self._stage.hears(CallProposed):
             self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id))
         why: Fault | None
-        reads: tuple[Path, ...] = ()
+        reads: Sequence[Expression] = ()
         if wrong:
             why = fault("bad_call", wrong, call.tool)
         elif self._graph.knows(call.id):
@@ -107,8 +93,8 @@ class Tick:
                 self._adopt(step, ended)
                 return
         if why is not None:
-            self._graph.refuse(step, step.path)
-        elif not self._graph.add(step, reads, step.path, call.after):
+            self._graph.refuse(step, step.target, step.call.instance)
+        elif not self._graph.add(step, reads, step.target, call.after, step.call.instance):
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._finish(step, step.failed(why))
@@ -116,7 +102,7 @@ class Tick:
 
     def _adopt(self, step: Step, ended: CallResult) -> None:
         """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
-        self._graph.refuse(step, step.path)
+        self._graph.refuse(step, step.target, step.call.instance)
         step.result = replace(ended, call=step.call)
         self._graph.end(step, ended.status == "ok")
         self._drain()
@@ -129,7 +115,7 @@ class Tick:
         while not self._is_aborted:
             while graph.doomed or graph.ready:
                 while graph.doomed:
-                    self._skip(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
+                    self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
                 ready, graph.ready = graph.ready, []
                 for node in ready:
                     step = cast(Step, node)
@@ -142,11 +128,18 @@ class Tick:
                 self._finish_waiting()
                 return
             for node in stuck[0]:
-                step = cast(Step, node)
-                if stuck[1] == "dep_failed":
-                    self._skip(step, stuck[2])
-                else:
-                    self._finish(step, step.failed(fault(stuck[1], stuck[2], step.call.tool)))
+                self._pass_over(cast(Step, node), stuck[2])
+
+    def _pass_over(self, step: Step, sentence: str) -> None:
+        """The graph has given it up."""
+        if step.result is not None:
+            return
+        if step.why == "branch":
+            self._finish(step, step.not_taken())
+        elif step.why in ("", "dep_failed"):
+            self._skip(step, sentence)
+        else:
+            self._finish(step, step.failed(fault(step.why, sentence, step.call.tool)))
 
     def _start(self, step: Step) -> None:
         """Set a ready step going."""
@@ -161,7 +154,7 @@ class Tick:
                 self._go(step)
             else:
                 step.is_started = True
-                self._spawn(self._gated(step), step.call.tool)
+                self._hands.spawn(self._gated(step), step.call.tool)
 
     def _go(self, step: Step) -> None:
         """It may run: detached, or by a hand as soon as its gates are open."""
@@ -176,7 +169,7 @@ class Tick:
             step.gates = gates
             if not self._pass(step):
                 return
-        self._offer(step)
+        self._hands.offer(step)
 
     def _pass(self, step: Step) -> bool:
         """Take the gates that it has not passed yet; False when it must wait at one."""
@@ -192,76 +185,14 @@ class Tick:
             return False
         step.passed += 1
         if self._pass(step):
-            self._offer(step)
+            self._hands.offer(step)
         return True
-
-    def _offer(self, step: Step) -> None:
-        self._queue.append(step)
-        if not self._is_manned and self._hands < self._stage.limits.max_parallel:
-            self._man()
-
-    def _man(self) -> None:
-        """Put one more hand to the queue."""
-        self._is_manned = True
-        self._hands += 1
-        self._spawn(self._work(), "calls")
 
     def _launch(self, step: Step) -> Launch:
         step.began = self._ledger.moment()
-        launch = step.launch = Launch(step.call, step.entry, step.arguments, self._scope, self._context)
+        messages = step.messages(self._board)
+        launch = step.launch = Launch(step.call, step.entry, step.arguments, self._scope, self._context, messages)
         return launch
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # -- carrying out
-
-    async def _work(self) -> None:
-        """A hand: take calls off the queue until it is empty."""
-        step: Step | None = None
-        turns = 0
-        try:
-            while self._queue:
-                step = self._queue.popleft()
-                if step.result is not None:
-                    continue
-                step.is_started = True
-                launch = self._launch(step)
-                ended = begin(self._stage, launch)
-                if ended is None:
-                    self._hand_over()
-                    turns = 0
-                    ended = await finish(self._stage, launch, self._leave, step)
-                    if ended is None:
-                        return
-                    self._is_manned = True
-                step.draft = launch.result(self._stage.clock, ended)
-                if self._stage.reviews:
-                    self._hand_over()
-                    step.draft = await reviewed(self._stage, self._scope, step.draft)
-                    self._is_manned = True
-                self._complete(step, step.draft)
-                turns += 1
-                if turns >= INLINE_LIMIT:
-                    turns = 0
-                    await _OTHERS_TURN
-            self._is_manned = False
-            self._hands -= 1
-        except asyncio.CancelledError:
-            if step is not None and step.result is None:
-                self._complete(step, step.cut(self._stage))
-            raise
-        except BaseException as error:
-            self._break_down(error)
-            raise
-
-    def _hand_over(self) -> None:
-        """This hand is about to wait: let another one look after the queue."""
-        self._is_manned = False
-        if self._queue and self._hands < self._stage.limits.max_parallel:
-            self._man()
 
     async def _gated(self, step: Step) -> None:
         try:
@@ -272,6 +203,8 @@ class Tick:
                 self.fault = against.fault
             if against is None and self._stopped:
                 against = step.skipped(self._stopped)
+            if against is None and step.ticket and step.is_detached:
+                against = await redeem(self._stage, step)
             if against is None:
                 self._go(step)
                 self._drain()
@@ -289,29 +222,6 @@ class Tick:
             self._break_down(error)
             raise
 
-    def _leave(self, step: Step) -> None:
-        """Called by the deadline: the hand is stuck in its tool and the run goes on without it."""
-        launch = step.launch
-        assert launch is not None
-        assert launch.task is not None
-        self._tasks.discard(launch.task)
-        self._stage.leave(launch.task)
-        self._hands -= 1
-        step.draft = launch.result(self._stage.clock, timed_out(launch))
-        if self._stage.reviews:
-            self._spawn(self._close(step), step.call.tool)
-        else:
-            self._complete(step, step.draft)
-        if not self._is_manned:
-            self._hand_over()
-
-    async def _close(self, step: Step) -> None:
-        assert step.draft is not None
-        try:
-            step.draft = await reviewed(self._stage, self._scope, step.draft)
-        finally:
-            self._complete(step, step.draft)
-
     # -- ending
 
     def _complete(self, step: Step, result: CallResult) -> None:
@@ -325,13 +235,18 @@ class Tick:
         """Keep the result, write what it brought, tell it and free what waits for it."""
         if step.passed:
             self._release(step)
+        chosen: int | None = None
         if result.status == "ok" and result.reason != "detached":
-            result = self._ledger.keep(step, result)
+            result, chosen = self._ledger.keep(step, result)
+        if result.status in ("failed", "timeout") and result.attempts:
+            result, chosen = self._ledger.handled(step, result)
         step.result = result
+        if result.reason == "parked":
+            self._parking.add(step)
         kind = _END_EVENTS.get(result.status, CallFailed)
         if result.reason != "detached" and self._stage.hears(kind):
             self._stage.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, result=result))
-        self._graph.end(step, result.status == "ok")
+        self._graph.end(step, result.status == "ok", chosen=chosen)
 
     def _release(self, step: Step) -> None:
         held, step.passed = step.gates[: step.passed], 0
@@ -340,7 +255,7 @@ class Tick:
 
     def _skip(self, step: Step, why: str) -> None:
         if step.result is None:
-            self._finish(step, step.skipped(why))
+            self._finish(step, self._parking.result(step) or step.skipped(why))
 
     # -- the end of the run
 
@@ -353,14 +268,20 @@ class Tick:
             await self._done
         if self._breakdown is not None:
             raise self._breakdown
+        await self._leave_behind()
+
+    async def _leave_behind(self) -> None:
+        """What waits for people goes on in a later cycle."""
+        await leave_behind(self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps)
 
     async def abort(self) -> None:
         """Cancel everything, wait a moment for it to end, leave behind what does not."""
         self._is_aborted = True
+        self._parking.take_asking(self.steps, self._finish)
         for step in self.steps:
             if step.result is None and not step.is_started:
-                self._finish(step, step.cut(self._stage))
-        tasks = list(self._tasks)
+                self._finish(step, self._parking.result(step) or step.cut(self._stage))
+        tasks = list(self._hands.tasks)
         for task in tasks:
             task.cancel()
         try:
@@ -369,6 +290,7 @@ class Tick:
             for task in tasks:
                 self._stage.leave(task)
             self.give_up()
+            await self._leave_behind()
 
     def give_up(self) -> None:
         """Wait for nothing further: each call that has no result yet was cut off."""
@@ -393,6 +315,12 @@ class Tick:
     def _finish_waiting(self) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
+
+    def ended(self) -> Iterator[tuple[dict[str, Any], CallResult]]:
+        """What each call that has ended was given, its references resolved, and its result."""
+        for step in self.steps:
+            if step.result is not None:
+                yield getattr(step, "params", step.call.params), step.result
 
     def result(self, action: Action, began: float) -> ActionResult:
         """What became of it all."""

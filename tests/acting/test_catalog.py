@@ -3,7 +3,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from acting.catalog import Catalog, ToolContext, entry_of
+from acting.catalog import Catalog
+from acting.entries import entry_of
+from acting.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.terms import tool

@@ -95,8 +95,9 @@ async def test_nothing_to_do_is_done_well() -> None:
         5, None, "echo", [], {}, {"_tool": ""}, {"_tool": 5}, {"_tool": "echo", "_after": "x"},
         {"_tool": "echo", "_id": 5},
         {"_tool": "echo", "_outputPath": 5}, {"_tool": "echo", 5: 5}, {"_tool": "echo", "_outputMethod": "burn"},
-        {"_tool": "echo", "_detach": "yes"}, {"_tool": "echo", "_instance": "a"}, {"_tool": "echo", "_delegate": "x"},
-        {"_tool": "echo", "_expect": {"x": 1}}, Call("echo", None), Call("echo", {5: 5}), Call(5),
+        {"_tool": "echo", "_detach": "yes"}, {"_tool": "echo", "_instance": ""}, {"_tool": "echo", "_delegate": "x"},
+        {"_tool": "echo", "_expect": {"type": "x"}},
+        {"_tool": "echo", "_scopes": "state"}, Call("echo", None), Call("echo", {5: 5}), Call(5),
         Call("echo", id=None),
         Call("echo", id=""), Call("echo", after="ab"), Call("echo", after=(1,)), Call("echo", output_path=5),
         Call("echo", meta=[]), Call("echo", output_path="†state.x", meta={"_detach": True}),
@@ -1180,8 +1181,7 @@ async def test_tool_objects_are_opened_and_closed_with_the_executor_in_reverse_o
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"activities": {"x": print}}, "activities"),
-        ({"strict": True}, "strict"),
+        ({"activities": {"x": 5}}, "activity"),
         ({"journal": object()}, "journal"),
         ({"fallback": "maybe"}, "fallback"),
         ({"approval_timeout": -1}, "approval_timeout"),

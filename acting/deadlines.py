@@ -1,0 +1,81 @@
+"""When calls are due: one timer for all that may take equally long, instead of one each.
+
+Calls of one timeout fall due in the order in which they began, so each timeout has a row of its own and only the
+first of a row needs a timer. Beginning and ending a call then costs a dictionary's entry.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from spar.clock import Clock, Timer
+
+
+class Deadline:
+    """One call's deadline; `due` is called at `at` unless it was closed before."""
+
+    __slots__ = ("_row", "at", "due")
+
+    def __init__(self, at: float, due: Callable[[], object], row: _Row) -> None:
+        self.at, self.due, self._row = at, due, row
+
+    def close(self) -> None:
+        self._row.remove(self)
+
+
+class _Row:
+    """The open deadlines of one timeout, the next one first."""
+
+    __slots__ = ("_clock", "_open", "_timer")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: OrderedDict[Deadline, None] = OrderedDict()
+        self._timer: Timer | None = None
+
+    def add(self, at: float, due: Callable[[], object]) -> Deadline:
+        deadline = Deadline(at, due, self)
+        self._open[deadline] = None
+        if self._timer is None:
+            self._timer = self._clock.call_at(at, self._ring)
+        return deadline
+
+    def remove(self, deadline: Deadline) -> None:
+        if self._open.pop(deadline, self) is None and not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._open:
+            deadline = next(iter(self._open))
+            if deadline.at > now:
+                self._timer = self._clock.call_at(deadline.at, self._ring)
+                return
+            del self._open[deadline]
+            deadline.due()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._open
+
+
+class Deadlines:
+    """The rows by timeout in seconds."""
+
+    __slots__ = ("_clock", "_rows")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[float, _Row] = {}
+
+    def add(self, timeout: float, at: float, due: Callable[[], object]) -> Deadline:
+        """Have `due` called at `at`, of a call that began `timeout` seconds before. Close it when the call ends."""
+        row = self._rows.get(timeout)
+        if row is None:
+            if len(self._rows) >= 1000:
+                self._rows = {each: row for each, row in self._rows.items() if not row.is_empty}
+            row = self._rows[timeout] = _Row(self._clock)
+        return row.add(at, due)
