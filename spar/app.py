@@ -29,6 +29,7 @@ from spar.registry import Registry
 from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
 from spar.terms import terms_of
 from spar.types import Fault, Phase, replace
+from spar.waiting import Waiting
 
 log = get_logger("spar.app")
 
@@ -36,7 +37,7 @@ log = get_logger("spar.app")
 BUILT_FROM: dict[str, tuple[str, ...]] = {
     "sense": ("sense", "sensors", "perception"),
     "plan": ("plan", "rules", "tools"),
-    "act": ("act", "tools", "acting"),
+    "act": ("act", "tools", "acting", "approval"),
     "reflect": ("reflect",),
 }
 #: Seconds for which the event loop may be blocked before the process counts as dead.
@@ -95,9 +96,9 @@ class Parts:
         return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tool_names})
 
     def act(self, tools: list[Any]) -> Any:
-        acting = self.settings.acting
-        extra = {"tools": tuple(tools), "settings": acting.model_dump(exclude={"approval_timeout"}),
-                 "approval_timeout": acting.approval_timeout or None}  # fmt: skip
+        approval = self.settings.approval
+        settings = {**self.settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
+        extra = {"tools": tuple(tools), "settings": settings, "approval_timeout": approval.expires}
         return self._module("act", "spar.actors", extra)
 
     def reflect(self) -> Any:
@@ -122,7 +123,9 @@ class Parts:
 
 
 def name_of(tool: Any) -> str:
-    """What calls name a tool by: an object's `name`, what `@tool` says, the function's own."""
+    """What calls name a tool by: an object's `name`, what `@tool` says, the function's own; `name__*` of a source."""
+    if callable(getattr(tool, "tools", None)):
+        return f"{tool.name}__*"
     return str(getattr(tool, "name", "") or terms_of(tool).name or getattr(tool, "__name__", ""))
 
 
@@ -168,7 +171,10 @@ class Service:
         self._reload = reload or (lambda: load(loaded.path))
         self._reloading = asyncio.Lock()
         self.started_at = datetime.now(UTC)
-        self.metrics = Metrics(lambda: [self._agent], __version__, log_dropped=log_dropped)
+        self.waiting = Waiting(agent)
+        self.metrics = Metrics(
+            lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting]
+        )
         self.request_stop: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Settings], None] = lambda settings: None
         self.addresses: dict[str, str] = {}
@@ -194,7 +200,7 @@ class Service:
             "started_at": self.started_at,
             "config": str(self.loaded.path) if self.loaded.path else None,
             "addresses": self.addresses,
-            "agents": [describe(agent)],
+            "agents": [{**describe(agent), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
         }
 
     # -- probes

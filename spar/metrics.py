@@ -1,7 +1,7 @@
 """Metrics in Prometheus' format, folded from the agents' own account when somebody scrapes.
 
-Nothing here runs in a cycle: the loop appends floats, a scrape reads them. One registry per service, so two can
-live in one process; label values come from closed sets, and agents beyond `MOST_AGENTS` are counted as left out.
+Nothing here runs in a cycle: the loop appends, a scrape reads and folds. One registry per service, so two can live in
+one process; label values come from closed or bounded sets, and agents beyond `MOST_AGENTS` are counted as left out.
 Names follow the conventions of Prometheus: base units, `_total` for counters.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -22,6 +23,7 @@ from spar.stats import BOUNDS, Series
 
 if TYPE_CHECKING:
     from spar.agent import Agent
+    from spar.waiting import Waiting
 
 MOST_AGENTS = 50
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
@@ -33,10 +35,16 @@ class Metrics:
     """The registry of one service. `render` is safe from any thread and does no I/O."""
 
     def __init__(
-        self, agents: Callable[[], Iterable[Agent]], version: str, *, log_dropped: Callable[[], int] = lambda: 0
+        self,
+        agents: Callable[[], Iterable[Agent]],
+        version: str,
+        *,
+        log_dropped: Callable[[], int] = lambda: 0,
+        waiting: Callable[[], Iterable[Waiting]] = lambda: (),
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
+        self.registry.register(WaitingCollector(waiting))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -80,6 +88,31 @@ class AgentCollector(Collector):
         )
         phases = [([agent.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()]
         yield _histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
+        calls = [([agent.name, tool], series) for agent in agents for tool, series in _durations(agent)]
+        yield _histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
+
+
+class WaitingCollector(Collector):
+    """Reads what waits for people into metric families."""
+
+    def __init__(self, waiting: Callable[[], Iterable[Waiting]]) -> None:
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        watched = list(self._waiting())[:MOST_AGENTS]
+        now = datetime.now(UTC)
+        yield _gauge(
+            "spar_approvals_pending",
+            "Calls that wait for a person's answer",
+            [([one.agent], len(one.pending(now))) for one in watched],
+            ["agent"],
+        )
+        yield _counter(
+            "spar_approvals_total",
+            "Calls that asked for approval, by how that ended",
+            [([one.agent, decision], number) for one in watched for decision, number in one.endings.items()],
+            ["agent", "decision"],
+        )
 
 
 Rows = Iterable[tuple[list[str], float]]
@@ -123,6 +156,17 @@ def _sensors(agent: Agent) -> dict[str, dict[str, object]]:
     return found if isinstance(found, dict) else {}
 
 
+def _durations(agent: Agent) -> list[tuple[str, Series]]:
+    agent.account.calls.fold()
+    return list(agent.account.calls.durations.items())
+
+
+def _call_outcomes(agent: Agent) -> Rows:
+    agent.account.calls.fold()
+    tools = list(agent.account.calls.outcomes.items())
+    return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
+
+
 def _interval(agent: Agent) -> float:
     interval = expected_interval(agent.pace)
     return float("inf") if interval is None else interval
@@ -136,6 +180,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
      lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
     (_counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
      lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
+    (_counter, "spar_calls_total", "Calls by how they ended", ["agent", "tool", "outcome"], _call_outcomes),
     (_gauge, "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
      lambda a: [([], a.last_completed_at)]),
     (_gauge, "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],

@@ -1,4 +1,4 @@
-"""What the cycles came to: counts and durations.
+"""What the cycles and their calls came to: counts and durations.
 
 The hot path appends floats; sums, buckets and percentiles are folded when somebody reads, or when enough has
 gathered. Reading is safe from any thread.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from spar.types import OUTCOMES, PHASES, Outcome, Phase
+from spar.types import OUTCOMES, PHASES, CallResult, Outcome, Phase
 
 #: Upper bounds in seconds: 0.1 s times powers of two, from 0.1 ms to seven minutes.
 BOUNDS: tuple[float, ...] = tuple(0.1 * 2.0**power for power in range(-10, 13))
@@ -70,6 +71,68 @@ class Series:
         return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
 
 
+#: Tools that are told apart; planners can make names up without end.
+MOST_TOOLS = 100
+OTHER_TOOLS = "other"
+LONGEST_TOOL = 100
+CALL_OUTCOMES = ("ok", "error", "timeout", "denied", "skipped", "unknown")
+_OUTCOME_OF: dict[str, str] = {"failed": "error", **{name: name for name in CALL_OUTCOMES}}
+
+
+class Calls:
+    """What single calls came to, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
+
+    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran.
+    """
+
+    __slots__ = ("_add", "_lock", "_pending", "durations", "outcomes")
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[str, str, float]] = []
+        self._add = self._pending.append
+        self._lock = threading.Lock()
+        self.outcomes: dict[str, dict[str, int]] = {}
+        self.durations: dict[str, Series] = {}
+
+    def add(self, results: Iterable[CallResult]) -> None:
+        """Take the results of one action; of what they brought nothing is held."""
+        add = self._add
+        for result in results:
+            add((result.call.tool, result.status, result.duration))
+        if len(self._pending) >= FOLD_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Take what is pending into the counts. Appending meanwhile is safe: nothing is lost or counted twice."""
+        with self._lock:
+            number = len(self._pending)
+            entries = self._pending[:number]
+            del self._pending[:number]
+            groups: dict[tuple[str, str], list[float]] = {}
+            for tool, status, duration in entries:  # half the cost of counting one by one
+                try:
+                    groups[tool, status].append(duration)
+                except KeyError:
+                    groups[tool, status] = [duration]
+            for (tool, status), durations in groups.items():
+                name = self._name(tool)
+                self.outcomes[name][_OUTCOME_OF.get(status, "unknown")] += len(durations)
+                self.durations[name].pending.extend(duration for duration in durations if duration > 0)
+            for series in self.durations.values():
+                series.fold()
+
+    def _name(self, tool: str) -> str:
+        """What a tool is counted as: text that every encoder takes."""
+        if tool not in self.outcomes:
+            tool = tool[:LONGEST_TOOL].encode("utf-8", "backslashreplace").decode()
+            if tool not in self.outcomes and len(self.outcomes) >= MOST_TOOLS:
+                tool = OTHER_TOOLS
+            if tool not in self.outcomes:
+                self.outcomes[tool] = dict.fromkeys(CALL_OUTCOMES, 0)
+                self.durations[tool] = Series()
+        return tool
+
+
 class Snapshot(Struct, frozen=True):
     """`agent.stats`: cycles so far. Durations are seconds; `error_rate` is 0..1."""
 
@@ -88,12 +151,13 @@ class Snapshot(Struct, frozen=True):
 class Stats:
     """The running account of one agent (or of one of its lanes)."""
 
-    __slots__ = ("consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
+    __slots__ = ("calls", "consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
 
     def __init__(self) -> None:
         lock = threading.Lock()
         self.phases: dict[Phase, Series] = {phase: Series(lock) for phase in PHASES}
         self.cycles = Series(lock)
+        self.calls = Calls()
         self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
         self.consecutive_failures = 0

@@ -38,7 +38,7 @@ def step_alone(loaded: Any, phase: Phase, given: Any, folder: Path) -> Any:
     """Run one phase here and now; its product as plain JSON. Ends the command when it cannot."""
     from spar.app import build_agent
     from spar.runner import CannotStartError, take_state_dir
-    from spar.server.control import encode
+    from spar.server.answers import encode
 
     try:
         lock = take_state_dir(loaded)

@@ -157,6 +157,9 @@ class Client:
     def post(self, path: str, body: Any = None) -> Any:
         return self._ask("POST", path, content=b"" if body is None else _json(body))
 
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
     def _ask(self, method: str, path: str, **given: Any) -> Any:
         import httpx
 
@@ -183,4 +186,11 @@ def _json(value: Any) -> bytes:
 
 
 #: What the service's refusals mean to the shell.
-CODE_OF = {400: exits.CONFIG, 422: exits.USAGE, 403: exits.NO_PERMISSION, 429: exits.UNFINISHED, 504: exits.TIMED_OUT}
+CODE_OF = {
+    400: exits.CONFIG,
+    403: exits.NO_PERMISSION,
+    422: exits.USAGE,
+    429: exits.UNFINISHED,
+    503: exits.UNAVAILABLE,
+    504: exits.TIMED_OUT,
+}

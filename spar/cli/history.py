@@ -17,7 +17,7 @@ def _from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> 
     """Ask the store, opened for reading only, which a running service does not mind; the answer as plain JSON."""
     from spar.app import Parts
     from spar.errors import ConfigError, SparError
-    from spar.server.control import encode
+    from spar.server.answers import encode
 
     try:
         memory = Parts(options.load()).memory(read_only=True)

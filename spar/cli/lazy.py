@@ -19,9 +19,11 @@ SUMMARIES = {
     "send": "Send a message and print the answer.",
     "wait": "Wait for a run that was sent before.",
     "step": "Run one phase and print what it brought.",
+    "approvals": "What waits for your answer.",
     "cycles": "What was done: the tape of cycles.",
     "memory": "What is remembered.",
     "config": "Check, show or describe the configuration.",
+    "mcp": "Look at tools of MCP servers that changed, and accept them.",
     "parts": "List the parts that the configuration can name.",
     "shell": "A Python prompt with the agent loaded; await works.",
 }

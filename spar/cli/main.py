@@ -27,9 +27,11 @@ COMMANDS = {
     "send": "spar.cli.work:send",
     "wait": "spar.cli.work:wait",
     "step": "spar.cli.work:step",
+    "approvals": "spar.cli.approvals:approvals",
     "cycles": "spar.cli.history:cycles",
     "memory": "spar.cli.history:memory",
     "config": "spar.cli.configuration:config",
+    "mcp": "spar.cli.mcp:mcp",
     "parts": "spar.cli.configuration:parts",
     "shell": "spar.cli.shell:shell",
 }
@@ -53,6 +55,7 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
       spar run                         the service, in the foreground
       spar status                      what it is doing
       spar send "how are you?"         a message, and its answer
+      spar approvals list              what it asks you
       spar cycles list                 what it did
       spar memory search "disk"        what it remembers
       spar step sense                  one phase, for debugging

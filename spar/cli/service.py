@@ -37,7 +37,7 @@ def run(options: Options) -> int:
 @click.command()
 @click.pass_obj
 def status(options: Options) -> None:
-    """Show what the running service is doing: state, pace, cycles, sensors, alerts.
+    """Show what the running service is doing: state, pace, cycles, what waits for you, sensors, alerts.
 
     \b
     Examples:
@@ -121,6 +121,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
             f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
             f"  kept     {kept['stored']} stored, {kept['waiting']} waiting, {kept['lost']} lost",
         ]
+        if (asked := agent["approvals"])["pending"]:
+            lines.append(f"  waiting  {_waiting(asked)}")
         for lane in agent["lanes"]:
             doing = f"{lane['phase']} of {lane['cycle']}" if lane["cycle"] else "resting"
             lines.append(f"  session  {lane['session']}: {doing}, {lane['waiting']} waiting")
@@ -133,6 +135,13 @@ def _lines(status: dict[str, Any]) -> list[str]:
         ]
     lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
     return lines
+
+
+def _waiting(asked: dict[str, Any]) -> str:
+    from spar.approval_text import span
+
+    number, word = asked["pending"], "call waits" if asked["pending"] == 1 else "calls wait"
+    return f"{number} {word} for approval, the oldest for {span(asked['oldest_age_seconds'])}; spar approvals list"
 
 
 def _time(seconds: float) -> str:

@@ -6,7 +6,6 @@ loop and waited for, with a bound: when that loop is blocked, the answer says so
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.events import ConfigReloaded
-from spar.server.problems import on_error, problem
+from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.approvals import approval_routes
+from spar.server.problems import REFUSALS, on_error, problem
 from spar.types import PHASES, Action, ActionResult, Perception
 
 if TYPE_CHECKING:
     from spar.agent import Agent
     from spar.app import Service
 
-#: Seconds that the agent's loop may take to answer what should be immediate.
-PATIENCE = 10.0
 #: Seconds that a step, a pause or a stop may take before the caller is told to look again.
 LONG_PATIENCE = 900.0
 
@@ -73,12 +72,12 @@ def control(service: Service) -> Starlette:
         if body and phase == "sense":
             raise ValueError("sense takes nothing: it looks for itself")
         if body:
-            given = [_decode(body, STEP_INPUT[phase])]
+            given = [decoded(body, STEP_INPUT[phase])]
         return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
 
     async def submit(request: Request) -> Response:
         agent = service.agent("")
-        run = _decode(await request.body(), RunBody)
+        run = decoded(await request.body(), RunBody)
         work = agent.submit(run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key)
         return reply(await on_loop(agent, work, PATIENCE), 202)
 
@@ -114,58 +113,10 @@ def control(service: Service) -> Starlette:
             Route("/v1/cycles", cycles),
             Route("/v1/cycles/{cycle_id}", cycle),
             Route("/v1/memory/search", recall),
+            *approval_routes(service),
         ],
-        exception_handlers={Exception: on_error, 404: _not_found},
+        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )
-
-
-async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
-    """Run work in the agent's event loop and wait for it. Raises: TimeoutError that says what blocks the loop."""
-    if agent.event_loop is None:
-        work.close()
-        raise TimeoutError(f"agent {agent.name!r} has not been started yet")
-    future = asyncio.run_coroutine_threadsafe(work, agent.event_loop)
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), patience)
-    except TimeoutError:
-        blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
-        raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
-
-
-def reply(value: Any, status: int = 200) -> Response:
-    return Response(encode(value), status, media_type="application/json")
-
-
-def encode(value: Any) -> bytes:
-    """JSON of anything the agent returns; what has no JSON form is told by its text."""
-    try:
-        return msgspec.json.encode(value, enc_hook=repr)
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        return msgspec.json.encode(_plain(value))
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """The same with lone surrogates, odd keys and endless depth made harmless."""
-    if depth > 64:
-        return "…"
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
-    if isinstance(value, dict):
-        return {str(_plain(str(key))): _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item, depth + 1) for item in value]
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return str(value).encode("utf-8", "backslashreplace").decode()
-
-
-def _decode(body: bytes, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the body cannot be read: {error}") from None
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

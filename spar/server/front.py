@@ -19,6 +19,7 @@ import uvicorn
 
 from spar.errors import ConfigError
 from spar.server.control import control
+from spar.server.peers import PeerProtocol
 from spar.server.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
 
@@ -46,6 +47,7 @@ class Front:
         for application, listener in pairs:
             config = uvicorn.Config(
                 application,
+                http=PeerProtocol,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.errors import ConfigError, InboxFullError, LifecycleError
+from spar.approvals import DigestMismatchError
+from spar.errors import ConfigError, InboxFullError, LifecycleError, TransientError
 
 #: What an exception of the agent means to whoever called over HTTP.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LifecycleError, 409),
+    (DigestMismatchError, 409),
+    (TransientError, 503),
     (ConfigError, 400),  # and nothing else is: the command line tells a bad configuration by it
     (InboxFullError, 429),
     (PermissionError, 403),
@@ -35,3 +40,7 @@ def status_of(error: Exception) -> int:
 async def on_error(request: Request, error: Exception) -> Response:
     detail = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
     return problem(status_of(error), detail or type(error).__name__)
+
+
+#: The handlers of what a caller did wrong: answered, and no error of the server, which would log it with its stack.
+REFUSALS: Mapping[Any, Any] = {kind: on_error for kind, _ in STATUS_OF}

@@ -149,7 +149,7 @@ async def test_a_tool_may_be_a_function_an_object_or_renamed(
     import own_tools  # type: ignore[import-not-found]
 
     assert name_of(own_tools.plain) == "plain"
-    action = await agent.step_plan(__import__("spar").Perception("call it", kind="message"))
+    action = await agent.step_plan(__import__("spar").Perception("call it", kind="message", trust="trusted"))
     result = await agent.step_act(action)
     assert [(r.call.tool, r.status, r.output) for r in result.results] == [("loud", "ok", "x")]
     await agent.stop()
@@ -365,7 +365,7 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
 async def test_a_status_is_plain_and_complete(service: Service) -> None:
     import json
 
-    from spar.server.control import encode
+    from spar.server.answers import encode
 
     status = json.loads(encode(service.status()))
 

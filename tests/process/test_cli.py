@@ -16,6 +16,8 @@ pytestmark = pytest.mark.process
 
 COMMANDS = [
     ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["step"],
+    ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
+    ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
     ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "export"],
     ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
 ]  # fmt: skip

@@ -150,11 +150,13 @@ def test_metrics_speak_both_dialects_and_agree_with_the_status(spar: Any, servic
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 def test_promtool_finds_nothing_to_say_about_the_metrics(spar: Any, service: Any) -> None:
-    spar("send", "hello")
+    spar("send", "note: buy milk")
+    page = service.get("/metrics")
+    assert 'spar_calls_total{agent="main",outcome="ok",tool="note"}' in page.text
+    assert 'spar_call_duration_seconds_count{agent="main",tool="note"}' in page.text
+    assert 'spar_approvals_pending{agent="main"}' in page.text
 
-    checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=service.get("/metrics").content, capture_output=True, timeout=30
-    )
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page.content, capture_output=True, timeout=30)
 
     ours = [
         line

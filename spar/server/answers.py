@@ -1,0 +1,65 @@
+"""How a handler of the control API asks the agent and answers: bodies, replies, and waiting for the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+#: Seconds that the agent's loop may take to answer what should be immediate.
+PATIENCE = 10.0
+
+
+async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
+    """Run work in the agent's event loop and wait for it. Raises: TimeoutError that says what blocks the loop."""
+    if agent.event_loop is None:
+        work.close()
+        raise TimeoutError(f"agent {agent.name!r} has not been started yet")
+    future = asyncio.run_coroutine_threadsafe(work, agent.event_loop)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), patience)
+    except TimeoutError:
+        blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
+        raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
+
+
+def encode(value: Any) -> bytes:
+    """JSON of anything the agent returns; what has no JSON form is told by its text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        return msgspec.json.encode(_plain(value))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The same with lone surrogates, odd keys and endless depth made harmless."""
+    if depth > 64:
+        return "…"
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {str(_plain(str(key))): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item, depth + 1) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def decoded(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the body cannot be read: {error}") from None

@@ -1,0 +1,139 @@
+"""Text and values drawn so that nothing in them hides, moves, reorders or imitates, and nothing is left out.
+
+Whatever is invisible, moves the cursor or turns the direction of writing is shown as an escape (`\\u{202e}`), and a
+backslash as two, so that no escape can be imitated. A long run of blanks is shown as its number. Pure functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+#: So many blanks in a row push text out of sight; longer runs are shown as a count.
+LONGEST_BLANK = 40
+#: Deeper levels are not indented further.
+_DEEPEST_INDENT = 12
+
+#: Categories that print nothing of their own: controls, formats (zero-width, bidi, tags), surrogates, private use,
+#: unassigned, line and paragraph separators. Zs is the blanks, of which only U+0020 is what it looks like.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+#: Letters, marks and symbols that are drawn as nothing: Default_Ignorable_Code_Point of Unicode's
+#: DerivedCoreProperties.txt outside the categories above, and the empty braille pattern.
+_INVISIBLE = frozenset(
+    chr(number)
+    for first, last in (
+        (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800), (0x3164, 0x3164),
+        (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF),
+    )
+    for number in range(first, last + 1)
+)  # fmt: skip
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+BLANKS = re.compile(r"\s{%d,}" % (LONGEST_BLANK + 1))  # noqa: UP031 - a brace is part of it
+
+
+# -- text
+
+
+def visible(text: str) -> str:
+    """The text on one line with everything that cannot be seen escaped; never shortened."""
+    return "".join(_pieces(text))
+
+
+def quoted(text: str) -> str:
+    """The same between quotation marks, those inside it escaped."""
+    return f'"{"".join(map(_unquoted, _pieces(text)))}"'
+
+
+def _unquoted(piece: str) -> str:
+    return '\\"' if piece == '"' else piece
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """What is drawn for each character, and for each long run of blanks."""
+    end = 0
+    for run in BLANKS.finditer(text):
+        yield from map(_shown, text[end : run.start()])
+        lengths = [(blank, sum(1 for _ in same)) for blank, same in groupby(run.group())]
+        yield "".join(_escape(blank, number) for blank, number in lengths)
+        end = run.end()
+    yield from map(_shown, text[end:])
+
+
+def _shown(character: str) -> str:
+    return _escape(character) if character == "\\" or is_hidden(character) else character
+
+
+def _escape(character: str, number: int = 1) -> str:
+    if number > 1:
+        return f"\\u{{{ord(character):x}×{number}}}"
+    return _NAMED.get(character) or f"\\u{{{ord(character):x}}}"
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character is drawn as nothing, as a blank that it is not, or changes how others are drawn."""
+    if " " <= character <= "~":
+        return False
+    return unicodedata.category(character) in _HIDDEN or character in _INVISIBLE
+
+
+# -- values
+
+
+def value_lines(value: Any, level: int = 0) -> list[str]:
+    """Any JSON-able value, drawn like JSON; a text of several lines has each on a line of its own.
+
+    Nothing is left out, however deep or long it is.
+    """
+    lines: list[str] = []
+    waiting: list[tuple[str, Any, str, int]] = [("", value, "", level)]
+    while waiting:
+        head, item, tail, level = waiting.pop()
+        pad = "  " * min(level, _DEEPEST_INDENT)
+        if isinstance(item, Mapping) and item:
+            lines.append(f"{pad}{head}{{")
+            members = [(f"{quoted(str(key))}: ", member) for key, member in item.items()]
+            closing = "}"
+        elif isinstance(item, (list, tuple)) and item:
+            lines.append(f"{pad}{head}[")
+            members, closing = [("", member) for member in item], "]"
+        else:
+            first, *rest = _leaf(item)
+            leaf = [head + first, *rest]
+            lines += [pad + line for line in (*leaf[:-1], leaf[-1] + tail)]
+            continue
+        waiting.append(("", _Closing(closing), tail, level))
+        waiting += [
+            (name, member, "," if number else "", level + 1) for number, (name, member) in enumerate(reversed(members))
+        ]
+    return lines
+
+
+class _Closing(str):
+    """The end of an object or list, no text of theirs."""
+
+    __slots__ = ()
+
+
+def _leaf(item: Any) -> list[str]:
+    if isinstance(item, _Closing):
+        return [str(item)]
+    if not isinstance(item, str):
+        return [_plain(item)]
+    lines, line = [], ['"']
+    for piece in _pieces(item):
+        if line[-1] == _NAMED["\n"]:
+            lines.append("".join(line))
+            line = ["  "]
+        line.append(_unquoted(piece))
+    return [*lines, "".join(line) + '"']
+
+
+def _plain(item: Any) -> str:
+    try:
+        return json.dumps(item)
+    except (TypeError, ValueError):
+        return visible(repr(item))

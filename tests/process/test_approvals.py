@@ -1,0 +1,405 @@
+"""People answer: what asks waits, is shown, runs exactly once when it may, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+TOOL = '''
+import asyncio, pathlib
+from spar import tool
+
+@tool(effect="once", approval="ask")
+async def deed(text: str, pause: float = 0.0) -> str:
+    """Do it, and say so in a file."""
+    with pathlib.Path("deeds.txt").open("a") as file:
+        file.write(text + "\\n")
+    await asyncio.sleep(pause)
+    return text
+'''
+CONFIG = """
+[agent]
+loop_interval = 0.05
+
+[approval]
+hold = 0.2
+expires = "{expires}"
+
+[[sensors]]
+use = "messages"
+
+[[sensors]]
+use = "directory"
+name = "inbox"
+options = {{ path = "inbox" }}
+
+[[rules]]
+name = "slow deeds"
+when = {{ kind = "message", pattern = "^slow" }}
+answer = "under way"
+
+[[rules.calls]]
+tool = "deed"
+params = {{ text = "{{content}}", pause = 60.0 }}
+
+[[rules]]
+name = "deeds"
+when = {{ kind = ["message", "file.added"] }}
+answer = "under way"
+
+[[rules.calls]]
+tool = "deed"
+params = {{ text = "{{content}}" }}
+
+[[tools]]
+use = "mine:deed"
+
+[log]
+format = "json"
+"""
+
+
+class Asks:
+    """A service in whose folder every message and every dropped file asks for a deed."""
+
+    def __init__(self, spar: Any, start: Callable[..., Any], expires: str = "15m") -> None:
+        self.spar, self._start = spar, start
+        (spar.folder / "mine.py").write_text(TOOL)
+        spar.write(CONFIG.format(expires=expires))
+        self.service = start().ready()
+
+    def restart(self) -> None:
+        """Killed at once, and begun again."""
+        self.service.signal(signal.SIGKILL)
+        self.service.wait()
+        self.service = self._start().ready()
+
+    def send(self, text: str) -> dict[str, Any]:
+        """A message; the approval that it asks for."""
+        before = {found["id"] for found in self.waiting}
+        assert self.spar("send", "--no-wait", text).code == 0
+        found: dict[str, Any] = self.spar.until(
+            lambda: next(each for each in self.waiting if each["id"] not in before), f"{text!r} waiting"
+        )
+        return found
+
+    @property
+    def waiting(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.service.api("/v1/approvals").json()
+        return found
+
+    def status(self, id: str) -> str:
+        found: str = self.service.api(f"/v1/approvals/{id}").json()["status"]
+        return found
+
+    def ends(self, id: str, status: str) -> None:
+        self.spar.until(lambda: self.status(id) == status, f"approval {status}")
+
+    @property
+    def deeds(self) -> list[str]:
+        file = self.spar.folder / "deeds.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def done(self, *texts: str) -> None:
+        """These deeds are done, and, as far as a moment shows, no others."""
+        self.spar.until(lambda: self.deeds == list(texts), f"deeds {texts}, found {self.deeds}")
+        self.still(*texts)
+
+    def still(self, *texts: str) -> None:
+        time.sleep(0.5)  # nothing tells that nothing will happen
+        assert self.deeds == list(texts)
+
+
+@pytest.fixture
+def asks(spar: Any, start: Callable[..., Any]) -> Asks:
+    return Asks(spar, start)
+
+
+def outputs(spar: Any) -> list[Any]:
+    """What deeds brought, by the tape of cycles."""
+    cycles = [spar("--json", "cycles", "show", each["cycle_id"]).json for each in spar("--json", "cycles", "list").json]
+    results = [result for cycle in cycles if cycle["result"] for result in cycle["result"]["results"]]
+    return [result["output"] for result in results if (result["call"]["tool"], result["status"]) == ("deed", "ok")]
+
+
+# -- the way of a question
+
+
+def test_what_asks_is_told_shown_approved_and_runs_exactly_once(spar: Any, asks: Asks) -> None:
+    spar.drop("request.txt", "buy milk")
+    (found,) = spar.until(lambda: asks.waiting, "a question")
+
+    listed = spar("approvals", "list")
+    shown = spar("approvals", "show", found["id"])
+    status = spar("status")
+    assert (listed.code, shown.code) == (0, 0)
+    assert found["id"] in listed.out
+    assert '"text": "buy milk"' in shown.out
+    assert found["digest"] in shown.out
+    assert "1 call waits for approval, the oldest for" in status.out
+    asks.service.said("approval requested", id=found["id"], tool="deed", session="main")
+    assert 'spar_approvals_pending{agent="main"} 1.0' in asks.service.get("/metrics").text
+    asks.still()
+
+    approved = spar("approvals", "approve", found["id"], "--reason", "we are out")
+
+    assert approved.code == 0
+    assert found["digest"][:12] in approved.out
+    assert '"text": "buy milk"' in approved.err
+    asks.done("buy milk")
+    asks.ends(found["id"], "used")
+    now = asks.service.api(f"/v1/approvals/{found['id']}").json()
+    assert (now["decided_by"], now["reason"]) == (getpass.getuser(), "we are out")
+    asks.service.said("approval resolved", id=found["id"], by=getpass.getuser())
+    assert spar("approvals", "list").out == "nothing waits for an answer\n"
+    assert found["id"] in spar("approvals", "list", "--all").out
+    assert spar.until(lambda: outputs(spar), "the cycle on the tape") == ["buy milk"]
+    metrics = asks.service.get("/metrics").text
+    assert 'spar_calls_total{agent="main",outcome="ok",tool="deed"} 1.0' in metrics
+    assert 'spar_approvals_total{agent="main",decision="approve"} 1.0' in metrics
+    assert 'spar_approvals_pending{agent="main"} 0.0' in metrics
+    assert "buy milk" not in asks.service.err
+
+
+def test_what_is_denied_never_runs(spar: Any, asks: Asks) -> None:
+    found = asks.send("sell the house")
+
+    denied = spar("approvals", "deny", found["id"][:-2], "--reason", "we live here", "--json")
+
+    assert denied.json["status"] == "denied"
+    asks.still()
+    assert asks.status(found["id"]) == "denied"
+    again = spar("approvals", "approve", found["id"])
+    assert again.code == 1
+    assert "takes no decision any more" in again.err
+    asks.still()
+
+
+def test_what_is_edited_runs_as_edited(spar: Any, asks: Asks) -> None:
+    found = asks.send("buy 10 cows")
+
+    refused = spar("approvals", "edit", found["id"], "--param", "colour=red")
+    assert refused.code == 64
+    assert asks.status(found["id"]) == "pending"
+
+    edited = spar("approvals", "edit", found["id"], "--param", "text=buy one cow")
+
+    assert edited.code == 0
+    assert '"text": "buy one cow"' in edited.err
+    asks.done("buy one cow")
+    assert '"text": "buy 10 cows"' in spar("approvals", "show", found["id"]).out
+
+
+def test_what_is_replaced_runs_in_its_place(spar: Any, asks: Asks) -> None:
+    found = asks.send("shout")
+
+    assert spar("approvals", "replace", found["id"], '{"_tool": "deed", "text": "whisper"}').code == 0
+
+    asks.done("whisper")
+
+
+def test_what_nobody_answers_expires_and_is_denied(spar: Any, start: Callable[..., Any]) -> None:
+    asks = Asks(spar, start, expires="1s")
+    found = asks.send("wait for ever")
+
+    asks.ends(found["id"], "expired")
+
+    late = spar("approvals", "approve", found["id"])
+    assert late.code == 1
+    assert "takes no decision any more" in late.err
+    body = {"digest": found["digest"], "decision": "approve"}
+    assert asks.service.api(f"/v1/approvals/{found['id']}", "POST", json=body).status_code == 410
+    asks.service.said("approval expired", id=found["id"])
+    asks.still()
+
+
+def test_a_grant_lets_the_same_pass_until_it_is_revoked(spar: Any, asks: Asks) -> None:
+    found = asks.send("tick")
+    assert spar("approvals", "approve", found["id"], "--for", "1h").code == 0
+    asks.done("tick")
+
+    listed = spar("approvals", "grants")
+    assert spar("send", "--no-wait", "tick").code == 0
+    asks.done("tick", "tick")
+    assert asks.waiting == []
+    other = asks.send("tock")  # a grant is for just these parameters
+
+    (grant,) = spar("approvals", "grants", "--json").json
+    assert grant["id"] in listed.out
+    assert spar("approvals", "revoke", grant["id"]).code == 0
+    assert spar("approvals", "grants").out == "no grants are in force\n"
+    assert spar("approvals", "deny", other["id"]).code == 0
+    asks.send("tick")
+    asks.still("tick", "tick")
+
+
+# -- what is killed, and who is first
+
+
+def test_killed_while_it_waits_it_still_waits_and_runs_once(spar: Any, asks: Asks) -> None:
+    found = asks.send("survive")
+    asks.spar.until(lambda: asks.waiting[0]["is_parked"], "the question parked")
+
+    asks.restart()
+
+    assert [(each["id"], each["digest"]) for each in asks.waiting] == [(found["id"], found["digest"])]
+    asks.service.said("approval still waits", id=found["id"])
+    asks.still()
+    assert spar("approvals", "approve", found["id"]).code == 0
+    asks.done("survive")
+    asks.ends(found["id"], "used")
+
+
+def test_killed_once_it_has_begun_it_is_never_done_twice(spar: Any, asks: Asks) -> None:
+    found = asks.send("slow deed")
+    assert spar("approvals", "approve", found["id"]).code == 0
+    spar.until(lambda: asks.deeds == ["slow deed"], "the deed begun")
+
+    asks.restart()
+    asks.restart()
+
+    assert asks.status(found["id"]) == "used"
+    assert asks.waiting == []
+    asks.still("slow deed")
+
+
+def test_killed_right_after_the_answer_it_is_done_at_most_once(spar: Any, asks: Asks) -> None:
+    found = asks.send("quick deed")
+    asks.spar.until(lambda: asks.waiting[0]["is_parked"], "the question parked")
+    body = {"digest": found["digest"], "decision": "approve"}
+    assert asks.service.api(f"/v1/approvals/{found['id']}", "POST", json=body).status_code == 200
+
+    asks.restart()
+
+    asks.ends(found["id"], "used")  # the answer was durable before it was acknowledged
+    time.sleep(0.5)
+    assert len(asks.deeds) <= 1
+    asks.restart()
+    before = asks.deeds
+    asks.still(*before)
+
+
+def test_of_two_who_answer_at_once_one_wins_and_it_runs_once(spar: Any, asks: Asks) -> None:
+    found = asks.send("race")
+    command = [sys.executable, "-m", "spar", "approvals", "approve", found["id"]]
+
+    both = [
+        subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE) for _ in range(2)
+    ]  # fmt: skip
+    ends = [process.communicate(timeout=60) for process in both]
+
+    assert sorted(process.returncode for process in both) == [0, 1], ends
+    asks.done("race")
+
+
+# -- what is shown, and what is typed
+
+
+def test_nothing_that_is_shown_moves_the_cursor_or_hides(spar: Any, asks: Asks) -> None:
+    found = asks.send("rm \u202egpj\x1b[2K \u200bp\u0430ypal" + " " * 500 + "end")
+
+    for command in (["list"], ["show", found["id"]], ["approve", found["id"]]):
+        answer = spar("approvals", *command)
+        said = answer.out + answer.err
+        assert not {"\x1b", "\u202e", "\u200b"} & set(said), command
+    assert "\\u{202e}gpj\\u{1b}[2K \\u{200b}" in said
+    assert "\\u{20×500}end" in said
+    assert "mixes scripts" in said
+
+
+def test_at_a_terminal_nothing_but_a_yes_is_one(spar: Any, asks: Asks) -> None:
+    found = asks.send("careful")
+
+    def answer(typed: bytes) -> int:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "spar", "approvals", "approve", found["id"]]
+        process = subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)  # fmt: skip
+        os.close(theirs)
+        os.write(ours, typed)
+        process.communicate(timeout=60)
+        os.close(ours)
+        return process.returncode
+
+    assert answer(b"\n") == 1
+    assert answer(b"n\n") == 1
+    assert asks.status(found["id"]) == "pending"
+    asks.still()
+    assert answer(b"y\n") == 0
+    asks.done("careful")
+
+
+def test_the_digest_that_a_script_expects_must_be_the_one_that_waits(spar: Any, asks: Asks) -> None:
+    found = asks.send("by digest")
+
+    refused = spar("approvals", "approve", found["id"], "--digest", "0" * 64)
+    assert refused.code == 1
+    assert found["digest"] in refused.err
+    assert asks.status(found["id"]) == "pending"
+
+    assert spar("approvals", "approve", found["id"], "--digest", found["digest"][:8].upper()).code == 0
+    asks.done("by digest")
+
+
+def test_a_decision_cannot_bring_another_call_along(spar: Any, asks: Asks) -> None:
+    found = asks.send("as asked")
+    path, right = f"/v1/approvals/{found['id']}", {"digest": found["digest"], "decision": "approve"}
+
+    codes = [
+        asks.service.api(path, "POST", json=body).status_code
+        for body in (
+            {**right, "args": {"text": "other"}}, {**right, "params": {"text": "other"}}, {**right, "approved": True},
+            {**right, "digest": "0" * 64}, {"decision": "approve"},
+        )
+    ]  # fmt: skip
+
+    assert codes == [422, 422, 422, 409, 422]
+    assert asks.status(found["id"]) == "pending"
+    asks.still()
+
+
+def test_what_is_typed_wrong_is_said_in_a_sentence(spar: Any, asks: Asks) -> None:
+    found = asks.send("typo")
+    wrong = [
+        (["show", "zzzz"], 1), (["approve", "zzzz"], 1), (["revoke", "zzzz"], 1), (["show", ""], 64), (["approve"], 64),
+        (["edit", found["id"]], 64), (["edit", found["id"], "--params", "{"], 64),
+        (["edit", found["id"], "--params", "[]"], 64),
+        (["edit", found["id"], "--param", "text"], 64), (["replace", found["id"], "{}"], 64),
+        (["replace", found["id"], '{"_tool": "nothing"}'], 64), (["approve", found["id"], "--for", "soon"], 64),
+        (["approve", found["id"], "--any-session"], 64), (["list", "--all", "--status", "denied"], 64),
+        (["list", "--status", "odd"], 64),
+    ]  # fmt: skip
+
+    for command, code in wrong:
+        answer = spar("approvals", *command)
+        assert answer.code == code, (command, answer)
+        assert answer.err.strip(), command
+        assert "Traceback" not in answer.err
+    assert asks.status(found["id"]) == "pending"
+    assert [line for line in asks.service.log if line["level"] == "error"] == []
+
+
+def test_without_a_service_it_says_so(spar: Any) -> None:
+    for command in (["list"], ["show", "a"], ["approve", "a"], ["deny", "a"], ["grants"], ["revoke", "a"]):
+        answer = spar("approvals", *command)
+        assert (answer.code, answer.out) == (69, "")
+        assert "no service runs" in answer.err
+
+
+def test_a_service_in_which_nothing_asks_says_so(spar: Any, service: Any) -> None:
+    assert spar("approvals", "list").out == "nothing waits for an answer\n"
+    assert spar("approvals", "grants").out == "no grants are in force\n"
+    assert "wait for approval" not in spar("status").out
+    assert spar("status", "--json").json["agents"][0]["approvals"] == {"pending": 0, "oldest_age_seconds": None}
