@@ -1,0 +1,189 @@
+"""What the tools of an MCP server were when they were accepted, kept so that none changes under who trusted it.
+
+A server may describe a harmless tool until it is trusted and another one afterwards. So each tool's name, description,
+schemas and annotations are kept at first use, with the sha256 over their canonical JSON (the pin). From then on a tool
+that differs, or that was not there, is off until a person accepts it. What waits for that is in the same file, so it
+can be accepted while the service runs or does not. Deleting the file accepts what the server offers next.
+
+Everything here blocks: it is called in a thread. Source: "tool poisoning" and "rug pull", OWASP MCP Top 10, 2025.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spar.errors import PermanentError
+
+Definition = Mapping[str, Any]
+"""A tool as its server describes it: the values of `FIELDS`."""
+
+FIELDS = {
+    "name": "name",
+    "description": "description",
+    "inputSchema": "parameters",
+    "outputSchema": "output",
+    "annotations": "annotations",
+}
+"""The fields that are pinned, and how a sentence calls them."""
+_MOST_NAMED = 5
+
+
+class PinsError(PermanentError):
+    """The file of pins cannot be read or written: no tool may be used."""
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces, in ASCII: the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def pin(definition: Definition) -> str:
+    """The sha256 that stands for a definition."""
+    text = canonical({field: definition.get(field) for field in FIELDS})
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def difference(old: Definition, new: Definition) -> str:
+    """What changed between two definitions, as the middle of a sentence."""
+    told = []
+    for field, word in FIELDS.items():
+        was, now = old.get(field), new.get(field)
+        if canonical(was) == canonical(now):
+            continue
+        told.append(_in_schema(was, now) if field == "inputSchema" else f"its {word} changed")
+    return ", ".join(told) or "nothing changed"
+
+
+def _in_schema(was: Any, now: Any) -> str:
+    before, after = _properties(was), _properties(now)
+    added = [name for name in after if name not in before]
+    removed = [name for name in before if name not in after]
+    changed = [name for name in before if name in after and canonical(before[name]) != canonical(after[name])]
+    parts = (("added", added), ("removed", removed), ("changed", changed))
+    told = [f"{word} {_listed(names)}" for word, names in parts if names]
+    return f"its parameters changed ({'; '.join(told)})" if told else "its parameters changed"
+
+
+def _properties(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"{name[:60]!r}" for name in names[:_MOST_NAMED])
+    return shown + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+
+
+class Pins:
+    """The file of one server. Raises: PinsError from every method when it cannot be read or written."""
+
+    def __init__(self, state: str, server: str) -> None:
+        self.path = Path(state) / "mcp" / f"{server}.json"
+        self._server = server
+
+    def accepted(self) -> dict[str, Definition]:
+        """The definitions that may be used, by name."""
+        return {name: row["definition"] for name, row in self._read()["accepted"].items()}
+
+    def judge(self, found: Mapping[str, Definition]) -> dict[str, str]:
+        """Why each tool that must not be used must not, by name; the first tools of all are accepted as they are."""
+        with self._change() as rows:
+            accepted = rows["accepted"]
+            if not accepted:
+                accepted.update({name: _row(definition) for name, definition in found.items()})
+            off = {}
+            for name, definition in found.items():
+                if name not in accepted:
+                    off[name] = f"it is new: it was not there when the tools of {self._server!r} were accepted"
+                elif accepted[name]["pin"] != pin(definition):
+                    off[name] = (
+                        f"it changed after it was accepted: {difference(accepted[name]['definition'], definition)}"
+                    )
+            rows["waiting"] = {name: {**_row(found[name]), "why": why} for name, why in off.items()}
+        return off
+
+    def waiting(self) -> dict[str, str]:
+        """What waits to be accepted: name → why."""
+        return {name: str(row.get("why", "")) for name, row in self._read()["waiting"].items()}
+
+    def accept(self, names: Collection[str] = ()) -> dict[str, str]:
+        """Accept what waits, or only these names; returns what was accepted and why it had waited.
+
+        Raises: LookupError for a name that does not wait.
+        """
+        with self._change() as rows:
+            waiting = rows["waiting"]
+            for name in names:
+                if name not in waiting:
+                    known = ", ".join(sorted(waiting)) or "none"
+                    raise LookupError(f"no tool {name!r} of {self._server!r} waits to be accepted; waiting: {known}")
+            taken = {name: waiting.pop(name) for name in list(waiting) if not names or name in names}
+            rows["accepted"].update({name: _row(row["definition"]) for name, row in taken.items()})
+        return {name: str(row.get("why", "")) for name, row in taken.items()}
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes whenever the file does."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_ino
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """The rows, to be changed in place; written when they were, one process at a time."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(self.path.parent / ".lock", "ab") as lock:  # noqa: PTH123
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                rows = self._read()
+                before = canonical(rows)
+                yield rows
+                if canonical(rows) != before:
+                    self._write(rows)
+        except OSError as error:
+            raise PinsError(f"the pins in {str(self.path)!r} cannot be kept: {error.strerror or error}") from error
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return {"accepted": {}, "waiting": {}}
+        except OSError as error:
+            raise PinsError(f"the pins in {str(self.path)!r} cannot be read: {error.strerror}") from error
+        try:
+            rows = json.loads(text)
+            for row in (*rows["accepted"].values(), *rows["waiting"].values()):
+                if row["pin"] != pin(row["definition"]):
+                    raise ValueError(f"the pin of {row['definition'].get('name')!r:.80} does not fit its definition")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise PinsError(
+                f"the pins in {str(self.path)!r} are damaged ({error}); delete the file to accept what is offered"
+            ) from error
+        return {"accepted": rows["accepted"], "waiting": rows["waiting"]}
+
+    def _write(self, rows: Mapping[str, Any]) -> None:
+        content = json.dumps({"server": self._server, **rows}, indent=1, sort_keys=True).encode("ascii")
+        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # mode 0600
+        try:
+            with open(descriptor, "wb") as file:  # noqa: PTH123
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)  # noqa: PTH105
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def _row(definition: Definition) -> dict[str, Any]:
+    kept = {field: definition.get(field) for field in FIELDS}
+    return {"pin": pin(kept), "definition": kept}

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Brings the MCP servers that tests/process/test_mcp_servers.py talks to into .cache/servers: three from npm, three from
+# PyPI, at fixed versions. Needs node with npm, and Python (PYTHON, python3 by default). Once they are there the tests
+# need no network. Does nothing when nothing has changed since the last time.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+target=$here/../../.cache/servers
+python=${PYTHON:-python3}
+wanted=$(cat "$here/package.json" "$here/requirements.txt" "$here/requirements-old.txt" | cksum)
+[ -f "$target/installed" ] && [ "$(cat "$target/installed")" = "$wanted" ] && exit 0
+
+rm -rf "$target"
+mkdir -p "$target"
+echo '*' >"$target/.gitignore"
+cp "$here/package.json" "$target/"
+(cd "$target" && npm install --silent --no-fund --no-audit --no-package-lock --ignore-scripts)
+"$python" -m venv "$target/venv"
+"$target/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+"$python" -m venv "$target/venv-old"
+"$target/venv-old/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements-old.txt"
+echo "$wanted" >"$target/installed"
