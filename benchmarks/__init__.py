@@ -6,5 +6,9 @@
     table        a line for each goal, and whether it was reached
     counted      an agent that turns exactly n cycles
     peers        the same cycle in other libraries
-    cycle, many, footprint, publish, accounting    what is measured
+    graphs       graphs of calls, and the least that carrying them out can cost
+    calling      the executor on those graphs
+    call_peers   those graphs in other libraries
+    cycle, many, footprint, publish, accounting    what is measured of the loop
+    calls, chain, growth, makespan, streamed       what is measured of the executor
 """

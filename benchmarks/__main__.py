@@ -18,8 +18,11 @@ from typing import Any
 from benchmarks import table
 from benchmarks.harness import QUICK, THOROUGH
 
-MEASURES = ("cycle", "many", "footprint", "publish", "accounting")
-PACKAGES = ("spar-agent", "anyio", "blinker", "langgraph", "prometheus-client", "py-trees", "pyee", "uvloop")
+MEASURES = ("cycle", "many", "footprint", "publish", "accounting", "calls", "chain", "growth", "makespan", "streamed")
+PACKAGES = (
+    "spar-agent", "anyio", "apache-hamilton", "blinker", "langgraph", "openai-agents", "prometheus-client",
+    "py-trees", "pydantic-ai-slim", "pyee", "uvloop",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -34,7 +37,7 @@ def main() -> None:
     print(table.rendered(lines))
     took = time.monotonic() - began
     print(f"\n{about['python']} on {about['loop']}, {about['cores']} cores, load {about['load']}, {took:.0f} s")
-    print(f"ratios are medians of {effort.rounds} rounds by wall time; (…) and cpu: processor time")
+    print(f"ratios are medians of up to {effort.rounds} rounds by wall time; (…) and cpu: processor time")
     if given.json:
         found = {"about": about, "lines": table.as_data(lines)}
         Path(given.json).write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -45,7 +48,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks", description="What spar costs, beside limits and peers."
     )
     parser.add_argument("--only", type=names, default=MEASURES, help=f"comma separated: {', '.join(MEASURES)}")
-    parser.add_argument("--quick", action="store_true", help="few short rounds: half a minute, and rough")
+    parser.add_argument("--quick", action="store_true", help="few short rounds: a minute, and rough")
     parser.add_argument("--uvloop", action="store_true", help="run everything on uvloop")
     parser.add_argument("--json", metavar="FILE", help="also write what was measured there")
     return parser.parse_args()

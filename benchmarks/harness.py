@@ -11,8 +11,9 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 Batch = Callable[[int], Awaitable[int | None]]
 
@@ -24,6 +25,10 @@ class Effort:
     rounds: int
     seconds: float
     is_quick: bool = False
+
+    def at_most(self, rounds: int) -> Effort:
+        """The same with no more rounds than so many, for contenders that take long each time."""
+        return replace(self, rounds=min(self.rounds, rounds))
 
 
 THOROUGH, QUICK = Effort(15, 0.06), Effort(3, 0.02, is_quick=True)
@@ -85,6 +90,7 @@ class Ratio:
 
 
 async def timed(batch: Batch, units: int) -> Cost:
+    gc.collect()  # what the one before left behind is not on this one's bill
     cpu, wall = time.process_time(), time.perf_counter()
     units = await batch(units) or units
     return Cost((time.perf_counter() - wall) / units, max((time.process_time() - cpu) / units, 1e-12))
@@ -120,12 +126,9 @@ async def compare(
     limit_units = await calibrated(limit, effort.seconds / 3)
     order = random.Random(1)
     itself = Measured()
-    gc.collect()
-    gc.freeze()  # nobody's heap is scanned at somebody else's cost
-    try:
+    with frozen():
         for _ in range(effort.rounds):
             for name in order.sample(list(units), len(units)):
-                gc.collect()
                 before = await timed(limit, limit_units)
                 own = await timed(contenders[name], units[name])
                 after = await timed(limit, limit_units)
@@ -133,6 +136,15 @@ async def compare(
                 found[name].limit.append(Cost((before.wall + after.wall) / 2, (before.cpu + after.cpu) / 2))
                 itself.own.append(before)
                 itself.limit.append(after)
+    return found, itself
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Keep the garbage collector from what exists already: nobody's heap is scanned at somebody else's cost."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
     finally:
         gc.unfreeze()
-    return found, itself

@@ -58,10 +58,10 @@ def compared(
     if spar.error:
         raise RuntimeError(f"spar itself could not be measured ({measure}): {spar.error}")
     if other.error:
-        return Line(row, measure, microseconds(spar), against, first=first, then=then, remark=other.error)
+        return Line(row, measure, times_of(spar), against, first=first, then=then, remark=other.error)
     ratio = spar.against_limit() if is_limit else spar.against(other)
     spread = f"{shown(ratio.low)}–{shown(ratio.high)}"
-    times = microseconds(spar), against, microseconds(other)
+    times = times_of(spar), against, times_of(other)
     return Line(row, measure, *times, ratio.wall, "x", spread, ratio.cpu, first, then)
 
 
@@ -80,9 +80,10 @@ def amount(
     return Line(row, measure, f"{number(value)} {unit}", against, other, value, unit, first=first, then=then)
 
 
-def microseconds(measured: Measured) -> str:
+def times_of(measured: Measured) -> str:
     """Wall time, and processor time in brackets."""
-    return f"{number(measured.wall * 1e6)} ({number(measured.cpu * 1e6)}) µs"
+    factor, unit = (1e6, "µs") if measured.wall < 0.05 else (1e3, "ms")
+    return f"{number(measured.wall * factor)} ({number(measured.cpu * factor)}) {unit}"
 
 
 def number(value: float) -> str:

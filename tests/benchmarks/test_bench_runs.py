@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
+
+from benchmarks import graphs, streamed
+from benchmarks.calling import Calls, contender, reading, writing
 
 ROOT = Path(__file__).parents[2]
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def test_the_cycle_is_measured_and_told_in_one_table(tmp_path: Path) -> None:
@@ -45,4 +54,60 @@ def test_a_peer_that_is_not_installed_has_a_line_that_says_so(tmp_path: Path) ->
 def test_a_measure_that_is_not_known_is_refused_with_those_that_are() -> None:
     done = bench("--only", "cycles")
     assert done.returncode == 2
-    assert "no measure named cycles; known: cycle, many, footprint, publish, accounting" in done.stderr
+    assert "no measure named cycles; known: cycle, many, footprint, publish, accounting, calls" in done.stderr
+
+
+def test_the_executor_is_measured_beside_its_limits_and_a_peer_that_is_missing_is_named() -> None:
+    done = bench("--quick", "--only", "calls,chain,growth,makespan,streamed", LLMCOMPILER="")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
+    lines = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    assert {line["row"] for line in lines} == {"9", "10", "11", "12", "13"}
+    raw = [line for line in lines if line["against"].startswith("raw ") and line["ratio"].endswith("x")]
+    assert {line["row"] for line in raw} == {"9", "10", "11", "12", "13"}
+    assert {line["reached"] for line in raw if line["first"]} <= {"then", "first", "no"}
+    missing = [line for line in lines if line["against"].startswith("LLMCompiler")]
+    assert {line["row"] for line in missing} == {"9", "10", "11", "13"}
+    assert {line["other"] for line in missing} == {"not installed (LLMCOMPILER names no checkout of it)"}
+
+
+@pytest.mark.parametrize("carry_out", [graphs.task_per_call, graphs.inline, graphs.anyio_group])
+async def test_a_limit_makes_each_call_once_and_after_what_it_needs(carry_out: graphs.CarryOut) -> None:
+    graph = graphs.Layered.of(60, 6).dependencies
+    made: list[int] = []
+
+    async def work(number: int) -> int:
+        assert all(needed in made for needed in graph[number])
+        await asyncio.sleep(0)
+        made.append(number)
+        return number
+
+    await carry_out(graph, work)
+    assert sorted(made) == list(range(60))
+
+
+def test_the_longest_path_of_a_graph_is_what_its_slowest_way_takes() -> None:
+    assert graphs.Layered(((), (), (0, 1), (2,), (1,)), (0.1, 0.3, 0.2, 0.1, 0.5)).critical_path == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("graph", "form"), [(graphs.chain(50), reading), (graphs.chain(50), writing)])
+async def test_spar_is_given_the_same_dependencies_as_the_limit(graph: graphs.Dependencies, form: Calls) -> None:
+    made: list[int] = []
+
+    async def work(number: int) -> int:
+        for _ in range(50 - number):  # whoever does not wait for the one before would be done before it
+            await asyncio.sleep(0)
+        made.append(number)
+        return number
+
+    await contender(form, listeners=True)(graph, work)
+    assert made == list(range(50))
+
+
+@pytest.mark.parametrize("title", streamed.MODES)
+async def test_a_streamed_call_is_timed_from_when_it_could_start(title: str) -> None:
+    mode = replace(streamed.MODES[title].shortened(), takes=0.002)
+    found = await streamed.played({"raw": streamed.raw, "spar": streamed.spar}, mode, 1)
+    about = sum(bool(mode.needs(number)) for number in range(mode.calls)) or mode.calls
+    assert {name: len(rounds[0]) for name, rounds in found.items()} == {"raw": about, "spar": about}
+    assert all(0 < latency < 1 for rounds in found.values() for latency in rounds[0])

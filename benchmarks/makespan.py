@@ -1,0 +1,103 @@
+"""Rows 11 and 12: how long a layered random graph of calls that sleep for 0 to 20 ms takes, against its longest path.
+
+Every schedule pays for the timers of the event loop: asyncio's round each sleep up to a whole millisecond, which is
+most of what the raw countdown is above 1. The time of the processor is what decides for larger graphs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from benchmarks import call_peers, graphs
+from benchmarks.calling import contender, reading
+from benchmarks.graphs import Layered, makespan_of
+from benchmarks.harness import Effort, Measured, compare
+from benchmarks.table import Line, amount, compared, number, shown, times_of
+
+RAW, INLINE, QUIET, HEARD = "raw asyncio, a task each", "raw asyncio, in line", "nobody listens", "events"
+
+
+@dataclass(frozen=True)
+class Goals:
+    """How many times the longest path, on either event loop; and how many times the raw countdown with events on."""
+
+    path: float
+    path_on_uvloop: float
+    faster_than_llmcompiler: float
+    told: float
+    told_then: float | None = None
+
+
+SMALL, LARGE = Goals(1.06, 1.02, 1.25, 1.05), Goals(1.08, 1.03, 1.9, 1.10, 1.05)
+
+
+async def measure(effort: Effort) -> list[Line]:
+    if effort.is_quick:
+        return await graph_of(200, 4, SMALL, effort.at_most(1))
+    lines = await graph_of(1000, 20, SMALL, effort.at_most(5))
+    return lines + await graph_of(10_000, 50, LARGE, effort.at_most(3))
+
+
+async def graph_of(calls: int, layers: int, goals: Goals, effort: Effort) -> list[Line]:
+    graph = Layered.of(calls, layers)
+    others, missing = call_peers.layered(graph, with_langgraph=calls <= 1000)
+    own = {
+        QUIET: contender(reading, listeners=False),
+        HEARD: contender(reading, listeners=True),
+        INLINE: graphs.inline,
+    }
+    contenders = {name: makespan_of(carry_out, graph) for name, carry_out in own.items()}
+    found, limit = await compare({**contenders, **others}, makespan_of(graphs.task_per_call, graph), effort)
+    found |= {name: Measured(error=reason) for name, reason in missing.items()}
+    quiet, heard = found[QUIET], found[HEARD]
+    title = f"makespan, {calls:,} calls"
+    told = f"{title}, events (no journal yet)"
+    uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    path = {"first": goals.path, "then": goals.path_on_uvloop if uvloop else None}
+    compiler = found[call_peers.SCHEDULE]
+    lines = [
+        compared(11, title, quiet, RAW, limit, is_limit=True, first=1.03),
+        compared(11, title, quiet, INLINE, found[INLINE]),
+        over_path(11, title, quiet, graph, **path),
+        over_path(11, f"{title}: {RAW}", limit, graph),
+        compared(11, title, quiet, call_peers.SCHEDULE, compiler, first=1 / goals.faster_than_llmcompiler),
+        compared(12, told, heard, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then),
+        over_path(12, told, heard, graph, **path),
+        processor(12, told, heard, limit, calls),
+    ]
+    if call_peers.GRAPH in found:
+        lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, found[call_peers.GRAPH]))
+    return lines
+
+
+def over_path(
+    row: int,
+    measure: str,
+    measured: Measured,
+    graph: Layered,
+    *,
+    first: float | None = None,
+    then: float | None = None,
+) -> Line:
+    """The makespan as a multiple of the longest path."""
+    path = graph.critical_path
+    spread = [cost.wall / path for cost in measured.own]
+    return Line(
+        row,
+        measure,
+        times_of(measured),
+        "the longest path",
+        f"{number(path * 1e3)} ms",
+        measured.wall / path,
+        spread=f"{shown(min(spread))}–{shown(max(spread))}",
+        first=first,
+        then=then,
+    )
+
+
+def processor(row: int, measure: str, measured: Measured, limit: Measured, calls: int) -> Line:
+    """Time of the processor for each call."""
+    own, other = (each.cpu * 1e6 / calls for each in (measured, limit))
+    title = f"{measure}: processor, a call"
+    return amount(row, title, own, "µs", first=60, then=30, against=RAW, other=f"{number(other)} µs")
