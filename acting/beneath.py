@@ -64,6 +64,11 @@ def split(path: str) -> tuple[str, ...]:
     return parts
 
 
+def file_resource(folder: str, parts: tuple[str, ...]) -> str:
+    """The name under which calls on one path exclude each other, whichever way they spell it."""
+    return f"file:{os.path.normpath('/'.join((folder, *parts)))}"
+
+
 class Folder:
     """A folder that nothing leads out of. It is opened anew for each use, so it may be removed and made again."""
 

@@ -204,13 +204,15 @@ def _port(url: httpx.URL) -> int:
 
 def _followed(outgoing: Outgoing, answer: Answer) -> Outgoing:
     """The request that a redirect asks for (RFC 9110, 15.4)."""
+    import httpx
+
     location = answer.headers["location"]
     if _UNFIT.search(location):
         raise PermanentError(f"{answer.url} redirects to {location!r:.200}, which is no URL")
     old = _parsed(answer.url)
     try:
         new = _parsed(str(old.join(location)))
-    except ValueError as error:
+    except (httpx.InvalidURL, ValueError) as error:
         raise PermanentError(f"{answer.url} redirects to where nobody may follow: {error}") from None
     if old.scheme == "https" and new.scheme == "http":
         raise PermanentError(f"{answer.url} redirects to {str(new)!r}, which is not encrypted any more")

@@ -20,7 +20,8 @@ from typing import Annotated, Any
 from annotated_types import Gt
 from msgspec import Struct
 
-from acting.beneath import Folder, kind_of, look, open_file, split
+from acting.beneath import Folder, file_resource, kind_of, look, open_file, split
+from acting.protected import protected
 from acting.tools import object_schema, visible
 from acting.whole import copy_file, make_durable, move_entry, replace_file, write_all
 from spar.clock import Clock, SystemClock
@@ -63,6 +64,9 @@ class FilesTool:
     effect: Effect = "once"
     timeout = 60.0
     concurrency = 4
+    # It is confined, and nothing leaves the machine by it. Who wants a person to look before outside text makes it
+    # delete or overwrite states so by a rule on `op`.
+    safe_with_untrusted = True
     schema = object_schema(
         name,
         "Read, write and arrange files in the workspace.",
@@ -116,6 +120,17 @@ class FilesTool:
         op = params.get("op")
         return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
 
+    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a call needs for itself: the paths that it names, read or written. Never raises."""
+        op, places = params.get("op"), []
+        for key, right in (("path", _RIGHTS.get(op, _CHANGE) if isinstance(op, str) else _CHANGE), ("to", _CHANGE)):
+            try:
+                place = self._place(params[key], right)
+                places.append(file_resource(place.folder.path, place.parts))
+            except (KeyError, ValueError, OSError):
+                pass  # no path, or none that the call could use
+        return tuple(dict.fromkeys(places))
+
     async def __call__(
         self, *, op: str, path: str, to: str | None = None, content: str | None = None, encoding: str = "utf-8"
     ) -> dict[str, Any]:
@@ -162,7 +177,15 @@ class FilesTool:
             raise type(error)(f"cannot {op} {path!r}: {reason}") from error
 
     def _place(self, path: str, wanted: int) -> _Place:
-        """Where a path leads. A relative one that begins like a source folder means that folder."""
+        """Where a path leads. Raises: PermissionError for what is outside or protected, ValueError for no path."""
+        place = self._found(path, wanted)
+        if name := protected(place.parts, change=wanted > _READ):
+            done = "changed" if wanted > _READ else "read"
+            raise PermissionError(f"path {path!r} leads over {name!r}, which is {done} by no tool")
+        return place
+
+    def _found(self, path: str, wanted: int) -> _Place:
+        """A relative path that begins like a source folder means that folder."""
         if not isinstance(path, str) or not path:
             raise ValueError(f"a path must be text that is not empty, found {path!r}")
         if wanted < _CHANGE:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.beneath import Folder, open_file, split
+from acting.beneath import Folder, file_resource, open_file, split
 from acting.tools import object_schema, text_of, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
@@ -38,6 +38,7 @@ class NoteTool:
     effect: Effect = "once"
     timeout = 15.0
     concurrency = 1
+    safe_with_untrusted = True  # whatever the text says, it is one more entry, and quoted
     schema = object_schema(
         name,
         "Write down a note for people to read. Notes are kept in one file, each with its date.",
@@ -69,6 +70,8 @@ class NoteTool:
         if not self._parts:
             raise ConfigError(f"path {path!r} must name a file in the workspace", path=("path",))
         self._folder, self._max_bytes, self._keep = Folder(home.workspace), max_bytes, keep
+        #: `files` must not replace the file while an entry is written to it.
+        self.resources = (file_resource(self._folder.path, self._parts),)
         self._use(SystemClock())
 
     def attach(self, host: Host) -> None:

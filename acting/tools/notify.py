@@ -40,6 +40,7 @@ class NotifyTool:
     name = "notify"
     effect: Effect = "once"
     timeout = _EACH + 5.0
+    safe_with_untrusted = True  # it goes only where the configuration says, and not too often
     schema = object_schema(
         name,
         "Tell people something that they should know.",

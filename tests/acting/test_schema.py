@@ -1,11 +1,13 @@
+import time
 from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
 from annotated_types import Ge, Le
+from pydantic import BeforeValidator
 
-from acting.catalog import ToolContext
 from acting.schema import Parameters, ParametersError
+from acting.tool_context import ToolContext
 from spar.errors import ConfigError
 
 
@@ -229,6 +231,7 @@ GIVEN: dict[str, Any] = {
         "odd": {"$ref": "#/$defs/Odd"},
     },
     "required": ["_tool", "n"],
+    "$defs": {"Odd": {"type": "array"}},
 }
 
 
@@ -260,3 +263,211 @@ def test_a_given_schema_may_allow_more_than_it_names() -> None:
 def test_a_given_schema_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(ConfigError, match="tool 't': its schema cannot be used"):
         Parameters.of_schema("t", {"properties": {"a": {"type": "string", "pattern": "("}}})
+
+
+def given(properties: dict[str, Any], **more: Any) -> Parameters:
+    return Parameters.of_schema("t", {"properties": properties, **more})
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "does_not"),
+    [
+        ({"$ref": "#/$defs/Name"}, "ada", 5),
+        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, 3, 2),
+        ({"not": {"type": "string"}}, 1, "x"),
+        ({"if": {"type": "integer"}, "then": {"minimum": 3}}, "x", 2),
+        ({"type": "string", "format": "date-time"}, "2024-01-01T00:00:00Z", "yesterday"),
+        ({"type": "string", "format": "of their own"}, "anything", 5),
+        (
+            {"type": "object", "properties": {"x": {}}, "additionalProperties": {"type": "integer"}},
+            {"y": 1},
+            {"y": "z"},
+        ),
+        ({"type": "array", "uniqueItems": True, "prefixItems": [{"type": "string"}]}, ["a", 1], [1, 1]),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 3}]}, 1, 4),
+        ({"type": "array", "items": {"type": "integer"}}, [1, 2**70], [True]),
+        ({"type": "integer"}, 10**300, 0.5),
+        ({"type": "number"}, 1e300, float("nan")),
+        ({"type": "string", "maxLength": 2}, "\ud800\udfff", "\ud800xx"),
+        ({"const": {"a": [1]}}, {"a": [1]}, {"a": [2]}),
+    ],
+)
+def test_the_whole_of_json_schema_is_understood(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
+    parameters = given({"p": schema}, **{"$defs": {"Name": {"type": "string"}}})
+
+    assert parameters.validate({"p": fits}) == {"p": fits}
+    with pytest.raises(ParametersError, match="tool 't': parameter 'p"):
+        parameters.validate({"p": does_not})
+
+
+def test_a_problem_of_a_given_schema_is_told_with_place_value_and_rule() -> None:
+    with pytest.raises(ParametersError) as caught:
+        Parameters.of_schema("t", GIVEN).validate({"n": 0, "to": {}, "any": "x", "more": 1})
+
+    assert str(caught.value) == (
+        "tool 't': parameter 'n' is 0: it is less than the minimum of 1; parameter 'to.x' is missing; "
+        "parameter 'any' is 'x': it is not of type \"integer\", and it is not of type \"null\"; and 1 more"
+    )
+
+
+def test_unknown_parameters_of_a_given_schema_are_named_with_the_known_ones() -> None:
+    for schema in ({}, {"allOf": [{"properties": {"b": {}}}]}):
+        with pytest.raises(ParametersError, match=r"^tool 't': no parameter 'x'; known: a$"):
+            given({"a": {}, "_activity": {"const": "x"}}, **schema).validate({"a": 1, "x": 2})
+
+    assert given({"a": {}}, allOf=[{"properties": {"b": {}}}]).validate({"b": 1}) == {"b": 1}
+    assert given({"a": {}}, patternProperties={"^x-": {}}).validate({"x-1": 1}) == {"x-1": 1}
+
+
+def test_a_message_stays_short_whatever_was_found() -> None:
+    with pytest.raises(ParametersError) as caught:
+        given({"a": {"enum": ["y" * 500] * 2}}, required=["a"]).validate({"a": "x" * 100_000})
+
+    assert len(str(caught.value)) < 600
+
+
+def test_integers_of_a_given_schema_are_exact_or_refused() -> None:
+    parameters = given({"n": {"type": "integer"}, "ns": {"type": "array", "items": {"type": ["integer", "null"]}},
+                        "x": {"type": "number"}})  # fmt: skip
+
+    taken = parameters.validate({"n": 5.0, "x": 5.0})
+    assert (type(taken["n"]), type(taken["x"])) == (int, float)
+    assert parameters.validate({"x": 1e300, "ns": [1, None]}) == {"x": 1e300, "ns": [1, None]}
+    for params in ({"n": 2.0**60}, {"ns": [1, 2.0**60]}, {"n": True}, {"n": "5"}):
+        with pytest.raises(ParametersError):
+            parameters.validate(params)
+
+
+def test_what_hangs_on_an_unresolved_parameter_of_a_given_schema_is_not_judged() -> None:
+    parameters = given(
+        {"kind": {"enum": ["a", "b"]}, "size": {"type": "integer"}, "url": {"type": "string"}},
+        required=["kind"],
+        allOf=[{"if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["url"]}}],
+        anyOf=[{"properties": {"size": {"minimum": 3}}}, {"required": ["url"]}],
+    )
+
+    parameters.validate({"kind": "†state.k", "size": 1}, {"kind"})
+    parameters.validate({"kind": "a", "size": "†state.s", "url": "†state.u"}, {"size", "url"})
+    with pytest.raises(ParametersError, match="'size' is 'x'"):
+        parameters.validate({"kind": "†state.k", "size": "x"}, {"kind"})
+    with pytest.raises(ParametersError, match="'kind' is missing"):
+        parameters.validate({"size": "†state.s", "url": "u"}, {"size"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"type": "strin"}}}, "properties.a.type is 'strin'"),
+        ({"properties": {"a": {"$ref": "#/$defs/None"}}}, r"Pointer '/\$defs/None' does not exist"),
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/s.json"}}}, "Retrieval is disabled"),
+        ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "Retrieval is disabled"),
+        ({"properties": {"a": {"minimum": float("nan")}}}, "properties.a.minimum is None"),
+        ({"properties": []}, "properties is \\[\\]: it is not an object"),
+        ({"properties": {"a": {}}, "required": "a"}, "required is 'a'"),
+        ({"properties": {"a": 5}}, "properties.a is 5"),
+        ([], "must be an object, found \\[\\]"),
+        ({"allOf": [{"$ref": "#"}]}, "leads back to itself"),
+        (
+            {"$ref": "#/$defs/0", "$defs": {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(40)}
+             | {"40": {}}},
+            "multiply",
+        ),
+        ({"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(50_000)}}, "multiply"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_used_is_refused_with_its_place(schema: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"tool 't': its schema .*{reason}"):
+        Parameters.of_schema("t", schema)
+
+
+def test_a_schema_nested_without_end_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+
+    with pytest.raises(ConfigError, match="nested more than"):
+        given({"a": schema})
+
+
+def test_values_too_deep_for_the_stack_are_refused_before_they_are_judged() -> None:
+    chain = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}, {"minItems": 0}]} for n in range(200)}
+    defs = {**chain, "200": {"items": {"$ref": "#/$defs/0"}}}
+    parameters = given({"a": {"$ref": "#/$defs/0"}}, **{"$defs": defs})
+    deep: list[Any] = []
+    for _ in range(127):
+        deep = [deep]
+
+    assert parameters.validate({"a": [[[[]]]]}) == {"a": [[[[]]]]}
+    with pytest.raises(ParametersError, match="nested more than"):
+        parameters.validate({"a": deep})
+
+
+def test_a_value_that_holds_itself_many_times_is_refused_in_time() -> None:
+    many: list[Any] = []
+    for _ in range(40):
+        many = [many, many]
+
+    with pytest.raises(ParametersError, match="holds more than"):
+        given({"a": {}}).validate({"a": many})
+
+
+def test_a_pattern_that_backtracks_without_end_counts_as_not_matched() -> None:
+    parameters = given({"a": {"pattern": r"^(?:(a|aa)+)\1$"}, "b": {"pattern": "^(a+)+$"}})
+    began = time.monotonic()
+
+    for name in ("a", "b"):
+        with pytest.raises(ParametersError):
+            parameters.validate({name: "a" * 4000 + "!"})
+
+    assert time.monotonic() - began < 5
+
+
+def test_a_million_wrong_items_are_refused_in_time() -> None:
+    began = time.monotonic()
+
+    with pytest.raises(ParametersError, match=r"'a\.0' is 'x'"):
+        given({"a": {"items": {"type": "integer"}}}).validate({"a": ["x"] * 900_000})
+
+    assert time.monotonic() - began < 5
+
+
+def test_the_draft_that_a_schema_names_is_the_one_it_is_read_by() -> None:
+    old = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "properties": {"a": {"minimum": 3, "exclusiveMinimum": True}},
+    }
+
+    with pytest.raises(ParametersError):
+        Parameters.of_schema("t", old).validate({"a": 3})
+    with pytest.raises(ConfigError):
+        Parameters.of_schema("t", {"properties": old["properties"]})
+    assert Parameters.of_schema("t", {**GIVEN, "$schema": "urn:theirs"}).validate({"n": 1}) == {"n": 1}
+
+
+def test_an_integer_that_python_does_not_print_is_refused_by_a_schema() -> None:
+    for params in ({"a": 10**5000}, {"b": [10**5000]}):
+        with pytest.raises(ParametersError, match="an integer of more than 4000 digits"):
+            given({"a": {"maximum": 5}, "b": {}}).validate(params)
+
+
+@pytest.mark.parametrize("value", [b"x", object(), {"x"}])
+def test_what_json_does_not_know_is_refused_by_a_schema(value: Any) -> None:
+    with pytest.raises(ParametersError, match="cannot be judged"):
+        given({"a": {"type": "string"}}).validate({"a": value})
+
+
+def test_a_types_own_validator_may_break_without_breaking_more() -> None:
+    def explode(value: Any) -> Any:
+        raise KeyError("mine")
+
+    def f(a: Annotated[str, BeforeValidator(explode)]) -> None: ...
+
+    with pytest.raises(ParametersError, match=r"tool 'f': the parameters .* cannot be validated: KeyError"):
+        Parameters.of_function("f", f).validate({"a": "x"})
+
+
+def test_defaults_are_told_but_not_filled_in() -> None:
+    parameters = given({"a": {"type": "integer", "default": 3}})
+
+    assert parameters.validate({}) == {}
+    assert parameters.schema["properties"]["a"]["default"] == 3

@@ -1,0 +1,88 @@
+"""What `plain` promises of any value: JSON, bounded, a copy; and that its short way is the long one, faster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acting import outputs
+from acting.outputs import copied, plain
+from acting.paths import MAX_DEPTH
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
+ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())
+KEYS = st.text() | st.integers() | st.none() | st.tuples(st.integers())
+
+
+def values(leaves: st.SearchStrategy[Any], keys: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=6) | st.tuples(inner, inner) | st.dictionaries(keys, inner, max_size=6),
+        max_leaves=30,
+    )
+
+
+@given(values(ODD, KEYS), st.sampled_from([1, 50, 1000, 1 << 20]))
+def test_whatever_comes_out_can_be_encoded_and_is_bounded(value: Any, cap: int) -> None:
+    found = plain(value, cap)
+
+    encoded = json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    assert len(encoded) <= 3 * cap + 1000
+
+
+@given(values(ODD, KEYS))
+def test_what_is_plain_stays_as_it_is(value: Any) -> None:
+    once = plain(value)
+
+    assert plain(once) == once
+    assert copied(once) == once
+    assert typed(copied(once)) == typed(once)
+
+
+@given(values(SCALARS, st.text()))
+def test_the_short_way_gives_what_the_long_one_gives(value: Any) -> None:
+    long = outputs._Copier(1 << 20, 1 << 20, 1 << 20).copy(value, 0)
+
+    assert typed(plain(value)) == typed(long)
+
+
+@given(st.dictionaries(st.text(), st.lists(st.integers(), min_size=1), min_size=1))
+def test_a_copy_shares_no_container_with_what_was_copied(value: dict[str, list[int]]) -> None:
+    before = {key: list(items) for key, items in value.items()}
+
+    for made in (plain(value), copied(value)):
+        made["new"] = []
+        for each in made.values():
+            each.append(0)
+
+    assert value == before
+
+
+@given(st.integers(1, 400))
+def test_no_depth_survives_that_an_encoder_could_not_bear(depth: int) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+
+    found, levels = plain(value), 0
+    while isinstance(found, list):
+        found, levels = found[0], levels + 1
+
+    assert levels == min(depth, MAX_DEPTH + 1)
+
+
+@given(st.integers(4300, 20_000), st.booleans())
+def test_an_integer_that_cannot_be_printed_is_named_instead(digits: int, is_within: bool) -> None:
+    found = plain([10**digits] if is_within else 10**digits)
+
+    assert "an integer of" in json.dumps(found, ensure_ascii=False)
+
+
+def typed(value: Any) -> Any:
+    """The value with the types told apart that compare as equal."""
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    return [typed(item) for item in value] if isinstance(value, list) else (type(value).__name__, repr(value))
