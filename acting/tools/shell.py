@@ -1,30 +1,40 @@
 """`shell`: runs one program with arguments, never a shell string.
 
 The words of `argv` reach the program as they are: nothing expands, splits or joins them. Which programs may run is
-a list in the configuration. The process tree is dead when the call returns, whatever became of it (see `launcher`).
-What a permitted program reads is not confined here: that is a sandbox's work.
+a list in the configuration, and they run in the strongest sandbox that this machine was seen to give (see `sandbox`);
+nothing in a call can change that. The process tree is dead when the call returns, whatever became of it (see
+`launcher`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
-from typing import Annotated, Any
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Len
 
+from acting.cage import Cage
+from acting.evidence import digest_of, operands, why_not_standing
 from acting.launcher import KILL_GRACE, Finished, Program, environment, find_program, run
+from acting.program import hide_memory
+from acting.sandbox import Offer, offered
+from acting.tool_context import ToolContext
 from acting.tools import object_schema, text_of
 from spar.clock import Clock, SystemClock
-from spar.errors import PermanentError, SparError
+from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host
+from spar.threads import Threads
 
 _HARMLESS = ("cat", "date", "df", "free", "head", "hostname", "ls", "tail", "uname", "uptime", "wc")
 _NAMES = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
 _LONGEST = 64 * 1024
 _MOST_INPUT = 10 << 20
 _LAST_WORDS = 2000
+_PROCESSES = 512
 
 
 class CommandError(SparError):
@@ -44,6 +54,12 @@ class ShellTool:
 
     `timeout` is seconds; of each stream at most `max_output` bytes are kept, its beginning and its end. A program
     whose exit code is not in `ok_exits` has failed. It is given only the variables named in `env`, PATH and HOME.
+
+    `sandbox` is the least level at which a program may run: it runs at the strongest there is, and not at all when that
+    is less. "auto" takes whatever there is, 0 asks for none, for programs that need the host itself. In a sandbox it
+    writes in the workspace only, reads that, the system's programs and what is `readable` (paths that start in the
+    configuration's folder), and has no network unless `network`. `memory` bounds each process's address space in
+    bytes (0: not); programs that reserve much and use little, such as Java's, need none of that.
     """
 
     name = "shell"
@@ -59,9 +75,18 @@ class ShellTool:
         max_output: Annotated[int, Ge(2)] = 256 * 1024,
         env: Sequence[str] = _NAMES,
         ok_exits: Annotated[Sequence[int], Len(1)] = (0,),
+        sandbox: Literal["auto", 0, 1, 2] = "auto",
+        readable: Sequence[str] = (),
+        network: bool = False,
+        memory: Annotated[int, Ge(0)] = 0,
     ) -> None:
         self._home, self._programs, self._limit = home, tuple(programs), timeout
         self._max_output, self._env, self._ok_exits = max_output, tuple(env), frozenset(ok_exits)
+        self._sandbox, self._network, self._memory = sandbox, network, memory
+        self._workspace = os.path.realpath(home.workspace)
+        self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
+        _refuse_own(home, self._workspace, self._readable)
+        self._offer: Offer | None = None
         self._clock: Clock = SystemClock()
         self.timeout = timeout + 3 * KILL_GRACE  # ours fires first, because it can say what the program said
         self.schema = object_schema(
@@ -89,27 +114,109 @@ class ShellTool:
         """Let running programs count as work on the agent's clock."""
         self._clock = host.clock
 
+    async def __aenter__(self) -> Self:
+        """Find out what sandbox there is before the first call needs it, and close our memory to other processes."""
+        hide_memory()
+        await self._offered()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Nothing is held: what a call started is over with the call."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The sandbox that its programs run in, for people; `level` is None until it is known."""
+        found = self._offer.snapshot() if self._offer else {"level": None}
+        return {"sandbox": {**found, "asked": self._sandbox, "network": self._network}}
+
     async def __call__(
-        self, *, argv: Sequence[str], stdin: str | None = None, timeout: float | None = None
+        self,
+        *,
+        argv: Sequence[str],
+        stdin: str | None = None,
+        timeout: float | None = None,
+        context: ToolContext | None = None,
     ) -> dict[str, Any]:
         """Run it in the workspace.
 
-        Returns `exit`, `signal`, `stdout`, `stderr`, `truncated`, `duration` (seconds) and `timed_out`.
+        Returns `exit`, `signal`, `stdout`, `stderr`, `truncated`, `duration` (seconds), `timed_out` and `sandbox`, the
+        level it ran at. A `context` that carries what was approved (`binds`) makes it run that very file or nothing.
 
         Raises: ValueError for parameters that make no sense; PermanentError for a program that is not allowed, is not
-        there or cannot be started; CommandError when it failed; CommandTimeoutError.
+        there or cannot be started, and for a sandbox that is not there; CommandError when it failed;
+        CommandTimeoutError.
         """
         words = _words(argv)
         limit = self._limit if timeout is None else timeout
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= self._limit:
             raise ValueError(f"'timeout' must be above 0 and at most {self._limit:g} seconds, found {timeout!r}")
         given = None if stdin is None else _input(stdin)
-        env = environment(self._env, workspace=self._home.workspace)
-        program = Program(self._find(words[0], env), words, self._home.workspace, env)
-        os.makedirs(self._home.workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
+        env = self._environment()
+        path = self._find(words[0], env)
+        os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
+        cage = self._cage(await self._offered())
+        program = Program(
+            path,
+            words,
+            self._workspace,
+            env,
+            processes=_PROCESSES,
+            cpu=int(limit * (os.cpu_count() or 1)) + 1,
+            memory=self._memory,
+            cage=cage,
+            digest=_approved(context),
+        )
         with self._clock.working():
             finished = await run(program, stdin=given, timeout=limit, max_output=self._max_output)
-        return self._judged(words[0], limit, finished)
+        return self._judged(words[0], limit, finished, cage.level if cage else 0)
+
+    def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What decides, beside the parameters, what a call does: an approval holds for this and nothing else. Blocks.
+
+        `program` (resolved), its `sha256`, `cwd`, the names of the `variables` handed over and their `path`, `operands`
+        (each argument that names a file of the workspace, with its SHA-256), and the `sandbox` level.
+
+        Raises: ValueError, PermanentError or OSError for a call that could not run.
+        """
+        words, env = _words(params.get("argv")), self._environment()
+        path = os.path.realpath(self._find(words[0], env))
+        cage = self._cage(offered(self._bwrap(), self._home.state))
+        return {
+            "program": path,
+            "sha256": digest_of(path),
+            "cwd": self._workspace,
+            "variables": sorted(env),
+            "path": env["PATH"],
+            "operands": operands(words[1:], self._workspace),
+            "sandbox": {"level": cage.level if cage else 0, "network": self._network, "readable": list(self._readable)},
+        }
+
+    def grantable(self, params: Mapping[str, Any]) -> str:
+        """Why no standing permission may be given for a call like this; "" when one may. Blocks.
+
+        What runs other programs, or what its arguments tell it, would make of one permission a permission for all.
+        """
+        words = _words(params.get("argv"))
+        path = os.path.realpath(self._find(words[0], self._environment()))
+        return why_not_standing(path, words, self._workspace)
+
+    def _environment(self) -> dict[str, str]:
+        return environment(self._env, workspace=self._workspace)
+
+    def _bwrap(self) -> str | None:
+        found = find_program("bwrap", self._environment())
+        return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._workspace) else found
+
+    async def _offered(self) -> Offer:
+        if self._offer is None:
+            with self._clock.working():
+                self._offer = await Threads("sandbox", self._clock).run(offered, self._bwrap(), self._home.state)
+        return self._offer
+
+    def _cage(self, offer: Offer) -> Cage | None:
+        if self._sandbox == 0:
+            return None
+        least = 0 if self._sandbox == "auto" else self._sandbox
+        return offer.cage(self._workspace, least=least, readable=self._readable, network=self._network)
 
     def _find(self, name: str, env: dict[str, str]) -> str:
         found = self._file(name, env)
@@ -124,12 +231,13 @@ class ShellTool:
 
     def _file(self, name: str, env: dict[str, str]) -> str | None:
         """A bare name is looked for on PATH, a path with folders begins in the workspace."""
-        return find_program(os.path.join(self._home.workspace, name) if "/" in name else name, env)  # noqa: PTH118
+        path = os.path.normpath(os.path.join(self._workspace, name)) if "/" in name else name  # noqa: PTH118
+        return find_program(path, env)
 
     def _known(self) -> str:
         return "any" if "*" in self._programs else ", ".join(self._programs) or "none"
 
-    def _judged(self, name: str, limit: float, finished: Finished) -> dict[str, Any]:
+    def _judged(self, name: str, limit: float, finished: Finished, level: int) -> dict[str, Any]:
         out, err = (stream.decode("utf-8", "replace") for stream in (finished.stdout, finished.stderr))
         output = {
             "exit": finished.exit,
@@ -139,6 +247,7 @@ class ShellTool:
             "truncated": finished.omitted > 0,
             "duration": finished.duration,
             "timed_out": finished.timed_out,
+            "sandbox": level,
         }
         if not finished.timed_out and finished.exit in self._ok_exits:
             return output
@@ -150,7 +259,34 @@ class ShellTool:
             raise CommandError(f"{name!r} was ended by {_signal_name(finished.signal)}{tail}", output)
         if finished.exit is None:
             raise CommandError(f"{name!r} killed its own supervisor{tail}", output)
-        raise CommandError(f"{name!r} ended with exit code {finished.exit}{tail}", output)
+        hint = (
+            f" (bubblewrap says so of {_signal_name(finished.exit - 128)} too)"
+            if level == 2 and finished.exit > 128
+            else ""
+        )
+        raise CommandError(f"{name!r} ended with exit code {finished.exit}{hint}{tail}", output)
+
+
+def _approved(context: ToolContext | None) -> str:
+    """The hash of the program's file that was approved, "" when nothing was."""
+    bound = getattr(context, "binds", None)
+    return str(bound.get("sha256", "")) if isinstance(bound, Mapping) else ""
+
+
+def _refuse_own(home: Home, workspace: str, readable: Sequence[str]) -> None:
+    """What the service lives by must not be given to its tools. Raises: ConfigError."""
+    own = {"state": home.state, "configuration": home.config, "Python": sys.prefix}
+    for what, folder in own.items():
+        if Path(folder).resolve().is_relative_to(workspace):
+            raise ConfigError(f"the workspace {workspace!r} must not hold the service's {what} {folder!r}")
+    for given in readable:
+        for what in ("state", "configuration"):
+            mine = Path(own[what]).resolve()
+            if mine.is_relative_to(given) or (what == "state" and Path(given).is_relative_to(mine)):
+                raise ConfigError(
+                    f"readable {given!r} and the service's {what} {own[what]!r} must not lie in one another",
+                    path=("readable",),
+                )
 
 
 def _words(argv: object) -> tuple[str, ...]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import hashlib
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from acting.launcher import Capture, Program, environment, find_program, launch, run
+from acting.sandbox import offered
 from spar.errors import PermanentError
 
 pytestmark = pytest.mark.process
@@ -340,3 +346,122 @@ def test_a_capture_keeps_all_that_fits_and_counts_the_rest() -> None:
 
     assert (whole.read(), whole.omitted) == (b"0123456789", 0)
     assert (cut.read(), cut.omitted) == ("00000\n… 2990 bytes left out …\n98999".encode(), 2990)
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["level 0", "level 1", "level 2"])
+def level(request: pytest.FixtureRequest) -> int:
+    offer = offered(shutil.which("bwrap"))
+    if request.param and not any(found.counts and found.level == request.param for found in offer.findings):
+        pytest.skip(f"this machine does not offer the level: {offer.why}")
+    return int(request.param)
+
+
+def caged(level: int, workspace: Path, *argv: str, **more: Any) -> Program:
+    cage = offered(shutil.which("bwrap")).cage(str(workspace), level=level)
+    path = find_program(argv[0], ENV) or argv[0]
+    return Program(path, argv, str(workspace), ENV, cage=cage, **more)
+
+
+async def test_at_every_level_a_program_gets_words_input_and_variables_and_tells_its_end(
+    level: int, tmp_path: Path
+) -> None:
+    script = 'printf "<%s>" "$@"; cat; echo "$HOME $0"; pwd; echo err >&2; exit 3'
+
+    finished = await run(caged(level, tmp_path, "sh", "-c", script, "name", "a b", "*"), stdin=b"in", timeout=10)
+
+    assert (finished.exit, finished.signal, finished.timed_out) == (3, None, False)
+    assert finished.stdout.decode() == f"<a b><*>in/tmp name\n{tmp_path}\n"
+    assert finished.stderr == b"err\n"
+
+
+async def test_at_every_level_nothing_outlives_its_end_or_its_timeout(level: int, tmp_path: Path) -> None:
+    name = f"3{time.time_ns()}"  # seconds to sleep by which its processes are known
+    left = f"sleep {name} & setsid sleep {name} & (setsid sh -c 'sleep {name}' &)"
+
+    ended = await run(caged(level, tmp_path, "sh", "-c", left), timeout=10)
+    stopped = await run(caged(level, tmp_path, "sh", "-c", f"{left}; echo begun; wait"), timeout=0.4)
+
+    assert (ended.exit, ended.timed_out) == (0, False)
+    assert (stopped.signal, stopped.timed_out, stopped.stdout) == (signal.SIGKILL, True, b"begun\n")
+    assert stopped.duration < 2.4
+    assert [line for line in command_lines() if name.encode() in line] == []
+
+
+async def test_at_every_level_a_program_that_cannot_be_started_says_so(level: int, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+
+    with pytest.raises(PermanentError, match=r"could not be started|could not set up"):
+        await run(caged(level, tmp_path, str(tmp_path / "file")), timeout=10)
+
+
+async def test_a_variable_with_a_null_byte_is_no_way_to_command_bubblewrap(level: int, tmp_path: Path) -> None:
+    meant = caged(level, tmp_path, "true")
+
+    with pytest.raises(PermanentError, match="null byte"):
+        await run(replace(meant, env={"A": "b\0--bind\0/\0/"}), timeout=10)
+
+
+async def test_a_signal_that_ends_a_program_is_told_but_by_bubblewrap_as_an_exit_code(
+    level: int, tmp_path: Path
+) -> None:
+    finished = await run(caged(level, tmp_path, "sh", "-c", "kill -TERM $$"), timeout=10)
+
+    assert (finished.exit, finished.signal) == ((143, None) if level == 2 else (None, signal.SIGTERM))
+
+
+async def test_the_very_content_that_was_meant_runs_or_nothing(level: int, tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("#!/bin/sh\necho as approved $1\n")
+    (tmp_path / "job").chmod(0o755)
+    shutil.copy("/bin/echo", tmp_path / "copy")
+    meant = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("job", "copy")}
+
+    script = await run(caged(level, tmp_path, str(tmp_path / "job"), "x", digest=meant["job"]), timeout=10)
+    native = await run(caged(level, tmp_path, str(tmp_path / "copy"), "x", digest=meant["copy"]), timeout=10)
+    system = await run(caged(level, tmp_path, "/bin/echo", "x", digest=meant["copy"]), timeout=10)
+
+    assert (script.stdout, native.stdout, system.stdout) == (b"as approved x\n", b"x\n", b"x\n")
+    (tmp_path / "job").write_text("#!/bin/sh\necho something else\n")
+    with pytest.raises(PermanentError, match="content has changed"):
+        await run(caged(level, tmp_path, str(tmp_path / "job"), digest=meant["job"]), timeout=10)
+
+
+async def test_what_is_swapped_after_it_was_read_does_not_run(level: int, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.write_text("#!/bin/sh\necho good\n")
+    job.chmod(0o755)
+    digest = hashlib.sha256(job.read_bytes()).hexdigest()
+
+    async with launch(caged(level, tmp_path, str(job), digest=digest)) as process:
+        job.write_text("#!/bin/sh\necho evil\n")  # the supervisor is only starting now
+        await process.wait()
+
+        assert os.read(process.stdout or -1, 100) == b"good\n"
+
+
+async def test_a_program_of_our_own_python_finds_its_libraries_at_every_level(level: int, tmp_path: Path) -> None:
+    code = "import asyncio, json, msgspec; print(json.dumps([1]))"
+
+    finished = await run(caged(level, tmp_path, sys.executable, "-c", code), timeout=20)
+
+    assert (finished.stdout, finished.stderr) == (b"[1]\n", b"")
+
+
+async def test_the_service_hides_its_memory_once_it_starts_programs() -> None:
+    await run(program("true"), timeout=10)
+
+    assert resident() > 0
+    assert descriptors() > 0
+    assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
+
+
+async def test_a_program_shows_its_words_to_nobody_before_it_runs(tmp_path: Path) -> None:
+    secret = f"canary-{time.time_ns()}"
+
+    async with launch(caged(0, tmp_path, "sh", "-c", "sleep 5", secret)):
+        for _ in range(400):
+            shown = [line for line in command_lines() if secret.encode() in line]
+            if shown:
+                break
+            await asyncio.sleep(0.005)
+
+        assert {line.split(b"\0")[0] for line in shown} == {b"sh"}

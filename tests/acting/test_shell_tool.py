@@ -6,16 +6,19 @@ import asyncio
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acting.sandbox import offered
+from acting.tool_context import ToolContext
 from acting.tools.shell import CommandError, CommandTimeoutError, ShellTool
-from spar.errors import PermanentError
+from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 from spar.testing import check_tool
-from spar.types import Fault
+from spar.types import Call, Fault
 
 pytestmark = pytest.mark.process
 
@@ -30,6 +33,16 @@ def anything(home: Home) -> ShellTool:
     return ShellTool(home=home, programs=["*"])
 
 
+def command_lines() -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_text(errors="replace"))
+        except OSError:
+            pass  # it ended meanwhile
+    return found
+
+
 def script(home: Home, name: str, content: str) -> Path:
     Path(home.workspace).mkdir(exist_ok=True)
     file = Path(home.workspace) / name
@@ -42,6 +55,7 @@ async def test_a_listed_program_runs_in_the_workspace(home: Home) -> None:
     answer = await ShellTool(home=home, programs=["pwd"])(argv=["pwd"])
 
     assert answer.pop("duration") > 0
+    assert answer.pop("sandbox") == offered(shutil.which("bwrap")).level
     assert answer == {
         "exit": 0,
         "signal": None,
@@ -160,9 +174,9 @@ async def test_exit_codes_can_be_declared_good(home: Home) -> None:
         await shell(argv=["sh", "-c", "exit 2"])
 
 
-async def test_a_killed_program_says_by_what(anything: ShellTool) -> None:
+async def test_a_killed_program_says_by_what(home: Home) -> None:
     with pytest.raises(CommandError, match="was ended by SIGSEGV"):
-        await anything(argv=["sh", "-c", "kill -SEGV $$"])
+        await ShellTool(home=home, programs=["*"], sandbox=0)(argv=["sh", "-c", "kill -SEGV $$"])
 
 
 async def test_the_timeout_is_a_timeout_and_tells_what_was_said(anything: ShellTool) -> None:
@@ -178,10 +192,10 @@ def test_the_tools_own_deadline_comes_after_the_programs(home: Home) -> None:
 
 
 async def test_cancelling_the_call_ends_the_program(anything: ShellTool, tmp_path: Path) -> None:
-    running = asyncio.create_task(anything(argv=["sh", "-c", "echo $$ > pid; exec sleep 300"]))
-    file = tmp_path / "workspace/pid"
+    name = f"3{time.time_ns()}"  # seconds to sleep by which it is known: in a sandbox its pid is its own
+    running = asyncio.create_task(anything(argv=["sh", "-c", f"echo > begun; exec sleep {name}"]))
     for _ in range(1000):
-        if file.exists() and file.read_text():
+        if (tmp_path / "workspace/begun").exists():
             break
         await asyncio.sleep(0.005)
 
@@ -189,8 +203,7 @@ async def test_cancelling_the_call_ends_the_program(anything: ShellTool, tmp_pat
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(file.read_text()), 0)
+    assert [line for line in command_lines() if name in line] == []
 
 
 async def test_long_output_is_kept_at_both_ends(anything: ShellTool, home: Home) -> None:
@@ -241,3 +254,210 @@ async def test_an_interpreter_works_as_usual(home: Home) -> None:
 
 async def test_it_keeps_the_contract_of_a_tool(home: Home) -> None:
     await check_tool(lambda: ShellTool(home=home), params={"argv": ["date"], "timeout": 5})
+
+
+@pytest.fixture
+def without_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `PATH` on which there is `true` and `cat` only."""
+    (tmp_path / "bin").mkdir()
+    for name in ("true", "cat"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+@pytest.mark.usefixtures("without_bwrap")
+async def test_below_the_level_that_is_asked_for_the_tool_is_off_and_says_why(home: Home) -> None:
+    shell = ShellTool(home=home, programs=["true"], sandbox=2)
+
+    with pytest.raises(PermanentError) as caught:
+        await shell(argv=["true"])
+
+    assert str(caught.value).startswith("sandbox level 2 is asked for, this machine offers level ")
+    assert "bubblewrap (bwrap) is not on PATH" in str(caught.value)
+    assert (await ShellTool(home=home, programs=["true"])(argv=["true"]))["sandbox"] < 2
+
+
+async def test_a_bubblewrap_in_the_workspace_is_no_bubblewrap(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(home, "bwrap", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", f"{home.workspace}:/nowhere")
+
+    with pytest.raises(PermanentError, match="level 2 is asked for"):
+        await ShellTool(home=home, programs=["/bin/true"], sandbox=2)(argv=["/bin/true"])
+
+
+async def test_no_sandbox_is_used_when_none_is_asked_for(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("seen")
+
+    answer = await ShellTool(home=home, sandbox=0)(argv=["cat", "../outside"])
+
+    assert (answer["sandbox"], answer["stdout"]) == (0, "seen")
+
+
+async def test_a_call_cannot_name_its_level(home: Home) -> None:
+    shell = ShellTool(home=home)
+
+    assert not {"sandbox", "readable", "network", "level", "context"} & shell.schema["properties"].keys()
+    with pytest.raises(TypeError):
+        await shell(argv=["true"], sandbox=0)  # type: ignore[call-arg]
+
+
+async def test_the_level_is_known_once_the_tool_is_open(home: Home) -> None:
+    shell = ShellTool(home=home)
+    before = shell.snapshot()
+
+    async with shell:
+        after = shell.snapshot()
+
+    assert before == {"sandbox": {"level": None, "asked": "auto", "network": False}}
+    assert after["sandbox"]["level"] == offered(shutil.which("bwrap")).level
+    assert after["sandbox"]["asked"] == "auto"
+
+
+async def test_in_a_sandbox_only_the_workspace_and_what_is_readable_is_seen(home: Home, tmp_path: Path) -> None:
+    for name in ("inbox", "private"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "letter").write_text(f"{name} letter")
+    shell = ShellTool(home=home, programs=["*"], readable=["inbox"])
+    if not offered(shutil.which("bwrap")).level:
+        pytest.skip(f"this machine offers no sandbox: {offered(shutil.which('bwrap')).why}")
+
+    assert (await shell(argv=["cat", "../inbox/letter"]))["stdout"] == "inbox letter"
+    for words in (
+        ["cat", "../private/letter"],
+        ["cp", "/dev/null", "../inbox/letter"],
+        ["ls", str(tmp_path / "state")],
+    ):
+        with pytest.raises(CommandError):
+            await shell(argv=words)
+    assert (tmp_path / "inbox/letter").read_text() == "inbox letter"
+
+
+@pytest.mark.parametrize(
+    ("workspace", "config", "state", "readable", "key"),
+    [
+        ("/a/w", "/a/w", "/a/state", [], ()),
+        ("/a/w", "/a", "/a/w/state", [], ()),
+        ("/a/w", "/a", "/a/state", ["state/db"], ("readable",)),
+        ("/a/w", "/a", "/a/state", [".."], ("readable",)),
+        ("/a/w", "/a", "/a/state", ["."], ("readable",)),
+        ("/", "/a", "/a/state", [], ()),
+    ],
+)
+def test_what_the_service_lives_by_is_never_granted(
+    workspace: str, config: str, state: str, readable: list[str], key: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError, match="must not") as caught:
+        ShellTool(home=Home(config, workspace, state), readable=readable)
+
+    assert caught.value.path == key
+
+
+async def test_memory_can_be_bounded(home: Home) -> None:
+    shell = ShellTool(home=home, programs=[sys.executable], memory=512 << 20)
+
+    assert (await shell(argv=[sys.executable, "-c", "bytearray(50 << 20)"]))["exit"] == 0
+    with pytest.raises(CommandError, match="MemoryError"):
+        await shell(argv=[sys.executable, "-c", "bytearray(1 << 30)"])
+
+
+def test_what_binds_a_call_is_everything_that_decides_what_it_does(home: Home, tmp_path: Path) -> None:
+    script(home, "job.sh", "#!/bin/sh\n")
+    script(home, "data", "1")
+    shell = ShellTool(home=home, programs=["*"])
+    params = {"argv": ["./job.sh", "data", "--in=data", "missing", "/etc/passwd"]}
+
+    first = shell.binds(params)
+    script(home, "data", "2")
+    second = shell.binds(params)
+    script(home, "job.sh", "#!/bin/sh\nid\n")
+    third = shell.binds(params)
+
+    assert first["program"] == f"{home.workspace}/job.sh"
+    assert first["cwd"] == home.workspace
+    assert first["operands"].keys() == {"data", "--in=data"}
+    assert {"HOME", "PATH"} <= set(first["variables"])
+    assert first["sandbox"]["level"] == offered(shutil.which("bwrap")).level
+    assert (first["sha256"], first["operands"]) != (second["sha256"], second["operands"])
+    assert second["operands"] == third["operands"]
+    assert second["sha256"] != third["sha256"]
+
+
+def test_another_program_of_the_name_or_another_path_binds_differently(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = ShellTool(home=home, programs=["uname"])
+    before = shell.binds({"argv": ["uname"]})
+    (tmp_path / "bin").mkdir()
+    shutil.copy("/bin/true", tmp_path / "bin/uname")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+    after = shell.binds({"argv": ["uname"]})
+
+    assert {key for key in before if before[key] != after[key]} == {"program", "sha256", "path"}
+
+
+def test_a_call_that_could_not_run_binds_nothing(home: Home) -> None:
+    for params in ({"argv": ["rm", "x"]}, {"argv": []}, {}, {"argv": ["cat\0"]}):
+        with pytest.raises((ValueError, PermanentError)):
+            ShellTool(home=home).binds(params)
+
+
+async def test_only_the_program_that_was_approved_runs(home: Home) -> None:
+    class Approved(ToolContext, frozen=True):
+        binds: Any = None
+
+    script(home, "job.sh", "#!/bin/sh\necho good\n")
+    shell = ShellTool(home=home, programs=["./job.sh"])
+    params = {"argv": ["./job.sh"]}
+    context = Approved(Call("shell", params), binds=shell.binds(params))
+
+    assert (await shell(argv=["./job.sh"], context=context))["stdout"] == "good\n"
+    script(home, "job.sh", "#!/bin/sh\necho evil\n")
+    with pytest.raises(PermanentError, match="its content has changed"):
+        await shell(argv=["./job.sh"], context=context)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sh", "-c", "id"],
+        ["/bin/sh"],
+        ["python3", "x.py"],
+        ["perl", "-e", "1"],
+        ["env", "ls"],
+        ["xargs", "ls"],
+        ["find", ".", "-name", "x"],
+        ["sed", "p"],
+        ["awk", "1"],
+        ["tar", "cf", "x", "."],
+        ["make"],
+        ["git", "-c", "core.pager=!id", "status"],
+        ["git", "fetch", "--upload-pack=id"],
+        ["git", "fetch", "--upload-p=id"],
+        ["git", "--exec-path=.", "status"],
+        ["sort", "--compress-prog=id", "x"],
+        ["./job.sh"],
+    ],
+    ids=" ".join,
+)
+def test_what_runs_other_programs_is_never_permitted_once_for_all(home: Home, argv: list[str]) -> None:
+    script(home, "job.sh", "#!/bin/sh\n")
+    if "/" not in argv[0] and shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed")
+
+    assert ShellTool(home=home, programs=["*"]).grantable({"argv": argv}) != ""
+
+
+def test_what_runs_only_itself_may_be_permitted_once_for_all(home: Home) -> None:
+    shell = ShellTool(home=home, programs=["*"])
+
+    for argv in (["ls", "-l"], ["cat", "x"], ["date"], ["sort", "x"], ["uname", "-c"]):
+        assert shell.grantable({"argv": argv}) == ""
+
+
+def test_another_name_of_an_interpreter_is_still_one(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "harmless").symlink_to("/bin/sh")
+
+    shell = ShellTool(home=home, programs=["*"])
+
+    assert "runs what its arguments say" in shell.grantable({"argv": [str(tmp_path / "harmless")]})

@@ -1,0 +1,140 @@
+"""The sandbox as this machine gives it: every level that it claims has refused every probe."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from acting import probes
+from acting.cage import SYSTEM, Cage
+from acting.sandbox import Finding, Offer, examine, offered
+from spar.errors import PermanentError
+
+pytestmark = pytest.mark.process
+
+
+def finding(level: int, *, through: tuple[str, ...] = (), trouble: str = "") -> Finding:
+    refused = tuple(probe for probe in probes.HOSTILE if probe not in through)
+    return Finding(level, refused, through, trouble, 0.1)
+
+
+def test_without_a_sandbox_every_probe_but_the_last_comes_through() -> None:
+    found = examine(None)
+
+    assert found.trouble == ""
+    assert found.through == probes.HOSTILE[:-1]
+    assert found.refused == ("leave a process behind",)
+
+
+def test_what_is_offered_has_refused_all_probes_and_lets_ordinary_work_be_done() -> None:
+    offer = offered(shutil.which("bwrap"))
+
+    for found in offer.findings:
+        if found.counts:
+            assert found.refused == probes.HOSTILE
+    assert offer.level == max((found.level for found in offer.findings if found.counts), default=0)
+
+
+def test_the_probes_are_run_once_in_a_process() -> None:
+    bwrap = shutil.which("bwrap")
+
+    assert offered(bwrap) is offered(bwrap)
+
+
+def test_in_ci_there_is_a_sandbox_or_what_is_missing_is_named() -> None:
+    if not os.environ.get("CI"):
+        pytest.skip("the machine of a developer may offer what it likes; in CI (variable CI) this says what is there")
+    offer = offered(shutil.which("bwrap"))
+
+    assert offer.level >= 1 or re.search("namespace|Landlock|filter|rights|bubblewrap|not refused", offer.why)
+
+
+def test_a_bubblewrap_that_does_nothing_is_found_out(tmp_path: Path) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text('#!/bin/sh\nshift 3\necho \'{"exit-code": 0}\' >&2\nexec "$@"\n')
+    fake.chmod(0o755)
+
+    offer = offered(str(fake))
+
+    assert offer.level < 2
+    assert offer.why.startswith("level 2: ")
+
+
+def test_a_bubblewrap_that_is_missing_or_broken_leaves_the_level_below(tmp_path: Path) -> None:
+    without, broken = offered(None), offered(str(tmp_path / "no-such-file"))
+
+    assert without.level < 2
+    assert "bubblewrap (bwrap) is not on PATH" in without.why
+    assert broken.level == without.level
+    assert "no such file" in broken.why
+
+
+def test_cages_are_of_the_strongest_level_and_never_below_what_is_asked_for() -> None:
+    offer = Offer(1, (finding(2, trouble="it broke"), finding(1)), bwrap="/usr/bin/bwrap")
+
+    assert offer.cage("/w", readable=("/r",), network=True) == Cage(1, "/w", ("/r",), True, "/usr/bin/bwrap")
+    assert offer.cage("/w", least=1) == offer.cage("/w", level=1)
+    with pytest.raises(PermanentError) as caught:
+        offer.cage("/w", least=2)
+    assert str(caught.value) == "sandbox level 2 is asked for, this machine offers level 1: level 2: it broke"
+
+
+def test_where_nothing_is_offered_nothing_is_confined_and_the_reason_is_told() -> None:
+    offer = Offer(0, (finding(1, through=("read a file outside",)),), ("level 2: no bwrap",))
+
+    assert offer.cage("/w") is None
+    assert offer.snapshot() == {
+        "level": 0,
+        "refused": 0,
+        "probes": 11,
+        "landlock": offer.snapshot()["landlock"],
+        "why": "level 2: no bwrap; level 1: not refused: read a file outside",
+        "seconds": 0.1,
+    }
+    with pytest.raises(PermanentError, match="level 1 is asked for, this machine offers level 0"):
+        offer.cage("/w", least=1)
+    with pytest.raises(PermanentError, match="level 1 is asked for"):
+        offer.cage("/w", level=1)
+
+
+def test_a_level_at_which_ordinary_work_fails_does_not_count() -> None:
+    assert finding(1).counts
+    assert not finding(1, trouble="ordinary work failed: no space").counts
+    assert not finding(1, through=("read a file outside",)).counts
+
+
+@pytest.mark.parametrize("name", ["spar.sandbox"])
+def test_that_there_is_no_sandbox_is_logged_as_a_warning(
+    name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level("INFO", logger=name):
+        offer = offered(str(tmp_path / "another-missing-bwrap"))
+
+    levels = {record.levelname for record in caplog.records if record.name == name}
+    assert levels == ({"INFO"} if offer.level else {"WARNING"})
+
+
+def test_the_document_says_of_each_probe_what_became_of_it() -> None:
+    text = (Path(__file__).parents[2] / "docs/sandbox.md").read_text()
+
+    for probe in probes.HOSTILE:
+        bare = "refused" if probe == probes.HOSTILE[-1] else "**succeeds**"
+        assert f"| {probe} | {bare} | refused | refused |" in text
+
+
+async def test_it_can_also_be_found_out_where_an_event_loop_runs() -> None:
+    assert examine(None).refused == ("leave a process behind",)
+
+
+def test_a_program_reads_itself_and_its_own_python_but_no_home(tmp_path: Path) -> None:
+    tool, python = tmp_path / "bin/tool", Path(sys.executable)
+    cage = Cage(1, str(tmp_path / "workspace"), readable=("/srv/inbox", "/srv/inbox/deeper", "/usr/share"))
+
+    assert cage.reads("/usr/bin/env") == ("/srv/inbox",)
+    assert cage.reads(str(tool)) == tuple(sorted(("/srv/inbox", str(tool))))
+    assert any(python.is_relative_to(part) for part in (*cage.reads(str(python)), *SYSTEM))
