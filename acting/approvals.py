@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from acting.entries import is_async
-from acting.paths import shorten
 from acting.stage import Stage
+from spar.paths import shorten
 from spar.types import Call, Verdict
 
 Confirm = Callable[[Call], Any]

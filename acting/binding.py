@@ -18,10 +18,10 @@ from msgspec import Struct
 from acting.catalog import Catalog
 from acting.digest import digest
 from acting.entries import Entry, is_async
-from acting.paths import copied, parse_write, shorten
 from acting.reading import read
 from spar.clock import Clock
 from spar.errors import SparError
+from spar.paths import copied, parse_write, shorten
 from spar.protocols import Effect
 from spar.threads import Threads
 from spar.types import Call, replace

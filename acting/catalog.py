@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema
-from acting.paths import shorten
 from acting.tool_schema import ToolSchema, named_schemas
 from spar.errors import ConfigError
+from spar.paths import shorten
 
 
 class Catalog(Mapping[str, Entry]):

@@ -6,10 +6,10 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from acting.board import message_of
 from acting.launch import Ended, Launch, begin, cut, finish, timed_out
 from acting.slots import Gate
 from acting.stage import Stage, fault, wire_of
+from spar.board import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace
 

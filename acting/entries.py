@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec.structs import replace
 
 from acting.json_schema import Output
-from acting.paths import shorten
 from acting.schema import Parameters
 from acting.slots import Slots, is_rate
 from acting.tool_context import ToolContext
 from acting.tool_schema import ToolSchema
 from spar.clock import Clock
 from spar.errors import ConfigError
+from spar.paths import shorten
 from spar.protocols import Effect
 from spar.terms import Approval, OnError, ToolTerms, terms_of
 from spar.threads import Threads

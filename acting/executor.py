@@ -19,13 +19,13 @@ from math import isnan
 from typing import Any, Literal
 
 from acting.approvals import Confirm
-from acting.board import Board
 from acting.catalog import Catalog
 from acting.desk import Desk
 from acting.guard import LoopGuard, said
 from acting.office import Office
 from acting.stage import Limits, Scope, Stage, trust_of
 from acting.tick import Tick
+from spar.board import Board
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from acting.json_schema import Output
-from acting.paths import shorten
+from spar.paths import shorten
 
 _WORDS: Final = frozenset({
     "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "const", "contains", "description",

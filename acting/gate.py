@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from acting.approvals import Confirm, ask
-from acting.board import Board
 from acting.parked import Resumed, parked
-from acting.paths import copied, escape, marked, parse_write
 from acting.policy import Ruling, trust_in
 from acting.proposal import Proposal
 from acting.stage import Scope, Stage, fault, wire_of
 from spar.approvals import Approval
+from spar.board import Board
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
+from spar.paths import copied, escape, marked, parse_write
 from spar.types import Call, CallResult, Fault, Trust, replace
 
 

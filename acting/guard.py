@@ -25,10 +25,10 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from acting.board import message_of
-from acting.outputs import plain
 from acting.stage import fault
+from spar.board import message_of
 from spar.ids import new_id
+from spar.plain import plain
 from spar.types import ActionResult, CallResult, Fault, replace
 
 TOLD_AFTER: Final = 3

@@ -21,12 +21,12 @@ from msgspec import Struct
 from acting.deadlines import Deadline
 from acting.entries import Entry
 from acting.expectations import unmet
-from acting.outputs import plain
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.tool_context import tool_context
 from spar.clock import Clock, Timer
 from spar.errors import InDoubtError
 from spar.events import CallStarted
+from spar.plain import plain
 from spar.policies import Backoff
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 

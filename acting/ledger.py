@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from acting.board import Board, message_of, write_message, write_messages
 from acting.graph import Graph
 from acting.launch import fit
-from acting.outputs import copied, text
-from acting.paths import MISSING, Expression, Path, get, render
 from acting.stage import Scope, Stage, fault, wire_of
 from acting.step import Step
 from acting.writes import Writes
+from spar.board import Board, message_of, write_message, write_messages
 from spar.events import ContractViolation, WriteConflict
+from spar.paths import MISSING, Expression, Path, get, render
+from spar.plain import copied, text
 from spar.types import Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, replace
 
 _RESULT: Path = ("result",)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from acting.outputs import plain
 from acting.tools import visible
+from spar.plain import plain
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from acting.paths import Path
+from spar.paths import Path
 
 if TYPE_CHECKING:
     from acting.places import Place

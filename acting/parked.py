@@ -16,14 +16,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from acting.board import Board
 from acting.desk import Desk
-from acting.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
 from acting.rows import Rows
 from acting.stage import Scope, Stage, fault
 from acting.step import Step
 from spar.approvals import Approval
+from spar.board import Board
 from spar.errors import SparError
+from spar.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 
 

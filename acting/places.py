@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from acting.nodes import NOBODY, Barrier, Group, Need, Node
-from acting.paths import MISSING, Path, get
+from spar.paths import MISSING, Path, get
 
 
 class Index:

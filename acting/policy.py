@@ -24,8 +24,8 @@ from typing import Any, Final, get_args
 from msgspec import Struct
 
 from acting.digest import canonical, fingerprint
-from acting.paths import shorten
 from spar.errors import ConfigError
+from spar.paths import shorten
 from spar.protocols import Effect
 from spar.terms import Approval, ToolTerms
 from spar.types import Call, Trust

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from acting.board import Board
 from acting.entries import Entry
-from acting.paths import (
+from acting.prescriptions import prescribed
+from acting.reading import BadCallError, read
+from acting.schema import ParametersError
+from acting.stage import Stage, fault, wire_of
+from spar.board import Board
+from spar.paths import (
     BadReferenceError,
     Expression,
     TooLargeError,
@@ -23,10 +27,6 @@ from acting.paths import (
     references,
     resolve,
 )
-from acting.prescriptions import prescribed
-from acting.reading import BadCallError, read
-from acting.schema import ParametersError
-from acting.stage import Stage, fault, wire_of
 from spar.types import Call, Fault, replace
 
 #: What is raised for a call that cannot run as it is.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from acting.expectations import objection
-from acting.fold import METHODS
-from acting.outputs import plain
-from acting.paths import MARK, BadReferenceError, parse, shorten
+from spar.fold import METHODS
+from spar.paths import MARK, BadReferenceError, parse, shorten
+from spar.plain import plain
 from spar.types import Call
 
 

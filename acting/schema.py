@@ -16,9 +16,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError
 
 from acting.json_schema import JsonSchema, Problem, sentence, told
-from acting.paths import shorten
 from acting.signatures import Signature, first_line
 from spar.errors import ConfigError
+from spar.paths import shorten
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong

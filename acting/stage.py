@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from acting.catalog import Catalog
 from acting.deadlines import Deadlines
-from acting.outputs import MAX_OUTPUT, is_flat, is_json, plain
 from acting.slots import Gate, Rate, Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
+from spar.plain import MAX_OUTPUT, is_flat, is_json, plain
 from spar.threads import Threads
 from spar.types import Action, Call, Fault, Trust, replace
 

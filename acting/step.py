@@ -7,15 +7,15 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from acting.board import Board
 from acting.entries import Entry, LatentEntry
 from acting.launch import Launch, cut
 from acting.nodes import Node
-from acting.paths import MARK, SCALARS, Expression, distinct, parse_write, references, resolve
 from acting.prescriptions import prescribed, rewritten
 from acting.proposal import STRUCTURAL, Proposal, kind_of
 from acting.slots import Gate
 from acting.stage import Stage, fault
+from spar.board import Board
+from spar.paths import MARK, SCALARS, Expression, distinct, parse_write, references, resolve
 from spar.types import Call, CallResult, Fault
 
 

@@ -13,7 +13,6 @@ from contextvars import copy_context
 from typing import Any, cast
 
 from acting.approvals import Confirm
-from acting.board import Board
 from acting.detached import detach
 from acting.gate import pass_gate, passes, redeem
 from acting.graph import Graph
@@ -21,11 +20,12 @@ from acting.hands import OTHERS_TURN, Hands
 from acting.launch import Launch
 from acting.ledger import Ledger
 from acting.parked import Parking, leave_behind
-from acting.paths import Expression, shorten
 from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.step import Step
+from spar.board import Board
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
+from spar.paths import Expression, shorten
 from spar.types import Action, ActionResult, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from acting.json_schema import Output
-from acting.paths import shorten
 from acting.schema import Parameters
 from spar.errors import ConfigError
+from spar.paths import shorten
 from spar.terms import ToolTerms
 
 # The properties that state a tool's terms, each as `{"const": …}`.

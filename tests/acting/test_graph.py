@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acting.board import Board
 from acting.graph import Graph
 from acting.nodes import Node
-from acting.paths import parse_read, parse_write
+from spar.board import Board
+from spar.paths import parse_read, parse_write
 
 
 class Plan:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acting.board import Board
 from planning import render
+from spar.board import Board
 
 WRITTEN = {"_tool": "t", "_id": "c"}
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acting.board import Board
 from acting.graph import Graph
 from acting.nodes import Node
-from acting.paths import Path, parse_read, parse_write
+from spar.board import Board
+from spar.paths import Path, parse_read, parse_write
 
 Alternatives = tuple[tuple[Path, ...], ...]
 _ABSENT: Any = object()

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from acting.paths import MAX_DEPTH, SCALARS
+from spar.paths import MAX_DEPTH, SCALARS
 
 MAX_OUTPUT: Final = 1 << 20
 _PRINTED: Final = 14_000  # bits of an integer; one of more than 4300 digits is printed by no encoder

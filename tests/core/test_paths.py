@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from acting.paths import (
+from spar.paths import (
     MISSING,
     BadReferenceError,
     TooLargeError,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from acting.outputs import copied
-from acting.paths import MISSING, Path, get, merge, put, reaches
+from spar.paths import MISSING, Path, get, merge, put, reaches
+from spar.plain import copied
 
 UNBOUNDED: Final = 1 << 62  # what the caller gives is not cut: state is his own
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from acting.board import Board, write_message, write_messages
-from acting.paths import BadReferenceError, Path, parse_read
 from acting.writes import Writes
+from spar.board import Board, write_message, write_messages
+from spar.paths import BadReferenceError, Path, parse_read
 
 
 def look(board: Board, text: str, instance: str | None = None) -> Any:

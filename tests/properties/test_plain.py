@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acting import outputs
-from acting.outputs import copied, plain
-from acting.paths import MAX_DEPTH
+from spar import plain as plain_module
+from spar.paths import MAX_DEPTH
+from spar.plain import copied, plain
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())
@@ -44,7 +44,7 @@ def test_what_is_plain_stays_as_it_is(value: Any) -> None:
 
 @given(values(SCALARS, st.text()))
 def test_the_short_way_gives_what_the_long_one_gives(value: Any) -> None:
-    long = outputs._Copier(1 << 20, 1 << 20, 1 << 20).copy(value, 0)
+    long = plain_module._Copier(1 << 20, 1 << 20, 1 << 20).copy(value, 0)
 
     assert typed(plain(value)) == typed(long)
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from acting.fold import METHODS, UNBOUNDED, View, apply, check
-from acting.outputs import copied, plain
-from acting.paths import (
+from spar.fold import METHODS, UNBOUNDED, View, apply, check
+from spar.paths import (
     MARK,
     MISSING,
     BadReferenceError,
@@ -28,6 +27,7 @@ from acting.paths import (
     parse_write,
     put,
 )
+from spar.plain import copied, plain
 
 
 class Board:
