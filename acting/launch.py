@@ -134,7 +134,8 @@ def begin(stage: Stage, launch: Launch) -> Ended | None:
 
     Raises: nothing but what ends the process.
     """
-    launch.started_at, launch.began = stage.clock.now(), stage.clock.monotonic()
+    began = launch.began = stage.clock.monotonic()
+    launch.started_at = stage.wall.at(began)
     ended = _attempt(stage, launch)
     if ended is not None and ended.fault is not None and _pause(launch, ended) is not None:
         launch.ended, ended = ended, None

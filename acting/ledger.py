@@ -18,12 +18,12 @@ from spar.board import Board, message_of, write_message, write_messages
 from spar.events import ContractViolation, WriteConflict
 from spar.paths import MISSING, Expression, Path, get, render
 from spar.plain import copied, text
-from spar.types import Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, replace
+from spar.types import Action, ActionResult, ActionStatus, CallResult, Fault, Message, replace
 
 _RESULT: Path = ("result",)
 
 #: What a call brought: the call, where it was written (None: as its result), how, the value, and when.
-Note = tuple[Call, Sequence[Path] | None, str, Any, datetime]
+Note = tuple[Step, Sequence[Path] | None, str, Any, datetime]
 
 #: Last words of a path that say that it is for what went wrong.
 _ERRORS = frozenset({"error", "failed", "failure"})
@@ -38,6 +38,7 @@ class Ledger:
         self._notes: list[Note] = []
         self._writes = Writes()
         self._moment = 0
+        self.at_work = 0  # calls that have begun and not ended: only those can write without having seen a write
 
     def moment(self) -> int:
         """The next moment."""
@@ -54,7 +55,7 @@ class Ledger:
             return self._append(step, value, result)
         if target is None:
             if step.entry.activity:  # a latent call without a path is a thought: it stays with the call
-                self._note(call, None, "set", value)
+                self._note(step, None, "set", value)
                 data = {"call": call.id, "tool": call.tool, "output": value}
                 self._board.patch("result", data)
                 self._graph.written(_RESULT, data)
@@ -90,12 +91,13 @@ class Ledger:
             written = (board.write(paths[0], kept, method, call.instance),)
         else:
             written = board.spread(paths, kept, method, call.instance)
-        self._note(call, paths, method, value)
+        self._note(step, paths, method, value)
         for path, found in zip(paths, written, strict=True):
-            now = self.moment()
-            rival = self._writes.note(path, call.id, method, began=step.began, now=now, instance=call.instance)
-            if rival is not None:
-                self._stage.tell(WriteConflict, path=render(path), calls=(rival, call.id))
+            if self.at_work > 1 or self._writes.is_after(step.began):
+                now = self.moment()
+                rival = self._writes.note(path, call.id, method, began=step.began, now=now, instance=call.instance)
+                if rival is not None:
+                    self._stage.tell(WriteConflict, path=render(path), calls=(rival, call.id))
             graph.written(path, found, call.instance)
 
     def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
@@ -106,13 +108,14 @@ class Ledger:
             if self._stage.is_strict:
                 return replace(result, status="failed", output=None, fault=fault("bad_output", stray, call.tool)), None
             self._stage.tell(ContractViolation, part=call.tool, message=stray)
-        self._note(call, None, "", message)
+        self._note(step, None, "", message)
         self._board.patch(message.kind, message.data, message.instance)
         self._graph.written((message.kind,), message.data, message.instance)
         return replace(result, output=message.data), chosen
 
-    def _note(self, call: Call, paths: Sequence[Path] | None, method: str, value: Any) -> None:
-        self._notes.append((call, paths, method, value, self._stage.clock.now()))
+    def _note(self, step: Step, paths: Sequence[Path] | None, method: str, value: Any) -> None:
+        stage = self._stage
+        self._notes.append((step, paths, method, value, stage.wall.at(stage.clock.monotonic())))
 
     def outcome(
         self, action: Action, results: tuple[CallResult, ...], why: Fault | None, *, interrupted: bool, duration: float
@@ -136,7 +139,11 @@ class Ledger:
         """What the calls brought, as messages, with what is hidden from models."""
         cap = self._stage.limits.max_output
         found: list[dict[str, Any]] = []
-        for call, paths, method, value, at in self._notes:
+        last, date = None, ""
+        for step, paths, method, value, at in self._notes:
+            call = step.call
+            if at is not last:
+                last, date = at, at.isoformat()
             if paths is None and type(value) is Message:
                 told = [message_of(value.kind, value.data, value.instance)]
             elif paths is None:
@@ -145,8 +152,9 @@ class Ledger:
                 told = [write_message(paths[0], value, call.instance)]
             else:
                 told = write_messages(paths, value, call.instance)
+            wire = wire_of(call, cap, is_small=step.is_small)
             for message in told:
-                message["_call"], message["_date"] = wire_of(call, cap), at.isoformat()
+                message["_call"], message["_date"] = wire, date
                 if method:
                     message["_outputMethod"] = method
             found += told

@@ -8,7 +8,7 @@ read and compiled once, when the tool is registered. Errors name tool, parameter
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -39,7 +39,7 @@ class Parameters:
     `context` is the name of the parameter that wants the tool's context, or "".
     """
 
-    __slots__ = ("_is_empty", "_names", "_objections", "_take", "_tool", "context", "schema")
+    __slots__ = ("_is_empty", "_names", "_objections", "_required", "_some", "_take", "_tool", "context", "schema")
 
     def __init__(
         self,
@@ -49,8 +49,12 @@ class Parameters:
         take: Take,
         objections: Objections,
         context: str,
+        some: Callable[[], Take] | None = None,
     ) -> None:
         self.schema, self.context = schema, context
+        #: Takes some of the parameters without missing the others; made when it is first needed.
+        self._some = some
+        self._required = frozenset(schema.get("required", ())) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
         self._is_empty = not names and schema.get("additionalProperties") is False
 
@@ -67,7 +71,8 @@ class Parameters:
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
         objections = partial(_of_types, found.names)
-        return cls(tool, found.schema, found.names, validate, objections, found.context)
+        some = cache(lambda: TypeAdapter(found.loose).validator.validate_python)
+        return cls(tool, found.schema, found.names, validate, objections, found.context, some)
 
     @classmethod
     def of_schema(cls, tool: str, schema: Mapping[str, Any], *, context: str = "") -> Parameters:
@@ -102,8 +107,15 @@ class Parameters:
         """
         if self._is_empty and not params:
             return {}
-        if unresolved and len(unresolved) == len(params) and params.keys() == self._names:
-            return {}
+        if unresolved:
+            if len(unresolved) == len(params) and params.keys() == self._names:
+                return {}
+            if self._some is not None and self._required <= params.keys() and self._names >= set(unresolved):
+                try:
+                    self._some()({name: value for name, value in params.items() if name not in unresolved})
+                    return {}
+                except Exception:  # what is wrong is found out by the way that all take
+                    pass
         try:
             return self._take(params)
         except (ValidationError, _UnfitError) as error:

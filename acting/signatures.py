@@ -31,6 +31,16 @@ class Signature(Struct, frozen=True):
     schema: dict[str, Any]
     context: str = ""
 
+    @property
+    def loose(self) -> Any:
+        """The same, of which each may be left out."""
+        fields = get_type_hints(self.typed, include_extras=True)
+        extra = self.typed.__pydantic_config__.get("extra") == "allow"
+        return _typed_dict(
+            {name: kind if get_origin(kind) is NotRequired else NotRequired[kind] for name, kind in fields.items()},
+            extra=extra,
+        )
+
     @classmethod
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
         """Read it. Raises: ConfigError for what cannot be called by name; what pydantic raises for a type."""

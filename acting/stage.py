@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping
+from datetime import datetime
 from functools import partial
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -62,6 +63,27 @@ class Limits(Struct, frozen=True):
         return cls(**given)
 
 
+class Wall:
+    """The wall clock, looked at anew once a millisecond: what happens within one has one time."""
+
+    __slots__ = ("_clock", "_now", "_until")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = -inf
+        self._now = clock.now()
+
+    def at(self, moment: float) -> datetime:
+        """The wall time of a moment (monotonic seconds) that is not long past."""
+        if moment > self._until:
+            self._now, self._until = self._clock.now(), moment + 0.001
+        return self._now
+
+    def look(self) -> None:
+        """Look at the clock the next time, whatever it was last."""
+        self._until = -inf
+
+
 class Stage:
     """Where the runs of one executor take place."""
 
@@ -92,6 +114,7 @@ class Stage:
     def clock(self, clock: Clock) -> None:
         self._clock = clock
         self.deadlines = Deadlines(clock)
+        self.wall = Wall(clock)
 
     # -- what a call passes before it starts
 
@@ -258,10 +281,10 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
     return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
 
 
-def wire_of(call: Call, cap: int = MAX_OUTPUT) -> dict[str, Any]:
-    """The call as an object that can be stored whatever its parameters are."""
+def wire_of(call: Call, cap: int = MAX_OUTPUT, *, is_small: bool = False) -> dict[str, Any]:
+    """The call as an object that can be stored whatever its parameters are (`is_small`: they are short scalars)."""
     wire = call.to_wire()
-    if is_flat(call.params) and not call.meta:
+    if not call.meta and (is_small or is_flat(call.params)):
         names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
         if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
             return wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -18,13 +18,35 @@ from spar.board import Board
 from spar.paths import MARK, SCALARS, Expression, distinct, parse_write, references, resolve
 from spar.types import Call, CallResult, Fault
 
+_SHORT, _LARGE = 256, 1 << 63
+
+
+def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether all parameters are short scalars, fit to keep as they are, and whether any may refer to something."""
+    is_small, may_refer = True, False
+    for value in params.values():
+        kind = type(value)
+        if kind is str:
+            if value[:1] == MARK:
+                may_refer = True
+            if len(value) > _SHORT or not (value.isascii() or value.isprintable()):  # a lone surrogate is not printable
+                is_small = False
+        elif kind is int:
+            if not -_LARGE < value < _LARGE:
+                is_small = False
+        elif kind is float:
+            is_small = False
+        elif kind not in SCALARS:
+            is_small, may_refer = False, True
+    return is_small, may_refer
+
 
 class Step(Node, Proposal):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
-    gates that it holds."""
+    gates that it holds. `is_small` says that its parameters are short scalars, fit to keep as they are."""
 
-    __slots__ = ("arguments", "began", "call", "draft", "entry", "gates", "is_admitted", "is_guest", "is_reading",
-                 "is_started", "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
+    __slots__ = ("arguments", "began", "call", "draft", "entry", "found", "gates", "is_admitted", "is_guest",
+                 "is_reading", "is_small", "is_started", "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -37,15 +59,15 @@ class Step(Node, Proposal):
         self.launch: Launch | None = None
         self.draft: CallResult | None = None  # it has ended, and hooks are looking at the result
         self.result: CallResult | None = None
-        self.is_reading = self.is_admitted = self.is_started = False
+        self.is_reading = self.is_small = self.is_admitted = self.is_started = False
         self.gates: Sequence[Gate] = ()
         self.passed = self.began = 0
         self.ticket, self.is_guest = "", False
+        self.found: Mapping[str, tuple[Expression, ...]] = {}
 
     def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
         """What it reads, and what is wrong with it that can be seen before anything runs."""
         call = self.call
-        reads: Sequence[Expression] = ()
         try:
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
@@ -56,33 +78,35 @@ class Step(Node, Proposal):
                 self.call, entry = call, _ = prescribed(call, entry, stage.catalog)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
-            self.entry, params = entry, call.params
-            for value in params.values():
-                if type(value) not in SCALARS or (type(value) is str and value[:1] == MARK):
-                    found = references(params)
-                    reads = distinct(chain.from_iterable(found.values()))
-                    self.is_reading = bool(reads)
-                    if not reads:
-                        params = resolve(params, board.look)
-                    elif isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
+            self.entry = entry
+            self.params = params = call.params
+            self.is_small, may_refer = _looked_over(params)
+            if may_refer:
+                self.found = found = references(params)
+                reads = distinct(chain.from_iterable(found.values()))
+                if reads:
+                    self.is_reading = True
+                    if isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
                         self.entry = rewritten(call, entry, stage.catalog)
-                    self.arguments = entry.parameters.validate(params, found if reads else ())
-                    break
-            else:
-                self.arguments = entry.parameters.validate(params)
-            self.params = params
+                    self.arguments = entry.parameters.validate(params, found)
+                    return reads, self.objection
+                self.params = params = resolve(params, board.look)
+            self.arguments = entry.parameters.validate(params)
         except STRUCTURAL as error:
             return (), fault(kind_of(error), str(error), call.tool)
         except Exception as error:  # a stranger's object among the parameters that cannot even be looked at
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
-        return reads, self.objection
+        return (), self.objection
 
     def take_values(self, board: Board) -> Fault | None:
         """Read what it refers to, once, now: later writes do not change what it is given."""
-        call = self.call
+        call, found = self.call, self.found
         look = board.look if call.instance is None else partial(board.look, instance=call.instance)
         try:
-            self.params = resolve(call.params, look)
+            self.params = {
+                name: look(found[name][0]) if type(value) is str and found.get(name) else resolve(value, look)
+                for name, value in call.params.items()
+            }
             self.arguments = self.entry.parameters.validate(self.params)
         except STRUCTURAL as error:
             return fault(kind_of(error), str(error), call.tool)

@@ -46,6 +46,7 @@ class Tick:
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
         self._parking = Parking()
         self._context = copy_context()
+        stage.wall.look()
         self._hands = Hands(stage, scope, self._launch, self._complete, self._break_down)
         self._busy = 0  # calls that are admitted, and without a result
         self._is_closed = self._is_aborted = False
@@ -190,6 +191,7 @@ class Tick:
 
     def _launch(self, step: Step) -> Launch:
         step.began = self._ledger.moment()
+        self._ledger.at_work += 1
         messages = step.messages(self._board)
         launch = step.launch = Launch(step.call, step.entry, step.arguments, self._scope, self._context, messages)
         return launch
@@ -241,6 +243,8 @@ class Tick:
         if result.status in ("failed", "timeout") and result.attempts:
             result, chosen = self._ledger.handled(step, result)
         step.result = result
+        if step.launch is not None:
+            self._ledger.at_work -= 1
         if result.reason == "parked":
             self._parking.add(step)
         kind = _END_EVENTS.get(result.status, CallFailed)

@@ -17,6 +17,10 @@ class Writes:
         self._below: dict[Path, tuple[str, str, int]] = {}
         self._last = -1
 
+    def is_after(self, moment: int) -> bool:
+        """Whether anything was noted since."""
+        return self._last > moment
+
     def note(
         self, path: Path, id: str, method: str, *, began: int, now: int, instance: str | None = None
     ) -> str | None:

@@ -110,7 +110,7 @@ def _path(piece: str, text: str) -> Path:
         if piece[:1] != MARK:
             raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} does not begin with †, as each path does")
         raise BadReferenceError(f"{shorten(piece)} in {shorten(text)} is not a path: write †kind.path")
-    if not piece.isascii() and any("\ud800" <= sign <= "\udfff" for sign in piece):
+    if not piece[1:].isascii() and any("\ud800" <= sign <= "\udfff" for sign in piece):
         raise BadReferenceError(f"{shorten(text)} holds a lone surrogate, which no encoder takes")
     path = tuple(piece[1:].split("."))
     if len(path) > MAX_SEGMENTS:
