@@ -46,7 +46,8 @@ class Step(Node, Proposal):
     gates that it holds. `is_small` says that its parameters are short scalars, fit to keep as they are."""
 
     __slots__ = ("arguments", "began", "call", "draft", "entry", "found", "gates", "is_admitted", "is_guest",
-                 "is_reading", "is_small", "is_started", "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
+                 "is_reading", "is_small", "is_started", "launch", "params", "passed", "result", "target",
+                 "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
