@@ -83,6 +83,8 @@ class Hands:
                 if step.ticket and not await self._may_begin(step):
                     continue
                 launch = self._launch(step)
+                if step.binds is not None:
+                    launch.binds = step.binds
                 ended = begin(self._stage, launch)
                 if ended is None:
                     self._hand_over()
@@ -105,8 +107,12 @@ class Hands:
             self._count -= 1
             self._crew = 1
         except asyncio.CancelledError:
+            # The run is cancelled, or the tool has cancelled its own task: then others go on.
+            self._count -= 1
             if step is not None and step.result is None:
                 self._ended(step, step.cut(self._stage))
+            if not self._free and any(each.result is None for each in self._queue):
+                self._man()
             raise
         except BaseException as error:
             self._broke(error)

@@ -374,6 +374,38 @@ async def test_outputs_are_json_safe_and_bounded_with_head_and_tail_kept() -> No
 # -- order, parallelism, failure
 
 
+async def test_a_tool_that_cancels_its_own_task_costs_no_other_call_its_turn() -> None:
+    @tool(effect="read")
+    async def quit() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    calls = [Call("quit"), Call("echo", {"value": 1}), Call("quit"), Call("echo", {"value": 2})]
+    result = await asyncio.wait_for(Executor([quit, echo], settings={"max_parallel": 1}).run(calls), 5)
+
+    assert [each.status for each in result.results] == ["cancelled", "ok", "cancelled", "ok"]
+    assert not others()
+
+
+async def test_many_waiting_calls_all_start_within_a_few_turns_of_the_loop() -> None:
+    started: list[int] = []
+    turns = 0
+
+    @tool(effect="read")
+    async def wait(n: int) -> None:
+        started.append(n)
+        await asyncio.sleep(0.05)
+
+    running = asyncio.create_task(Executor([wait]).run([Call("wait", {"n": n}) for n in range(60)]))
+    while len(started) < 60:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns < 15
+    await running
+
+
 async def test_independent_calls_run_side_by_side_within_the_limit() -> None:
     running = most = 0
 
@@ -382,7 +414,7 @@ async def test_independent_calls_run_side_by_side_within_the_limit() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.05)
         running -= 1
 
     await Executor([work]).run([Call("work") for _ in range(20)])
