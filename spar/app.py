@@ -84,8 +84,11 @@ class Parts:
         tools: dict[str, Any] = {}
         for index, part in enumerate(self.settings.tools):
             tool = self._build("spar.tools", ("tools", index), part.use, part.options)
-            if part.name:
-                tool = called(tool, part.name)
+            if part.terms and is_source(tool):
+                sentence = "is for single tools: what offers several takes its terms in its options"
+                raise explain(ConfigError(sentence, path=("tools", index, next(iter(part.terms)))), self.loaded)
+            if part.name or part.terms:
+                tool = under(tool, {**part.terms, **({"name": part.name} if part.name else {})})
             if (name := name_of(tool)) in tools:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise explain(ConfigError(sentence, path=("tools", index, "name" if part.name else "use")), self.loaded)
@@ -97,9 +100,18 @@ class Parts:
 
     def act(self, tools: list[Any]) -> Any:
         approval = self.settings.approval
+        self._know_what_rules_name([name_of(tool) for tool in tools])
         settings = {**self.settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
         extra = {"tools": tuple(tools), "settings": settings, "approval_timeout": approval.expires}
         return self._module("act", "spar.actors", extra)
+
+    def _know_what_rules_name(self, names: list[str]) -> None:
+        """A rule that forbids what is not there because its name is misspelt would forbid nothing, and nobody knew."""
+        for index, rule in enumerate(self.settings.approval.rules):
+            name = rule.tool or "*"
+            if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
+                sentence = f"no tool named {name!r}; known: {', '.join(sorted(names)) or 'none'}"
+                raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
 
     def reflect(self) -> Any:
         return self._module("reflect", "spar.reflectors", {})
@@ -124,19 +136,26 @@ class Parts:
 
 def name_of(tool: Any) -> str:
     """What calls name a tool by: an object's `name`, what `@tool` says, the function's own; `name__*` of a source."""
-    if callable(getattr(tool, "tools", None)):
+    if is_source(tool):
         return f"{tool.name}__*"
     return str(getattr(tool, "name", "") or terms_of(tool).name or getattr(tool, "__name__", ""))
 
 
-def called(tool: Any, name: str) -> Any:
-    """The tool under another name; a function is left as it is for those who call it by its own."""
-    if not inspect.isroutine(tool):
-        tool.name = name
+def is_source(part: Any) -> bool:
+    """Whether it offers tools rather than being one."""
+    return callable(getattr(part, "tools", None))
+
+
+def under(tool: Any, terms: Mapping[str, Any]) -> Any:
+    """The tool under other terms (its name is one); a function is left as it is for those who call it by its own."""
+    if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
+        for key, value in terms.items():
+            setattr(tool, key, value)
         return tool
     alias = functools.partial(tool)
     alias.__doc__ = tool.__doc__
-    alias.__spar_tool__ = replace(terms_of(tool), name=name)  # type: ignore[attr-defined]
+    stated = terms_of(tool)
+    alias.__spar_tool__ = replace(stated, **{"name": name_of(tool), **terms})  # type: ignore[attr-defined]
     return alias
 
 

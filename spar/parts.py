@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Len
+from annotated_types import Ge, Le, Len
 from pydantic import BaseModel, ConfigDict, Field
 
 from spar.values import Positive, Seconds, Whole
@@ -85,3 +85,22 @@ class ToolPart(Part):
 
     name: Name | None = None
     """What calls name it; left out: the name that the tool gives itself."""
+    timeout: Positive | None = None
+    """Seconds that one attempt at a call may take. This and what follows: left out, what the tool itself says."""
+    retries: Annotated[Whole, Ge(0), Le(100)] | None = None
+    """Further attempts at a call that may be repeated."""
+    concurrency: Annotated[Whole, Ge(0)] | None = None
+    """Calls at once; 0: any number."""
+    rate: Annotated[str, Field(pattern=r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
+    """How many may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
+    resources: tuple[Text, ...] | None = None
+    """Names; calls that share one never overlap."""
+    approval: Literal["auto", "ask", "deny"] | None = None
+    """Whether people are asked before a call; rules under `approval` can say more."""
+    safe_with_untrusted: bool | None = None
+    """Whether text from outside may fill its parameters without anybody being asked."""
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Under which terms it is called, as far as the configuration says."""
+        return self.model_dump(exclude={"use", "options", "name"}, exclude_none=True)

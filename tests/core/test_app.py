@@ -155,6 +155,37 @@ async def test_a_tool_may_be_a_function_an_object_or_renamed(
     await agent.stop()
 
 
+async def test_the_file_may_say_the_terms_of_a_tool(file: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    (file.parent / "termed_tools.py").write_text(OWN_TOOLS_MODULE)
+    edit(
+        '[[tools]]\nuse = "note"\n',
+        '[[tools]]\nuse = "note"\nrate = "10/min"\ntimeout = "5s"\n\n'
+        '[[tools]]\nuse = "termed_tools:plain"\nconcurrency = 2\nresources = ["door"]\napproval = "deny"\n',
+    )
+    agent = build_agent(load(file, environ={}))
+    tools = agent.modules["act"].part.tools
+
+    assert (tools["note"].terms.rate, tools["note"].terms.timeout) == ("10/min", 5.0)
+    terms = tools["plain"].terms
+    assert (terms.concurrency, terms.resources, terms.approval, terms.name) == (2, ("door",), "deny", "plain")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('rate = "5"', "rate"),
+        ("concurrency = -1", "concurrency"),
+        ('approval = "maybe"', "approval"),
+        ("timeout = 0", "timeout"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused_with_their_line(file: Path, edit: Edit, line: str, told: str) -> None:
+    edit('[[tools]]\nuse = "note"\n', f'[[tools]]\nuse = "note"\n{line}\n')
+    with pytest.raises(ConfigError, match=rf"config\.toml:\d+: tools\[0\]\.{told}"):
+        build_agent(load(file, environ={}))
+
+
 def test_no_module_of_spar_hides_a_public_name() -> None:
     import spar
 
