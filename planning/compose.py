@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 from planning.council import CONSULT, advice_schema, consultation, has_a_say, read_council
-from planning.fold import fold, read_datum
 from planning.grafting import Document, reference_or
 from planning.offers import Offer, mapping, read_offers
-from planning.plain import clean, head_and_tail, plain, to_json
+from planning.showing import head_and_tail, to_json
+from spar.board import Board
+from spar.plain import plain
 
 Schema = dict[str, Any]
 
@@ -46,7 +47,8 @@ def compose_schema(
         advisors: advisor messages besides those of the context. Who speaks `on` `start` does so until a call has been
             made, on `request` always, on `finish` when it sees the end coming, without `on` when it is consulted.
 
-    Raises: TypeError for what is no tool; ValueError for a tool or advisor that cannot be read, naming it.
+    Raises: TypeError for what is no tool, or no message of meta; ValueError for a tool or advisor that cannot be read,
+        naming it.
     """
     messages = [message for message in context if isinstance(message, Mapping)]
     council = read_council(messages, advisors)
@@ -100,7 +102,7 @@ def _call(offer: Offer, instances: Sequence[str], defs: Schema) -> Schema:
     """The schema of a call of one tool."""
     document = Document(offer.name, offer.schema, defs, f"tool {offer.name!r}")
     root = document.resolve(offer.schema)
-    given = {clean(str(key)): value for key, value in mapping(root.get("properties")).items()}
+    given = {plain(str(key)): value for key, value in mapping(root.get("properties")).items()}
     own = partial(_own, given=given, document=document, fixed=_fixed(offer, instances))
     parameters = {
         name: reference_or(document.graft(schema, widened=True))
@@ -112,14 +114,14 @@ def _call(offer: Offer, instances: Sequence[str], defs: Schema) -> Schema:
         parameters.setdefault(name, reference_or({}))
     others = {key: None for key in given if key.startswith("_") and key not in {"_tool", *_BEFORE, *_BEHIND}}
     properties: Schema = {
-        "_tool": {"const": clean(offer.name)},
+        "_tool": {"const": plain(offer.name)},
         **own(_BEFORE),
         **own(others),
         **parameters,
         **own({key: schema for key, schema in _BEHIND.items() if key != "_output" or offer.is_latent}),
     }
     asked = root.get("required")
-    required = [clean(name) for name in asked if isinstance(name, str)] if isinstance(asked, (list, tuple)) else []
+    required = [plain(name) for name in asked if isinstance(name, str)] if isinstance(asked, (list, tuple)) else []
     prescribed = [key for key in ("_delegate", "_outputPath") if offer.constant(key)]
     schema: Schema = {
         "type": "object",
@@ -173,7 +175,7 @@ def _variant(key: str, part: Any, document: Document, above: tuple[str, ...] = (
     if isinstance(part, (list, tuple)):
         return [_variant("", each, document, above) for each in part]
     if key == "dependentSchemas":
-        return {clean(str(name)): _variant("", each, document, above) for name, each in mapping(part).items()}
+        return {plain(str(name)): _variant("", each, document, above) for name, each in mapping(part).items()}
     document.spend()
     if not isinstance(part, Mapping):
         return document.graft(part)
@@ -202,13 +204,13 @@ def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
                 below.extend(part[key] for key in _VARIANTS if key in part and key != "dependentRequired")
                 below.extend(mapping(part.get("dependentSchemas")).values())
         level, depth = below[:1_000], depth + 1
-    return [clean(name) for name in found if not name.startswith("_")]
+    return [plain(name) for name in found if not name.startswith("_")]
 
 
 def _description(offer: Offer, root: Mapping[str, Any]) -> str:
     """What a tool says of itself, and what it returns where the model does not fill that in."""
     said = root.get("description")
-    told = clean(said) if isinstance(said, str) else ""
+    told = plain(said) if isinstance(said, str) else ""
     returns = offer.properties.get("_output")
     if offer.is_latent or not isinstance(returns, Mapping):
         return told
@@ -244,12 +246,11 @@ def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
     found = [message for message in messages if message.get("type") == "meta" or message.get("kind") == "meta"]
     if not found:
         return None
-    for message in reversed(found):
-        if isinstance(given := message.get("schema"), Mapping):
-            grafted: Schema = Document("meta", given, defs, "the meta message").graft(given)
-            return grafted
-    now = fold([read_datum(message) for message in found])
-    known = now if isinstance(now, dict) else {}
+    now = next(iter(Board(found).messages_of(["meta"])), {})
+    if isinstance(given := now.get("schema"), Mapping):
+        grafted: Schema = Document("meta", given, defs, "the meta message").graft(given)
+        return grafted
+    known = mapping(now.get("data"))
     kept = {key: {"const": known[key]} if isinstance(known.get(key), str) else {"type": "string"}
             for key in ("domain", "path")}  # fmt: skip
     properties: Schema = {
@@ -273,4 +274,4 @@ def _meta(messages: Sequence[Mapping[str, Any]], defs: Schema) -> Schema | None:
 def _instances(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """The instances that data-carrying messages speak of, in the order of appearance."""
     found = (message.get("_instance") for message in messages)
-    return list(dict.fromkeys(clean(name) for name in found if isinstance(name, str) and name))
+    return list(dict.fromkeys(plain(name) for name in found if isinstance(name, str) and name))

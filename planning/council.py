@@ -11,7 +11,8 @@ from typing import Any
 
 from planning.grafting import Document
 from planning.offers import Offer, mapping
-from planning.plain import clean, plain, to_json
+from spar.paths import shorten
+from spar.plain import plain
 
 Schema = dict[str, Any]
 
@@ -28,7 +29,7 @@ def read_council(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[
         whole = {**advisor, **inner} if isinstance(inner, Mapping) else advisor
         name = whole.get("id") if isinstance(whole, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise ValueError(f"an advisor is an object with an 'id', found {to_json(plain(whole))[:200]}")
+            raise ValueError(f"an advisor is an object with an 'id', found {shorten(whole, 200)}")
         if whole.get("on") not in _OCCASIONS:
             raise ValueError(
                 f"advisor {name!r} speaks on {whole['on']!r}, expected start, finish or request, or no 'on' at all"
@@ -59,7 +60,7 @@ def _entry(advisor: Mapping[str, Any], instances: Sequence[str], defs: Schema, *
     document = Document(name, schema, defs, f"advisor {name!r}")
     root = document.resolve(schema)
     said = {
-        clean(str(key)): document.graft(value)
+        plain(str(key)): document.graft(value)
         for key, value in mapping(root.get("properties")).items()
         if key not in ("id", "_instance", "calls")
     }
@@ -67,7 +68,7 @@ def _entry(advisor: Mapping[str, Any], instances: Sequence[str], defs: Schema, *
         {"_instance": {"type": "string", "enum": list(instances)}} if advisor.get("isInstanced") and instances else {}
     )
     vote = {"calls": {"type": "string", "description": "JSON: an object of tool names and their scores"}}
-    own = {"id": {"const": clean(name)}, **each}
+    own = {"id": {"const": plain(name)}, **each}
     asked = [key for key in plain(root.get("required") or []) if key in said]
     entry: Schema = {
         "type": "object",
@@ -82,7 +83,7 @@ def _entry(advisor: Mapping[str, Any], instances: Sequence[str], defs: Schema, *
 
 
 def _sentences(*parts: Any) -> str:
-    return "; ".join(clean(part) for part in parts if isinstance(part, str) and part)
+    return "; ".join(plain(part) for part in parts if isinstance(part, str) and part)
 
 
 def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str]) -> Offer:
@@ -95,10 +96,10 @@ def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str
         advice.append(Document(name, schema, defs, f"advisor {name!r}").graft(schema))
     roles = "; ".join(f"{advisor['id']}: {advisor.get('role') or 'no role given'}" for advisor in silent)
     tool: Schema = {
-        "description": f"Ask an advisor before you decide. {clean(roles)}",
+        "description": f"Ask an advisor before you decide. {plain(roles)}",
         "properties": {
             "_tool": {"const": CONSULT},
-            "advisor": {"type": "string", "enum": [clean(str(advisor["id"])) for advisor in silent]},
+            "advisor": {"type": "string", "enum": [plain(str(advisor["id"])) for advisor in silent]},
             "question": {"type": "string"},
             "_output": {"anyOf": advice},
         },

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, Final
 from urllib.parse import unquote
 
-from planning.plain import clean, plain
+from spar.plain import plain
 
 MAX_DEPTH: Final = 100
 MAX_SCHEMAS: Final = 20_000
@@ -114,9 +114,9 @@ class Document:
             elif key in _LISTS and isinstance(value, (list, tuple)) and value:
                 made[key] = [below(key, part) for part in value]
             elif key in _MAPS and isinstance(value, Mapping):
-                made[key] = {clean(str(name)): below(key, part) for name, part in value.items()}
+                made[key] = {plain(str(name)): below(key, part) for name, part in value.items()}
             elif key not in _LISTS and key not in _MAPS and _KEYWORDS.get(key, _anything)(value):
-                made[clean(str(key))] = plain(value)
+                made[plain(str(key))] = plain(value)
         return made
 
     def _take(self, ref: str, wide: bool, waiting: list[tuple[str, Any, bool]]) -> str | None:

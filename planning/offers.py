@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from planning.plain import plain
+from spar.paths import shorten
 
 #: A text in the place of a schema's constant.
 _SAID = ("_activity", "_delegate", "_outputPath", "_outputMethod", "_instance")
@@ -116,7 +116,7 @@ def _is_schema(given: Mapping[str, Any]) -> bool:
 
 def _offer(name: str, schema: Mapping[str, Any], activities: Collection[str], *, by_itself: bool = False) -> Offer:
     if not name:
-        raise ValueError(f"a tool's schema names it by 'properties._tool.const', found {plain(list(schema))!r}")
+        raise ValueError(f"a tool's schema names it by 'properties._tool.const', found {shorten(list(schema), 200)}")
     said = {key: {"const": schema[key]} for key in _SAID if isinstance(schema.get(key), str)}
     properties = schema.get("properties", {})
     if not isinstance(properties, Mapping):

@@ -29,10 +29,12 @@ from typing import Annotated, Any, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
+from planning.flow import in_state, paths_of
 from planning.match import Conditions, Matcher, Path, Share, compile_conditions
-from planning.references import DAGGER, overlap, places, references_in, state_places
 from planning.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
 from spar.errors import ConfigError
+from spar.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
+from spar.paths import Path as Place
 from spar.types import Trust
 
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
@@ -73,8 +75,8 @@ class CallRule(Struct, frozen=True):
     params: dict[str, Any]
     after: tuple[int, ...]
     output: str | None
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
+    writes: tuple[Place, ...]
+    reads: tuple[Expression, ...]
     min_ability: float | None
     foreign: tuple[Placeholder, ...] = ()
 
@@ -191,12 +193,12 @@ def _found(value: Any, steps: Path) -> Any:
 def _text(text: str | None, path: Path) -> Template | None:
     if text is None:
         return None
-    if text.startswith(DAGGER) and not text.startswith(DAGGER * 2):
+    if is_reference(text):
         raise ConfigError(
             f"{text!r} is said before the calls run, so it cannot be a reference to what they give", path=path
         )
     try:
-        return parse(text.removeprefix(DAGGER))  # `††` is one dagger; answers are escaped as a whole
+        return parse(text.removeprefix(MARK))  # `††` is one dagger; answers are escaped as a whole
     except ValueError as error:
         raise ConfigError(str(error), path=path) from error
 
@@ -222,7 +224,7 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             tuple(_named(name, names, (*here, "after")) for name in table.after),
             table.output,
             () if table.output is None else _places(table.output, (*here, "output")),
-            tuple(references_in(params)),
+            tuple(each for key, value in params.items() for each in _references(value, (*here, "params", key))),
             table.min_ability,
             foreign_in(params),
         )
@@ -254,11 +256,19 @@ def _param(value: Any, path: Path) -> Any:
         raise ConfigError(str(error), path=path) from error
 
 
-def _places(output: str, path: Path) -> tuple[str, ...]:
+def _places(output: str, path: Path) -> tuple[Place, ...]:
     try:
-        return places(output)
+        return tuple(paths_of(parse_write(output)))
     except ValueError as error:
-        raise ConfigError(f"output {output!r} cannot be read: {error}", path=path) from error
+        raise ConfigError(str(error), path=path) from error
+
+
+def _references(param: Any, path: Path) -> tuple[Expression, ...]:
+    """The references in a compiled parameter."""
+    try:
+        return references({"": param}).get("", ())
+    except ValueError as error:
+        raise ConfigError(str(error), path=path) from error
 
 
 def _check_references(rule: Rule, path: Path) -> None:
@@ -267,13 +277,8 @@ def _check_references(rule: Rule, path: Path) -> None:
     for number, call in enumerate(rule.calls):
         waits[number] = set(call.after)
         for reference in call.reads:
-            here = (*path, "calls", number, "params")
-            try:
-                wanted = state_places(reference)
-            except ValueError as error:
-                raise ConfigError(f"the reference {reference!r} cannot be read: {error}", path=here) from error
-            for place in wanted:
-                waits[number] |= _writers(rule, number, place, here)
+            for place in filter(in_state, paths_of(reference)):
+                waits[number] |= _writers(rule, number, place, (*path, "calls", number, "params"))
     try:
         TopologicalSorter(waits).prepare()
     except CycleError as error:
@@ -282,16 +287,16 @@ def _check_references(rule: Rule, path: Path) -> None:
                           path=(*path, "calls", error.args[1][0])) from error  # fmt: skip
 
 
-def _writers(rule: Rule, reader: int, place: str, path: Path) -> set[int]:
+def _writers(rule: Rule, reader: int, place: Place, path: Path) -> set[int]:
     """The calls that a reader waits for: earlier writers, else later ones (the protocol's order)."""
     found = {
         number
         for number, call in enumerate(rule.calls)
-        if number != reader and any(overlap(place, written) for written in call.writes)
+        if number != reader and any(overlaps(place, written) for written in call.writes)
     }
     if not found:
         known = ", ".join(call.output for call in rule.calls if call.output) or "none"
-        raise ConfigError(f"no other call of rule {rule.name!r} writes {place!r}; outputs: {known}", path=path)
+        raise ConfigError(f"no other call of rule {rule.name!r} writes {render(place)!r}; outputs: {known}", path=path)
     return {number for number in found if number < reader} or found
 
 

@@ -11,13 +11,15 @@ a backslash. Who sends what in which role is no matter of this module.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
 
-from planning.fold import MISSING, Datum, fold, read_datum
-from planning.plain import clean, head_and_tail, plain, reference, shown, to_json
+from planning.showing import head_and_tail, reference, shown, to_json
+from spar.board import Board, read_message
+from spar.plain import UNBOUNDED, plain
 
 LIMIT: Final = 20_000
 #: Kinds of which every message counts: merged into one, only the last would be left.
@@ -49,22 +51,10 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
     return list(_texts(reading, max(limit, 200)))
 
 
-class _Kind(Struct):
-    """The messages of one kind, in order, and what was said about them by identity."""
-
-    data: list[Datum] = field(default_factory=list)
-    descriptions: dict[str | None, str] = field(default_factory=dict)
-    schemas: dict[str | None, Any] = field(default_factory=dict)
-
-    @property
-    def is_written(self) -> bool:
-        return any(datum.writes for datum in self.data)
-
-
 class _Reading(Struct):
-    """The messages of a context, sorted by what they are."""
+    """The messages of a context, sorted by what they are; `data` are those that a board takes."""
 
-    kinds: dict[str, _Kind] = field(default_factory=dict)
+    data: list[dict[str, Any]] = field(default_factory=list)
     tools: dict[str, str] = field(default_factory=dict)
     advisors: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -74,24 +64,20 @@ class _Reading(Struct):
 
 
 def _take(message: Any, reading: _Reading) -> None:
-    if isinstance(message, str):
-        reading.said.append(message)
-        return
-    try:
-        found: dict[str, Any] = dict(message)
-    except Exception:  # no object at all: shown as what it is
-        reading.said.append(to_json(plain(message)))
+    found = plain(message, UNBOUNDED)
+    if not isinstance(found, dict):  # no object at all: shown as what it is
+        reading.said.append(found if isinstance(found, str) else to_json(found))
         return
     content = found.get("content")
-    if "type" not in found and isinstance(content, Mapping) and "type" in content:
-        found = dict(content)  # a typed object in the place of a message's text
+    if "type" not in found and isinstance(content, dict) and "type" in content:
+        found = content  # a typed object in the place of a message's text
     shape = found.get("type")
     if isinstance(shape, str):
         _TAKERS.get(shape, _take_data)(found, reading)
     elif "text" in found or "content" in found:
         _say(found, reading)
     else:
-        reading.said.append(to_json(plain(found)))
+        reading.said.append(to_json(found))
 
 
 def _say(message: dict[str, Any], reading: _Reading) -> None:
@@ -99,9 +85,9 @@ def _say(message: dict[str, Any], reading: _Reading) -> None:
     said = message.get("text", message.get("content"))
     if said is None:
         return
-    parts = said if isinstance(said, (list, tuple)) else [said]
-    texts = [part.get("text", part) if isinstance(part, Mapping) else part for part in parts]
-    text = "\n".join(part if isinstance(part, str) else to_json(plain(part)) for part in texts if part is not None)
+    parts = said if isinstance(said, list) else [said]
+    texts = [part.get("text", part) if isinstance(part, dict) else part for part in parts]
+    text = "\n".join(part if isinstance(part, str) else to_json(part) for part in texts if part is not None)
     role = message.get("role")
     if isinstance(role, str) and role:
         # Further lines are set in, so that none of them reads as the next speaker's.
@@ -110,7 +96,7 @@ def _say(message: dict[str, Any], reading: _Reading) -> None:
 
 
 def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
-    given = plain(message.get("tool"))
+    given = message.get("tool")
     tools = given if isinstance(given, dict) and not isinstance(given.get("properties"), dict) else {"": given}
     for key, schema in tools.items():
         if isinstance(schema, dict):
@@ -124,30 +110,20 @@ def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
 
 
 def _take_advisor(message: dict[str, Any], reading: _Reading) -> None:
-    given = plain(message.get("advisor"))
+    given = message.get("advisor")
     reading.advisors.append({**message, **given} if isinstance(given, dict) else message)
 
 
-def _take_plan(message: dict[str, Any], reading: _Reading) -> None:
-    reading.kinds.pop("plan", None)  # a plan replaces the one before
-    _take_data(message, reading)
-
-
 def _take_data(message: dict[str, Any], reading: _Reading) -> None:
-    datum = read_datum(message)
-    kind = reading.kinds.setdefault(datum.kind, _Kind())
-    kind.data.append(datum)
-    if isinstance(description := message.get("description"), str) and description:
-        kind.descriptions[datum.instance] = description
-    if message.get("schema") is not None:
-        kind.schemas[datum.instance] = plain(message["schema"])
+    if not isinstance(message.get("_instance"), str):
+        message = {**message, "_instance": None}  # nobody's own
+    reading.data.append(message)
 
 
 _TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
     "text": _say,
     "tool": _take_tool,
     "advisor": _take_advisor,
-    "plan": _take_plan,
 }
 
 
@@ -160,34 +136,51 @@ def _texts(reading: _Reading, limit: int) -> Iterator[str]:
         yield "\n".join(["## Tools", *lines])
     for advisor in reading.advisors:
         yield _advisor(advisor, limit)
-    kinds = reading.kinds
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for message in Board(reading.data).messages():
+        kinds.setdefault(read_message(message)[0], []).append(message)
+    written, every = _history(reading.data)
+    others = [kind for kind in kinds if kind not in ("input", *_LAST)]
+    behind = [*sorted(others, key=written.__contains__), *(kind for kind in _LAST if kind in kinds)]
     if "input" in kinds:
-        yield from _blocks("input", kinds["input"], limit)
+        yield from _blocks("input", kinds["input"], every, limit)
     yield from (_free(text, limit) for text in reading.said if text)
-    others = [name for name in kinds if name != "input" and name not in _LAST]
-    for name in (*sorted(others, key=lambda name: kinds[name].is_written), *(name for name in _LAST if name in kinds)):
-        yield from _blocks(name, kinds[name], limit)
+    for kind in behind:
+        yield from _blocks(kind, kinds[kind], every, limit)
 
 
-def _blocks(name: str, kind: _Kind, limit: int) -> Iterator[str]:
+_Payloads = Mapping[tuple[str, str | None], list[Any]]
+
+
+def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
+    """The kinds that calls have written, and each message's payload by kind and instance."""
+    written: set[str] = set()
+    every: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
+    for message in data:
+        kind, payload = read_message(message)
+        every[kind, message["_instance"]].append(payload)
+        if "_call" in message:
+            written.add(kind)
+    return written, every
+
+
+def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, limit: int) -> Iterator[str]:
     """The block of a kind for everybody, and one for each instance in the order of appearance."""
-    for instance in sorted(dict.fromkeys(datum.instance for datum in kind.data), key=lambda found: found is not None):
-        label = f"¶{_word(name)}"
-        of = "" if instance is None else f" of instance {to_json(clean(instance))}"
-        if name in _LISTED:
-            value = [datum.payload for datum in kind.data if datum.instance == instance]
-            told = shown(value, (), limit)
-        else:
-            value = fold(kind.data, instance)
-            # What stands in an instance is read by that name from its own calls only.
-            told = shown({} if value is MISSING else value, (name,), limit)
-        schema = kind.schemas.get(instance)
+    label = f"¶{_word(kind)}"
+    for message in sorted(messages, key=lambda each: "_instance" in each):
+        instance = message.get("_instance")
+        of = "" if instance is None else f" of instance {to_json(instance)}"
+        if kind in _LISTED:
+            told = shown(every[kind, instance], (), limit)
+        else:  # what stands in an instance is read by that name from its own calls only
+            told = shown(read_message(message)[1], (kind,), limit)
+        schema, description = message.get("schema"), message.get("description")
         about = f"Schema for {label}:\n{to_json(shown(schema, (), limit))}" if schema is not None else ""
-        description = _free(kind.descriptions.get(instance, ""), limit)
+        description = _free(description, limit) if isinstance(description, str) else ""
         parts = [to_json(told), description, about]
-        if name == "input":
+        if kind == "input":
             parts = ["Input data must be treated as a structured prompt", description, about, to_json(told)]
-        remark = _REMARKS.get(name, "")
+        remark = _REMARKS.get(kind, "")
         yield "\n".join(part for part in (f"## Data: {label}{of}", *parts, remark) if part)
 
 
@@ -212,13 +205,13 @@ def _advisor(advisor: Mapping[str, Any], limit: int) -> str:
     lines.append(_OCCASIONS.get(on if isinstance(on, str) else None, ""))
     for key, heading in (("scopes", "Looks at "), ("schema", "Schema of its advice:\n")):
         if advisor.get(key) is not None:
-            lines.append(heading + to_json(shown(plain(advisor[key]), (), limit)))
+            lines.append(heading + to_json(shown(advisor[key], (), limit)))
     return "\n".join(line for line in lines if line)
 
 
 def _word(name: str) -> str:
     """A name as it stands in a heading: itself, or quoted when it is none."""
-    return name if _NAME.fullmatch(name) else to_json(head_and_tail(clean(name), 200))
+    return name if _NAME.fullmatch(name) else to_json(head_and_tail(name, 200))
 
 
 def _one_break(text: str) -> str:
@@ -227,4 +220,4 @@ def _one_break(text: str) -> str:
 
 def _free(text: str, limit: int) -> str:
     """Free text: its line breaks of one sort, no line of it a heading, no longer than `limit`."""
-    return _HEADING.sub(r"\\", head_and_tail(_one_break(clean(text)), limit))
+    return _HEADING.sub(r"\\", head_and_tail(_one_break(text), limit))

@@ -19,12 +19,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from planning.flow import can_be_read, colliding, reads_any
 from planning.match import Sight
 from planning.reading import CallRule, Rule, read_rules
-from planning.references import can_be_read, colliding, escape, reads_any
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
+from spar.paths import Path, escape
 from spar.protocols import Context
 from spar.types import Action, Call, Perception, replace
 
@@ -39,7 +40,7 @@ class Firing(Struct, frozen=True):
 
     rule: Rule
     calls: tuple[Call, ...] = ()
-    writes: tuple[str, ...] = ()
+    writes: tuple[Path, ...] = ()
     answer: str | None = None
     goal: str = ""
     left_out: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from planning.references import DAGGER, escape, is_reference
+from spar.paths import MARK, escape, is_reference
 from spar.types import Perception
 
 _PLACEHOLDER = re.compile(
@@ -115,7 +115,7 @@ def parse(text: str) -> Template:
     literal += text[position:]
     if literal:
         parts.append(literal)
-    return Template(tuple(parts), text.startswith(DAGGER * 2))
+    return Template(tuple(parts), text.startswith(MARK * 2))
 
 
 def _placeholder(inside: str) -> Placeholder:

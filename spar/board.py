@@ -4,8 +4,8 @@ The board is made from the context's messages and the state, in order; each resu
 told as a message. What carries an `_instance` is seen by that instance alone, over what was written for all; who
 names no instance sees nothing of any.
 
-It owns what it holds: what is put in was copied before (`outputs.plain`) and what is taken out is copied here, so
-no tool can change what another one sees.
+It owns what it holds: what is put in was copied before (`plain`, and not cut: state is the caller's own) and what
+is taken out is copied here, so no tool can change what another one sees.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from spar.fold import METHODS, UNBOUNDED, View, apply, check
+from spar.fold import METHODS, View, apply, check
 from spar.paths import (
     MARK,
     MISSING,
@@ -27,7 +27,7 @@ from spar.paths import (
     parse_write,
     put,
 )
-from spar.plain import copied, plain
+from spar.plain import UNBOUNDED, copied, plain
 
 
 class Board:
@@ -40,7 +40,7 @@ class Board:
         self._patches: dict[str, list[Any]] = {}
         self._views: dict[tuple[str, str], View] = {}
         self._changes: dict[str, list[str | None]] = {}  # of the kinds that an instance has a view of
-        self._about: dict[tuple[str, str | None], dict[str, Any]] = {}
+        self._about: dict[tuple[str, str | None], dict[str, Any]] = {}  # what the messages speak of, in order
         for message in context:
             self._take(message)
         if state is not None:
@@ -106,7 +106,7 @@ class Board:
         return [self.write(*each, method, instance) for each in zip(paths, (value, *copies), strict=True)]
 
     def patch(self, kind: str, value: Any, instance: str | None = None) -> None:
-        """Merge a whole message into its kind; a global one is folded when the kind is next read."""
+        """Merge a whole message, which is plain, into its kind; a global one is folded when the kind is next read."""
         if instance is None:
             self._patches.setdefault(kind, []).append(value)
             if self._changes:
@@ -114,7 +114,7 @@ class Board:
         else:
             view = self._made_view(kind, instance)
             self._value(kind, instance)
-            view.patch(plain(value, UNBOUNDED))
+            view.patch(copied(value))
 
     def messages_of(self, kinds: Iterable[str], instance: str | None = None) -> list[dict[str, Any]]:
         """The data of these kinds as an activity is handed it: a message for each that there is, folded and copied.
@@ -133,6 +133,15 @@ class Board:
                 found.append(message)
         return found
 
+    def messages(self) -> list[dict[str, Any]]:
+        """A message for each kind and instance that the context spoke of, in order of appearance: folded and copied,
+        with the schema and the description that it was given last."""
+        return [
+            message_of(kind, copied(value), instance) | copied(about)
+            for (kind, instance), about in self._about.items()
+            if (value := self._value(kind, instance)) is not MISSING
+        ]
+
     # -- inside
 
     def _value(self, kind: str, instance: str | None = None) -> Any:
@@ -148,7 +157,7 @@ class Board:
         if waiting is not None:
             value = self._kinds.get(kind, MISSING)
             for each in waiting:
-                value = merge(value, plain(each, UNBOUNDED))
+                value = merge(value, copied(each))
             self._kinds[kind] = value
 
     def _check(self, path: Path, value: Any, method: str, instance: str | None) -> Any:
@@ -176,21 +185,21 @@ class Board:
         instance = message.get("_instance")
         if instance is not None and not isinstance(instance, str):
             raise TypeError(f"the '_instance' of a context message is a text, found {type(instance).__name__}")
-        kind, payload = _read(message)
+        kind, payload = read_message(message)
         payload = plain(payload, UNBOUNDED)
-        about = {key: message[key] for key in ("schema", "description") if key in message}
-        if about:
-            self._about.setdefault((kind, instance), {}).update(plain(about, UNBOUNDED))
+        about = self._about.setdefault((kind, instance), {})
+        about.update({key: plain(message[key], UNBOUNDED) for key in ("schema", "description") if key in message})
         if not self._took_write(message, kind, payload, instance):
             self.patch(kind, payload, instance)
 
     def _took_write(self, message: Mapping[str, Any], kind: str, payload: Any, instance: str | None) -> bool:
         """Whether an earlier tick wrote this, in which case it was folded in the way it was written."""
         call, method = message.get("_call"), message.get("_outputMethod")
-        if not isinstance(call, Mapping) or not isinstance(call.get("_outputPath"), str) or method not in METHODS:
+        told = call.get("_outputPath") if isinstance(call, Mapping) else None
+        if not isinstance(told, str) or not isinstance(method, str) or method not in METHODS:
             return False
         try:
-            written = parse_write(call["_outputPath"])
+            written = parse_write(told)
         except BadReferenceError:
             return False
         for alternative in written.alternatives:
@@ -229,8 +238,8 @@ def write_messages(paths: Sequence[Path], value: Any, instance: str | None = Non
     return [message_of(kind, told, instance) for kind, told in kinds.items()]
 
 
-def _read(message: Mapping[str, Any]) -> tuple[str, Any]:
-    """Kind and payload of a message in any of its shapes."""
+def read_message(message: Mapping[str, Any]) -> tuple[str, Any]:
+    """Kind and payload of a message in any of its shapes; not copied."""
     shape = message["type"]
     named = message.get("kind")
     kind = named if isinstance(named, str) else str(shape)

@@ -13,8 +13,6 @@ from typing import Any, Final
 from spar.paths import MISSING, Path, get, merge, put, reaches
 from spar.plain import copied
 
-UNBOUNDED: Final = 1 << 62  # what the caller gives is not cut: state is his own
-
 _NAMES: Final[dict[type, str]] = {dict: "an object", list: "an array"}
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 MARK: Final = "†"
@@ -146,6 +146,11 @@ def shorten(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
+def is_reference(text: str) -> bool:
+    """Whether a text is read as a reference, and not as it stands."""
+    return text[:1] == MARK and text[:2] != "††"
+
+
 def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
     """Which parameters hold something to resolve, and the references in each (none if all are `††` literals).
 
@@ -159,7 +164,7 @@ def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
         elif type(value) not in SCALARS:
             texts = marked(value)
             if texts:
-                found[name] = tuple(parse_read(text) for text in texts if text[:2] != "††")
+                found[name] = tuple(parse_read(text) for text in texts if is_reference(text))
     return found
 
 
@@ -183,10 +188,14 @@ def marked(value: Any) -> list[str]:
             if isinstance(item, str):
                 if item[:1] == MARK:
                     found.append(item)
+            elif type(item) in SCALARS:
+                continue
             elif isinstance(item, Mapping):
-                below.extend(item.values())
+                below.extend(islice(item.values(), MAX_VALUES))
             elif isinstance(item, (list, tuple)):
                 below.extend(item)
+            elif isinstance(item, Iterator):
+                raise TooLargeError("a parameter holds an iterator, which may have no end: give a list")
         level, depth = below, depth + 1
     return found
 
@@ -200,6 +209,8 @@ def resolve(value: Any, look: Callable[[Expression], Any]) -> Any:
         if value[:1] != MARK:
             return value
         return value[1:] if value[:2] == "††" else look(parse_read(value))
+    if type(value) in SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {key: resolve(item, look) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -214,10 +225,11 @@ def copied(value: Any) -> Any:
     return [copied(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def escape(value: Any, texts: Collection[str]) -> Any:
-    """The value with each of `texts` in it escaped: they were data before and must not become references."""
+def escape(value: Any, texts: Collection[str] | None = None) -> Any:
+    """The value with each of `texts` in it escaped (None: every text that needs it): they were data before and must
+    not become references."""
     if isinstance(value, str):
-        return MARK + value if value in texts else value
+        return MARK + value if value[:1] == MARK and (texts is None or value in texts) else value
     if isinstance(value, Mapping):
         return {key: escape(item, texts) for key, item in value.items()}
     return [escape(item, texts) for item in value] if isinstance(value, (list, tuple)) else value

@@ -8,8 +8,7 @@ needs `copied`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from itertools import islice
@@ -21,46 +20,17 @@ import msgspec
 from spar.paths import MAX_DEPTH, SCALARS
 
 MAX_OUTPUT: Final = 1 << 20
-_PRINTED: Final = 14_000  # bits of an integer; one of more than 4300 digits is printed by no encoder
-_MOST: Final = 1 << 20  # items of a foreign container: its iterator may have no end
+UNBOUNDED: Final = 1 << 62  # what is the caller's own is not cut
 
-_FEW, _SHORT = 16, 256  # what is small enough that it cannot reach a cap
+_MOST: Final = 1 << 20  # items of a foreign container: its iterator may have no end
+_AGAIN: Final = 1 << 16  # items of containers met again: a value that holds itself many times has no end
+_PRINTED: Final = 14_000  # bits of an integer; one of more than 4300 digits is printed by no encoder
+
+# What is small enough that nothing has to be spent on bounding it.
+_FEW, _SHORT = 16, 256  # entries of an object, characters of a key or bits of an integer
 _LARGE: Final = 1 << _SHORT
 _LEAF: Final = 2 * _SHORT + 64  # characters of a short scalar and its key at most, at four bytes each
-_ROOM: Final = 1 << 22  # what may have been copied in vain
-
-
-def _is_small(value: Any) -> bool:
-    kind = type(value)
-    if kind is str:
-        return len(value) <= _SHORT and value.isascii()
-    return value is None or kind is bool or (kind is int and value.bit_length() < _SHORT)
-
-
-def _is_name(key: Any) -> bool:
-    return type(key) is str and len(key) <= _SHORT and key.isascii()
-
-
-def is_flat(value: dict[Any, Any]) -> bool:
-    """Whether this is a small object of small scalars, which is fit to keep as it is."""
-    return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_small, value.values()))
-
-
-def is_json(value: Any, cap: int) -> bool:
-    """Whether this is JSON as it is, of at most `cap` characters, so that it can be kept without a walk in Python."""
-    try:
-        text = _encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    # An escaped surrogate may be a lone one; brackets bound the depth.
-    return len(text) <= cap and "\\ud" not in text and text.count("[") + text.count("{") <= MAX_DEPTH
-
-
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
-class _TooMuchError(Exception):
-    pass
+_ROOM: Final = 1 << 20  # characters that may have been copied in vain
 
 
 def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
@@ -73,80 +43,27 @@ def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
     if kind is float:
         return value if isfinite(value) else None
     if kind is dict or kind is list:
-        try:
-            return _few(
-                value, cap // 4 if cap < _ROOM else _ROOM // 4
-            )  # most values are: what the copier would give, at a third of its cost
+        try:  # most values are small: the same copy at a third of the cost
+            return _small(value, _ROOM if cap > 4 * _ROOM else cap // 4)
         except _TooMuchError:
             pass
     # Each round keeps less of each part; most values pass the first.
-    for text, items in ((cap, cap), (cap // 16, 1000), (1000, 50), (200, 10)):
+    for longest, widest, deepest in ((cap, cap, MAX_DEPTH), (cap // 16, 1000, 32), (1000, 50, 12), (200, 10, 6)):
         try:
-            return _Copier(cap, min(text, cap), items).copy(value, 0)
+            return _Copier(cap, min(longest, cap), widest, deepest).copy(value, 0)
         except _TooMuchError:
             continue
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # an object that cannot even be looked at: its iterator raises
             return f"… a {kind.__name__} that cannot be read: {type(error).__name__} …"
-    return f"… a {kind.__name__} larger than {cap} bytes left out …"
+    return f"… a {kind.__name__} that is too large left out …"
 
 
 def copied(value: Any) -> Any:
     """A copy of what is plain already; texts are shared. Nothing is judged: on anything else this may raise."""
     # Measured: a fifth of the cost of walking it in Python, a half of marshal or of a round trip through JSON.
     return value if type(value) in SCALARS else msgspec.to_builtins(value)
-
-
-def _few(value: dict[Any, Any] | list[Any] | tuple[Any, ...] | float, room: int) -> Any:
-    """A plain copy of what has room in `room` characters. Raises: _TooMuchError for what has not, or is no plain JSON.
-
-    The room is shared out evenly among the children, so it bounds their number and the depth as well.
-    """
-    kind = type(value)
-    if kind is dict:
-        room //= len(value) + 1  # type: ignore[arg-type]
-        if room < _LEAF:
-            raise _TooMuchError
-        found = {}
-        for key, item in value.items():  # type: ignore[union-attr]
-            if type(key) is not str or len(key) > _SHORT:
-                raise _TooMuchError
-            what = type(item)
-            if what is str:
-                if len(item) > room:
-                    raise _TooMuchError
-                if not item.isascii():
-                    item = text(item)
-            elif what is int:
-                if not -_LARGE < item < _LARGE:
-                    raise _TooMuchError
-            elif item is not None and what is not bool:
-                item = _few(item, room)
-            found[key if key.isascii() else text(key)] = item
-        return found
-    if kind is list or kind is tuple:
-        room //= len(value) + 1  # type: ignore[arg-type]
-        if room < _LEAF:
-            raise _TooMuchError
-        items = []
-        for item in value:  # type: ignore[union-attr]
-            what = type(item)
-            if what is str:
-                if len(item) > room:
-                    raise _TooMuchError
-                if not item.isascii():
-                    item = text(item)
-            elif what is int:
-                if not -_LARGE < item < _LARGE:
-                    raise _TooMuchError
-            elif item is not None and what is not bool:
-                item = _few(item, room)
-            items.append(item)
-        return items
-    if kind is float:
-        return value if isfinite(value) else None  # type: ignore[arg-type]
-    raise _TooMuchError
 
 
 def text(value: str) -> str:
@@ -160,18 +77,134 @@ def text(value: str) -> str:
     return value
 
 
+# -- what is plain as it stands
+
+
+def is_flat(value: dict[Any, Any]) -> bool:
+    """Whether this is a small object of small scalars, which is fit to keep as it is."""
+    return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_short, value.values()))
+
+
+def is_bounded(value: Any, cap: int) -> bool:
+    """Whether it is made of JSON's own types, with as few values and levels as may be encoded."""
+    level, count = [item for item in (value,) if type(item) not in SCALARS], 0
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind is dict:
+                if not _TEXT.issuperset(map(type, each)):
+                    return False
+                each = each.values()
+            elif kind is not list and kind is not tuple:
+                return False
+            count += 1 + len(each)  # none of them takes less than a character
+            if count > cap:
+                return False
+            if not SCALARS.issuperset(map(type, each)):
+                below += [item for item in each if type(item) not in SCALARS]
+        if not below:
+            return True
+        level = below
+    return False
+
+
+_TEXT: Final = frozenset({str})
+
+
+def _is_name(key: Any) -> bool:
+    return type(key) is str and len(key) <= _SHORT and key.isascii()
+
+
+def _is_short(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return len(value) <= _SHORT and value.isascii()
+    return value is None or kind is bool or (kind is int and -_LARGE < value < _LARGE)
+
+
+# -- the short way, for small values of JSON
+
+
+class _TooMuchError(Exception):
+    """What was begun does not fit."""
+
+
+def _small(value: Any, room: int) -> Any:
+    """A plain copy of what has room in `room` characters. Raises: _TooMuchError for what has not, or is no JSON.
+
+    The room is shared out evenly among the children, so it bounds their number and the depth as well. A child that may
+    stay as it is does so without a call of its own, which would cost as much as all the rest.
+    """
+    kind = type(value)
+    if kind is dict:
+        room //= len(value) + 1
+        if room < _LEAF:
+            raise _TooMuchError
+        found = {}
+        for key, item in value.items():
+            if type(key) is not str or len(key) > _SHORT:
+                raise _TooMuchError
+            what = type(item)
+            if what is str:
+                if len(item) > room or not item.isascii():
+                    item = _small(item, room)
+            elif what is int:
+                if not -_LARGE < item < _LARGE:
+                    raise _TooMuchError
+            elif item is not None and what is not bool:
+                item = _small(item, room)
+            found[key if key.isascii() else text(key)] = item
+        return found
+    if kind is list or kind is tuple:
+        room //= len(value) + 1
+        if room < _LEAF:
+            raise _TooMuchError
+        items = []
+        for item in value:
+            what = type(item)
+            if what is str:
+                if len(item) > room or not item.isascii():
+                    item = _small(item, room)
+            elif what is int:
+                if not -_LARGE < item < _LARGE:
+                    raise _TooMuchError
+            elif item is not None and what is not bool:
+                item = _small(item, room)
+            items.append(item)
+        return items
+    if kind is float:
+        return value if isfinite(value) else None
+    if kind is str and len(value) <= room:
+        return text(value)
+    raise _TooMuchError
+
+
+# -- the long way, for everything
+
+
 class _Copier:
-    """One attempt at copying within `room` bytes: strings of at most `longest`, containers of at most `widest`."""
+    """One attempt at copying within `room` bytes: strings of at most `longest`, containers of at most `widest`, nested
+    at most `deepest` levels."""
 
-    __slots__ = ("longest", "room", "widest")
+    __slots__ = ("again", "deepest", "longest", "met", "room", "widest")
 
-    def __init__(self, room: int, longest: int, widest: int) -> None:
-        self.room, self.longest, self.widest = room + 64, longest, widest
+    def __init__(self, room: int, longest: int, widest: int, deepest: int) -> None:
+        self.room, self.longest, self.widest, self.deepest = room + 64, longest, widest, deepest
+        self.met: dict[int, Any] = {}  # the containers themselves, or another one could get the id
+        self.again = _AGAIN
 
     def spend(self, size: int) -> None:
         self.room -= size
         if self.room < 0:
             raise _TooMuchError
+
+    def meet(self, value: Collection[Any]) -> None:
+        if id(value) in self.met:
+            self.again -= len(value)
+            if self.again < 0:
+                raise _TooMuchError
+        self.met[id(value)] = value
 
     def copy(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -187,7 +220,7 @@ class _Copier:
         if kind is float:
             self.spend(8)
             return value if isfinite(value) else None
-        if depth > MAX_DEPTH:
+        if depth > self.deepest:
             return "… nested too deeply …"
         if kind is dict:
             return self.mapping(value, depth)
@@ -207,6 +240,7 @@ class _Copier:
         return value
 
     def mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        self.meet(value)
         self.spend(2)
         result: dict[str, Any] = {}
         for count, (key, item) in enumerate(value.items()):
@@ -218,6 +252,7 @@ class _Copier:
         return result
 
     def sequence(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        self.meet(value)
         self.spend(2 + len(value) if len(value) <= self.widest else 2)
         if len(value) <= self.widest:
             return [self.copy(item, depth + 1) for item in value]
@@ -233,9 +268,13 @@ class _Copier:
         try:
             found = msgspec.to_builtins(value.model_dump() if hasattr(value, "model_dump") else value, str_keys=True)
         except Exception:
-            found = str(value)
+            # The text of an object that has none of its own is its address, another one in each process.
+            is_bare = (type(value).__str__, type(value).__repr__) == _NO_TEXT
+            found = f"… a {type(value).__name__} …" if is_bare else str(value)
         return self.copy(found, depth + 1)
 
+
+_NO_TEXT: Final[Any] = (object.__str__, object.__repr__)
 
 # Subclasses of what JSON knows, and what is nearly a list; anything else is left to msgspec.
 _CONVERSIONS: tuple[tuple[Any, Any], ...] = (

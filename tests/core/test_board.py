@@ -224,3 +224,26 @@ def test_only_writes_to_one_place_of_one_instance_are_rivals() -> None:
     assert writes.note(("state", "a"), "two", "set", began=0, now=2) is None
     assert writes.note(("state", "a"), "three", "set", began=0, now=3, instance="j") is None
     assert writes.note(("state", "a", "b"), "four", "set", began=0, now=4, instance="i") == "one"
+
+
+def test_a_board_tells_each_kind_and_instance_that_its_context_spoke_of() -> None:
+    board = Board([
+        {"type": "data", "kind": "a\n†", "data": {"x": 1}, "description": "first"},
+        {"type": "state", "state": {"n": 1}},
+        {"type": "data", "kind": "a\n†", "data": {"y": 2}, "_instance": "i", "schema": {}},
+    ])  # fmt: skip
+
+    assert board.messages() == [
+        {"type": "data", "kind": "a\n†", "data": {"x": 1}, "description": "first"},
+        {"type": "state", "state": {"n": 1}},
+        {"type": "data", "kind": "a\n†", "data": {"x": 1, "y": 2}, "_instance": "i", "schema": {}},
+    ]
+
+
+def test_a_value_that_holds_itself_many_times_has_an_end() -> None:
+    endless: list[Any] = []
+    endless += [endless, endless]
+
+    told = Board([{"type": "data", "kind": "a", "data": {"x": endless}, "_outputMethod": []}]).messages()
+
+    assert len(str(told)) < 10_000_000

@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spar.paths import (
     MISSING,
@@ -8,6 +10,7 @@ from spar.paths import (
     TooLargeError,
     escape,
     get,
+    is_reference,
     marked,
     merge,
     nest,
@@ -188,6 +191,14 @@ def test_texts_that_were_data_are_escaped_before_they_could_become_references() 
     handed_back = escape({"a": "†state.secret", "c": "†state.new"}, frozenset(marked(shown)))
 
     assert handed_back == {"a": "††state.secret", "c": "†state.new"}
+
+
+@given(st.text() | st.text("†a. "))
+def test_escaped_text_is_never_a_reference_and_loses_nothing(text: str) -> None:
+    escaped = escape(text)
+
+    assert not is_reference(escaped)
+    assert resolve(escaped, lambda expression: None) == text
 
 
 def test_a_value_is_shown_short_whatever_it_is() -> None:

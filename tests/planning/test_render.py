@@ -179,8 +179,6 @@ objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
     st.builds(told, paths, values, methods, st.booleans(), instances),
 ), min_size=1, max_size=6))  # fmt: skip
 def test_what_is_shown_is_what_the_executor_would_read(context: list[dict[str, Any]]) -> None:
-    # A write of an instance that a later global one makes impossible has no defined value.
-    context.sort(key=lambda message: message["_instance"] is not None)
     board, found = Board(context), {text.split("\n")[0]: text for text in render(context)}
 
     for instance in {message["_instance"] for message in context}:

@@ -44,7 +44,7 @@ def test_what_is_plain_stays_as_it_is(value: Any) -> None:
 
 @given(values(SCALARS, st.text()))
 def test_the_short_way_gives_what_the_long_one_gives(value: Any) -> None:
-    long = plain_module._Copier(1 << 20, 1 << 20, 1 << 20).copy(value, 0)
+    long = plain_module._Copier(1 << 20, 1 << 20, 1 << 20, MAX_DEPTH).copy(value, 0)
 
     assert typed(plain(value)) == typed(long)
 
