@@ -18,6 +18,7 @@ from msgspec import Struct
 from acting.catalog import Catalog
 from acting.digest import digest
 from acting.entries import Entry, is_async
+from acting.prescriptions import prescribed
 from acting.reading import read
 from spar.clock import Clock
 from spar.errors import SparError
@@ -26,6 +27,8 @@ from spar.protocols import Effect
 from spar.threads import Threads
 from spar.types import Call, replace
 
+#: What a call may choose beside its parameters that decides who carries it out, on what, and with which result.
+_CHOICES: Final = ("_activity", "_delegate", "_output", "_scopes")
 WITHIN: Final = 10.0  # seconds that a tool may take to say what binds its call
 
 
@@ -39,6 +42,13 @@ class Binding(Struct, frozen=True):
     call: Call
     entry: Entry
     effect: Effect
+
+
+class Bound(Struct, frozen=True):
+    """The hash of what would run, and what the tool itself says of it (`binds`)."""
+
+    digest: str
+    binds: Mapping[str, Any]
 
 
 class Binder:
@@ -75,8 +85,8 @@ class Binder:
         """The binding of a call that was decided on, against the tools as they are now. Raises: ValueError."""
         return self._checked(call)
 
-    async def digest(self, binding: Binding) -> str:
-        """The hash of what would run now. Raises: UnboundError when that cannot be said."""
+    async def bound(self, binding: Binding) -> Bound:
+        """What would run now. Raises: UnboundError when that cannot be said."""
         entry, call = binding.entry, binding.call
         bound: Any = {}
         try:
@@ -86,7 +96,9 @@ class Binder:
                     bound = await self._ask(binds, copied(call.params))
             if not isinstance(bound, Mapping):
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
-            return digest(entry.name, entry.schema, call.params, binding.effect, self._revision, bound)
+            own: dict[str, Any] = {"tool": bound, "by": _maker(entry)}
+            own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
+            return Bound(digest(entry.name, entry.schema, call.params, binding.effect, self._revision, own), bound)
         except Exception as error:
             why = str(error) or type(error).__name__
             raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error
@@ -118,7 +130,14 @@ class Binder:
             raise ValueError(self._catalog.unknown(call.tool))
         if entry.terms.approval == "deny":
             raise ValueError(f"tool {entry.name!r} may not be called: its approval is 'deny'")
+        call, entry = prescribed(call, entry, self._catalog)
         if call.output_path is not None:
             parse_write(call.output_path)
         entry.parameters.validate(call.params)
         return Binding(call, entry, entry.effect_of(call.params))
+
+
+def _maker(entry: Entry) -> str:
+    """Which code carries it out: another tool may come to have the name and the schema of one that was approved."""
+    code = entry.target if inspect.isroutine(entry.target) else type(entry.target)
+    return f"{entry.activity}: {getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"

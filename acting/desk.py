@@ -14,29 +14,35 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+
 from acting.binding import Binder, Binding
+from acting.decisions import OUTCOMES, check_shape, moved, standing
+from acting.expiry import Expiry
 from acting.grants import Grants
-from acting.rows import InMemory, Rows
-from spar.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError, Grant
-from spar.clock import Clock, Timer
+from acting.rows import InMemory, Rows, in_time
+from spar.approvals import TRANSITIONS, Approval, DecidedError, Decision, DigestMismatchError, Grant
+from spar.clock import Clock
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.protocols import Host, Records
 from spar.types import Trust, replace
 
 KEPT: Final = 1000  # answered approvals that can still be looked at
+_RUNS = 10  # times what may wait of one run may wait in all
 _RETRY = 10.0  # seconds until an expiry is written again that the store did not take
-_OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {
-    "approve": "approved",
-    "edit": "approved",
-    "replace": "approved",
-    "deny": "denied",
-}
-_NEEDS: Final[dict[Decision, str]] = {"edit": "params", "replace": "call"}
 
 
 class RefusedError(SparError):
     """The question cannot be asked; the message says why."""
+
+
+class Use(Struct, frozen=True):
+    """What became of the use of an approval: the kind of fault and why it cannot be used, else what binds the call."""
+
+    kind: str = ""
+    why: str = ""
+    binds: Mapping[str, Any] | None = None
 
 
 class Desk:
@@ -52,13 +58,13 @@ class Desk:
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
+        self._rows.on_found = self._found
         self._grants = Grants(binder, lambda: self.clock.now())
-        self._timers: dict[str, Timer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._expiry = Expiry(lambda: self.clock, self._expire)
         self._waiting: dict[str, builtins.list[asyncio.Future[None]]] = {}
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open = False
-        #: Told of each answer (or expiry) of a call that its cycle has gone on without.
+        #: Told of each answer and expiry.
         self.on_answer: Callable[[Approval], object] = lambda approval: None
 
     # -- opening and closing
@@ -85,13 +91,7 @@ class Desk:
     async def close(self) -> None:
         """Call nobody back any more; the rows are read again when it is opened again."""
         self._is_open = False
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        tasks = builtins.list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._expiry.close()
 
     # -- what doors ask
 
@@ -123,7 +123,7 @@ class Desk:
 
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """
-        _check_shape(decision, params, call, grant_for)
+        check_shape(decision, params, call, grant_for)
         row = await self.get(id)
         self._demand_pending(row, digest)
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
@@ -144,7 +144,7 @@ class Desk:
             self._demand_pending(found, digest)
             now = self.clock.now()
             until = found.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
-            return moved(found, _OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
+            return moved(found, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
 
         try:
             row = await self._rows.change(row.id, answered)
@@ -155,6 +155,7 @@ class Desk:
         said = f"by {by}: {reason}" if reason else f"by {by}"
         self._tell(ApprovalResolved, call=row.call, cycle_id=row.cycle_id, decision=decision, reason=said)
         self._ended(row)
+        self._arm(row)
         return row
 
     async def grants(self) -> Sequence[Grant]:
@@ -177,16 +178,22 @@ class Desk:
         kept.
         """
         await self.open()
-        digest = await self.binder.digest(binding)
+        bound = await self.binder.bound(binding)
+        return await in_time(self._in_turn(binding, bound.digest, why, trust, session, cycle_id, run_id))
+
+    async def _in_turn(self, *question: Any) -> tuple[Approval, bool]:
         async with self._asking:
-            return await self._ask(binding, digest, why, trust, session, cycle_id, run_id)
+            return await self._ask(*question)
 
     async def _ask(self, binding: Binding, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
-        open_ = [row for row in self._rows.values.values() if row.status == "pending" and row.session == session]
+        pending = [row for row in self._rows.values.values() if row.status == "pending"]
+        open_ = [row for row in pending if row.session == session]
         for row in open_:
             if row.digest == digest and self.clock.now() < row.expires_at:
                 return row, False
+        if len(pending) >= _RUNS * self._most:
+            raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)
         if waiting >= self._most:
             whose = f"run {run_id!r}" if run_id else f"session {session!r}"
@@ -217,33 +224,41 @@ class Desk:
             row = self._rows.named(id)
         return row
 
-    async def use(self, id: str, binding: Binding) -> tuple[str, str]:
-        """Use an approval for this call, once, durably before it may start; ("", "") or the kind of fault and why not.
+    async def use(self, id: str, binding: Binding) -> Use:
+        """Use an approval for this call, once, durably before it may start.
 
         What would run now is bound anew first: if it is not what was approved, the approval is void.
         """
+        bound, changed = None, "what would run now is not what was approved"
         try:
-            found, changed = await self.binder.digest(binding), "what would run now is not what was approved"
+            bound = await self.binder.bound(binding)
         except SparError as error:
-            found, changed = "", str(error)
+            changed = str(error)
 
         def use(row: Approval) -> Approval:
             if row.status != "approved":
-                raise DecidedError(f"approval {row.id!r} cannot be used: it is {_said(row)}")
+                raise DecidedError(f"approval {row.id!r} cannot be used: it is {standing(row)}")
             if self.clock.now() >= row.expires_at:
                 return moved(row, "expired")
-            return moved(row, "used") if row.digest == found else moved(row, "void", reason=changed)
+            is_same = bound is not None and row.digest == bound.digest
+            return moved(row, "used") if is_same else moved(row, "void", reason=changed)
 
         try:
             row = await self._rows.change(id, use)
         except (SparError, LookupError) as error:
-            return "denied", str(error)
+            return Use("denied", str(error))
+        self._expiry.disarm(id)
         if row.status == "expired":
-            return "expired", f"approval {id!r} was not used within {self._expires:g} s of being given"
-        return ("", "") if row.status == "used" else ("drift", f"{changed}: approval {id!r} is void")
+            return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
+        if row.status == "used":
+            return Use(binds=bound.binds if bound is not None else None)
+        return Use("drift", f"{changed}: approval {id!r} is void")
 
-    async def granted(self, binding: Binding, session: str) -> Grant | None:
-        """The grant that lets this very call run, counted; None if there is none. Raises: UnboundError."""
+    async def granted(self, binding: Binding, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+        """The grant that lets this very call run, counted, and what binds the call; None if there is none.
+
+        Raises: UnboundError.
+        """
         await self.open()
         return await self._grants.use(binding, session)
 
@@ -256,12 +271,15 @@ class Desk:
         """The work that asked is gone, or is another one: whatever the answer, nothing comes of it."""
 
         def voided(row: Approval) -> Approval:
-            return moved(row, "void", reason=reason) if "void" in TRANSITIONS[row.status] else row
+            return moved(row, "void", reason=reason)
 
-        row = await self._rows.change(id, voided)
-        self._disarm(id)
-        if row.status == "void":
-            self._wake_all(id)
+        try:
+            row = await self._rows.change(id, voided)
+        except DecidedError:  # it has come to its end already
+            return
+        self._expiry.disarm(id)
+        self._wake_all(id)
+        self._tell(ApprovalResolved, call=row.call, cycle_id=row.cycle_id, decision="void", reason=reason)
 
     def known(self, id: str) -> Approval | None:
         """The row as it was last known."""
@@ -276,42 +294,31 @@ class Desk:
 
     def _demand_pending(self, row: Approval, digest: str) -> None:
         if row.status != "pending" or self.clock.now() >= row.expires_at:
-            raise DecidedError(f"approval {row.id!r} takes no decision any more: it is {_said(row)}")
+            raise DecidedError(f"approval {row.id!r} takes no decision any more: it is {standing(row)}")
         if row.digest != digest:
             raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
     async def _digest(self, binding: Binding) -> str:
         try:
-            return await self.binder.digest(binding)
+            return (await self.binder.bound(binding)).digest
         except SparError as error:
             raise ValueError(str(error)) from error
 
     def _arm(self, row: Approval) -> None:
-        """Have a pending row expire in time."""
-        if row.status == "pending":
+        """Have a row expire in time. A wall clock that was set back since it was written lengthens that not."""
+        if row.status in ("pending", "approved"):
             left = (row.expires_at - self.clock.now()).total_seconds()
-            self._arm_in(row.id, left)
-
-    def _arm_in(self, id: str, seconds: float) -> None:
-        self._disarm(id)
-        when = self.clock.monotonic() + max(0.0, seconds)
-        self._timers[id] = self.clock.call_at(when, partial(self._due, id))
-
-    def _disarm(self, id: str) -> None:
-        if (timer := self._timers.pop(id, None)) is not None:
-            timer.cancel()
-
-    def _due(self, id: str) -> None:
-        self._timers.pop(id, None)
-        task = asyncio.get_running_loop().create_task(self._expire(id), name="expiry of an approval")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._expiry.arm(row.id, min(left, self._expires))
 
     async def _expire(self, id: str) -> None:
+        if (asked := self.known(id)) is None:
+            return
+        before = asked.status
+
         def expired(row: Approval) -> Approval:
-            if row.status != "pending":
+            if row.status != before:
                 raise DecidedError("it has been answered")
-            return moved(row, "expired", decided_at=self.clock.now())
+            return moved(row, "expired", decided_at=self.clock.now() if before == "pending" else row.decided_at)
 
         try:
             row = await self._rows.change(id, expired)
@@ -319,16 +326,22 @@ class Desk:
             return
         except Exception:  # the store fails: it takes no decision any more in any case
             self._wake_all(id)
-            self._arm_in(id, _RETRY)
+            self._expiry.arm(id, _RETRY)
             return
-        self._tell(ApprovalExpired, call=row.call, cycle_id=row.cycle_id)
         self._ended(row)
+        if before == "pending":
+            self._tell(ApprovalExpired, call=row.call, cycle_id=row.cycle_id)
+
+    def _found(self, row: Approval) -> None:
+        """The store holds another answer than was known: it took a change though it never said so."""
+        if row.status != "pending":
+            self._ended(row)
+            self._arm(row)
 
     def _ended(self, row: Approval) -> None:
-        self._disarm(row.id)
+        self._expiry.disarm(row.id)
         self._wake_all(row.id)
-        if row.is_parked:
-            self.on_answer(row)
+        self.on_answer(row)
 
     def _wake_all(self, id: str) -> None:
         for waiter in self._waiting.get(id, ()):
@@ -339,31 +352,6 @@ class Desk:
         settled = [row for row in self._rows.values.values() if not TRANSITIONS[row.status]]
         for row in sorted(settled, key=lambda row: row.asked_at)[: max(0, len(settled) - KEPT)]:
             await self._rows.drop(row.id)
-
-
-def moved(row: Approval, status: ApprovalStatus, **changes: Any) -> Approval:
-    """The row in another status. Raises: DecidedError for a change that is not legal (`TRANSITIONS`)."""
-    if status not in TRANSITIONS[row.status]:
-        raise DecidedError(f"approval {row.id!r} is {row.status} and cannot become {status}")
-    return replace(row, status=status, **changes)
-
-
-def _said(row: Approval) -> str:
-    return "expired" if row.status == "pending" else f"{row.status}{f' by {row.decided_by}' if row.decided_by else ''}"
-
-
-def _check_shape(decision: str, params: Any, call: Any, grant_for: float | None) -> None:
-    """Raises: ValueError when a decision comes with what does not belong to it, or without what does."""
-    if decision not in _OUTCOMES:
-        raise ValueError(f"the decision is {decision!r}, expected {', '.join(_OUTCOMES)}")
-    for name, value in (("params", params), ("call", call)):
-        is_needed = _NEEDS.get(decision) == name
-        if is_needed and not isinstance(value, Mapping):
-            raise ValueError(f"{decision!r} needs {name}, an object, found {type(value).__name__}")
-        if not is_needed and value is not None:
-            raise ValueError(f"{name} does not go with {decision!r}")
-    if grant_for is not None and decision != "approve":
-        raise ValueError(f"a grant goes with 'approve', not with {decision!r}")
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

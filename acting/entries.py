@@ -213,6 +213,7 @@ def check_terms(terms: ToolTerms) -> None:
         ("resources", all_text(terms.resources), "a tuple of names"),
         ("on_error", terms.on_error in get_args(OnError), "error or branch"),
         ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
+        ("brings_untrusted", isinstance(terms.brings_untrusted, bool), "true or false"),
         ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
     )
     for key, is_fine, expected in rules:

@@ -186,10 +186,13 @@ class Executor:
     ) -> ActionResult:
         """ACT while the plan is still being written: the calls are those of the stream."""
         run = context.run if context is not None else None
-        scope = Scope(action.id, run_id=action.run_id, trust=trust_of(action))
+        run_id = run.id if run is not None else action.run_id
+        trust = trust_of(action)
+        if self._stage.office is not None:
+            trust = self._stage.office.taint.of_plan(action.trust, trust, run_id)
+        scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
-            run_id = run.id if run else action.run_id
-            scope = Scope(action.id, context.cycle_id, context.session, run_id, scope.trust)
+            scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
         return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope)
 
     def interrupted(self, action_id: str) -> ActionResult | None:

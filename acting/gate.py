@@ -32,7 +32,7 @@ def passes(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
         return proposal.entry.terms.approval == "auto"
     if office.parked.known and office.parked.of(proposal.call) is not None:
         return False
-    trust = trust_in(proposal.call, scope.trust)
+    trust = office.taint.judge(proposal.call, proposal.entry, trust_in(proposal.call, scope.trust), scope)
     return office.policy.lets(proposal.entry.terms, trust) or _ruling(stage, proposal, trust, scope).decision == "auto"
 
 
@@ -46,7 +46,11 @@ async def pass_gate(
 ) -> tuple[CallResult | None, bool]:
     """What stands against running it (None: nothing), and whether a hook ends the run."""
     resumed = stage.office.parked.of(proposal.call) if stage.office is not None else None
-    trust = trust_in(proposal.call, scope.trust if resumed is None else resumed.trust)
+    trust = _judged(stage, proposal, scope.trust if resumed is None else resumed.trust, scope)
+    if resumed is not None:
+        proposal.ticket = resumed.approval
+        if resumed.is_unclear and proposal.entry.effect_of(proposal.params) == "once":
+            return _unclear(proposal, "it was on its way when the process ended"), False
     is_asked, why = False, ""
     if stage.asks("before_call"):
         shown = proposal.shown()
@@ -59,7 +63,7 @@ async def pass_gate(
                 return _denied(proposal, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
             if wrong := proposal.swap(stage, board, outcome.value, is_done):
                 return CallResult(proposal.call, "failed", fault=wrong), False
-            trust = trust_in(proposal.call, trust)
+            trust = _judged(stage, proposal, trust, scope)
     ruling = _ruling(stage, proposal, trust, scope)
     if ruling.decision == "deny":
         return _denied(proposal, ruling.why), False
@@ -77,10 +81,11 @@ async def redeem(stage: Stage, proposal: Proposal) -> CallResult | None:
     """Use the approval that a call passed the gate with, right before it starts; what stands against that."""
     assert stage.office is not None
     ticket, proposal.ticket, desk = proposal.ticket, "", stage.office.desk
-    kind, why = await desk.use(ticket, desk.binder.of(proposal.call, proposal.entry, proposal.params))
-    if not kind:
+    use = await desk.use(ticket, desk.binder.of(proposal.call, proposal.entry, proposal.params))
+    if not use.kind:
+        proposal.binds = use.binds
         return None
-    return _denied(proposal, why, "expired" if kind == "expired" else "denied", kind)
+    return _denied(proposal, use.why, "expired" if use.kind == "expired" else "denied", use.kind)
 
 
 # -- who is asked
@@ -121,7 +126,8 @@ async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, w
     desk = stage.office.desk
     binding = desk.binder.of(proposal.call, proposal.entry, proposal.params)
     try:
-        if grant := await desk.granted(binding, scope.session):
+        if found := await desk.granted(binding, scope.session):
+            grant, proposal.binds = found
             said = (
                 f"grant {grant.id} by {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M} UTC, use {grant.uses}"
             )
@@ -149,8 +155,7 @@ async def _resumed(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope,
     proposal.ticket = row.id
     if row.status == "used":
         proposal.ticket = ""
-        message = f"approval {row.id!r} was used before and nobody knows what became of the call: find out"
-        return CallResult(proposal.call, "in_doubt", fault=fault("in_doubt", message, proposal.call.tool))
+        return _unclear(proposal, f"approval {row.id!r} was used before")
     return _answered(stage, proposal, trust, scope, row)
 
 
@@ -203,6 +208,16 @@ def _ruling(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Rul
         return Ruling(entry.terms.approval)
     effect = entry.effect_of(proposal.params)
     return stage.office.policy.decide(entry.terms, effect, call, proposal.arguments, trust, scope.session)
+
+
+def _judged(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Trust:
+    trust = trust_in(proposal.call, trust)
+    return trust if stage.office is None else stage.office.taint.judge(proposal.call, proposal.entry, trust, scope)
+
+
+def _unclear(proposal: Proposal, why: str) -> CallResult:
+    message = f"{why} and nobody knows what became of the call: find out"
+    return CallResult(proposal.call, "in_doubt", fault=fault("in_doubt", message, proposal.call.tool))
 
 
 def _denied(proposal: Proposal, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:

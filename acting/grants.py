@@ -6,9 +6,9 @@ changed since is asked about again. Each use is counted, durably, before the cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from acting.binding import Binder, Binding
 from acting.rows import Rows
@@ -47,20 +47,33 @@ class Grants:
         now = self._now()
         grant = Grant(self._rows.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),
                       row.session if is_of_session else "", by, now, 0, row.digest)  # fmt: skip
+        for over in [each.id for each in self._rows.values.values() if each.expires_at <= now]:
+            await self._rows.drop(over)
         await self._rows.add(grant)
         return grant
 
-    async def use(self, binding: Binding, session: str) -> Grant | None:
-        """The grant that lets this very call run, counted; None if there is none. Raises: UnboundError."""
+    async def use(self, binding: Binding, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+        """The grant that lets this very call run, counted, and what binds the call; None if there is none.
+
+        Raises: UnboundError.
+        """
         found = [each for each in self.in_force() if each.session in ("", session) and each.tool == binding.entry.name]
-        digest = await self._binder.digest(binding) if found else ""
+        if not found:
+            return None
+        bound = await self._binder.bound(binding)
         for grant in found:
-            if grant.digest == digest:
+            if grant.digest == bound.digest:
                 try:
-                    return await self._rows.change(grant.id, lambda row: replace(row, uses=row.uses + 1))
+                    return await self._rows.change(grant.id, self._used), bound.binds
                 except (LookupError, TransientError):  # revoked just now, or its use cannot be told
                     return None
         return None
+
+    def _used(self, row: Grant) -> Grant:
+        """Counted; judged by the row as it is when it is written. Raises: LookupError for one that is over."""
+        if row.expires_at <= self._now():
+            raise LookupError(f"grant {row.id!r} has expired")
+        return replace(row, uses=row.uses + 1)
 
     async def revoke(self, id: str) -> Grant:
         """End a grant, by its id or a unique beginning of one. Raises: LookupError, TransientError."""

@@ -83,8 +83,6 @@ class Hands:
                 if step.ticket and not await self._may_begin(step):
                     continue
                 launch = self._launch(step)
-                if step.binds is not None:
-                    launch.binds = step.binds
                 ended = begin(self._stage, launch)
                 if ended is None:
                     self._hand_over()

@@ -9,7 +9,7 @@ tool returns is made fit to keep and held against what was promised of it. This 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
 from datetime import datetime
 from functools import partial
@@ -51,6 +51,7 @@ class Launch(Struct):
     scope: Scope
     context: Context  # copied for each attempt: what a tool sets in it nobody else sees
     messages: tuple[dict[str, Any], ...] = ()  # what its scopes let it see
+    binds: Mapping[str, Any] | None = None  # what bound it when it was let run
     attempts: int = 0
     started_at: datetime | None = None
     began: float = 0.0

@@ -59,6 +59,7 @@ class RemoteTool:
         self.key = (name, pin(definition), off)
         self.effect: Effect = "read" if off else _either(policy.effects, remote, "once")
         self.approval: Approval = "auto" if off else _either(policy.approval, remote, "auto")
+        self.brings_untrusted = True
         self.safe_with_untrusted = remote in policy.safe or "*" in policy.safe
         self.timeout = policy.timeout
         self.schema = _closed(name, off) if off else _open(name, definition)

@@ -11,6 +11,7 @@ from acting.catalog import Catalog
 from acting.desk import Desk
 from acting.parked import Parked
 from acting.policy import Policy
+from acting.taint import Taint
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Host
@@ -42,7 +43,8 @@ class Office:
             raise ConfigError(str(error), path=("approval", *error.path)) from None
         self.hold = float(hold)
         self.desk = Desk(Binder(catalog, self.policy.revision, clock), clock, tell, expires=expires, most=most)
-        self.parked = Parked(self.desk)
+        self.taint = Taint()
+        self.parked = Parked(self.desk, self.taint)
 
     def attach(self, host: Host, clock: Clock) -> None:
         """Keep what is asked in the agent's memory, and wake its sessions when there are answers."""

@@ -17,14 +17,18 @@ from typing import Any
 from msgspec import Struct
 
 from acting.desk import Desk
+from acting.policy import trust_in
 from acting.rows import Rows
 from acting.stage import Scope, Stage, fault
 from acting.step import Step
+from acting.taint import Taint
 from spar.approvals import Approval
 from spar.board import Board
 from spar.errors import SparError
 from spar.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
+
+_GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
 
 
 class ParkedCalls(Struct, frozen=True):
@@ -43,12 +47,16 @@ class ParkedCalls(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A call that goes on: of which record, with which approval ("" for what depends on one), and its trust."""
+    """A call that goes on: of which record, with which approval ("" for what depends on one), and its trust.
+
+    `is_unclear`: it depends on a call whose approval was used before, so it may have run then.
+    """
 
     call: Call
     record: str
     approval: str
     trust: Trust
+    is_unclear: bool = False
 
 
 class Parking:
@@ -114,8 +122,8 @@ class Parking:
 class Parked:
     """The records of one executor. `known` holds the calls that were handed out to go on, by id."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, taint: Taint) -> None:
+        self._desk, self._taint = desk, taint
         self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == desk.agent)
         self._actions: dict[str, Action] = {}
         self._ready: set[str] = set()  # sessions that have something to go on with
@@ -150,39 +158,49 @@ class Parked:
         return action
 
     def of(self, call: Call) -> Resumed | None:
-        """What is known of a call that goes on; None for any other, also if it goes by the same id."""
+        """What is known of a call that goes on; None for any other, also if it goes by the same id.
+
+        Its tool may prescribe other things than when it was left behind.
+        """
         found = self.known.get(call.id)
-        return found if found is not None and found.call == call else None
+        is_it = found is not None and (found.call.tool, found.call.params) == (call.tool, call.params)
+        return found if is_it else None
 
     async def leave(self, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool]) -> None:
         """Keep what a tick leaves behind. Raises: ValueError when it is too large; TransientError."""
+        untrusted = {step.call.id for step in parking.steps if self._is_untrusted(step.call, scope)}
         calls, waits = parking.calls(board, ended_well)
         if not waits:
             return
+        for approval in waits.values():
+            await self._desk.park(approval)
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
-        wires = [_renamed(call, names, scope.cycle_id).to_wire() for call in calls]
+        wires = [_renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire() for call in calls]
         await self._rows.add(ParkedCalls(
             id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
             {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, scope.run_id,
         ))  # fmt: skip
-        for approval in waits.values():
-            await self._desk.park(approval)
         if self._has_answer(self._rows.values[id]):  # it came while this was written
             self._go_on(scope.session)
 
     async def settle(self, steps: list[Step]) -> None:
         """Forget the records whose calls have come to their end, or were left behind anew. Raises: TransientError."""
-        records = {found.record for step in steps if (found := self.known.get(step.call.id)) is not None}
+        records = set()
+        for step in steps:
+            if (found := self.known.get(step.call.id)) is None:
+                continue
+            records.add(found.record)
+            is_it = step.ticket == found.approval or self.of(step.call) is found
+            if found.approval and is_it and step.result is not None and step.result.status not in _GOES_ON:
+                # Its tool is gone, or a hook or a rule is against it: it would end like this in every cycle to come.
+                await self._desk.void(found.approval, "its call ended without it")
         again = {step.ticket for step in steps if step.result and step.result.reason == "parked" and not step.is_guest}
         for id in records:
             row = self._rows.values.get(id)
             if row is None or not all(each in again or self._is_over(each) for each in row.waits.values()):
                 continue
-            await self._rows.drop(id)
-            for call_id in [call_id for call_id, found in self.known.items() if found.record == id]:
-                del self.known[call_id]
-            self._actions.pop(row.session, None)
+            await self._forget(row)
 
     async def refuse(self, approval: str, why: str) -> None:
         """Nothing comes of this approval. Never raises for a store that fails: at the next start it is void."""
@@ -194,13 +212,23 @@ class Parked:
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on. Raises: TransientError."""
         for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
-            await self._rows.drop(row.id)
-            self._actions.pop(row.session, None)
+            await self._forget(row)
         for approval in self._desk.unsettled:
             if approval.run_id == run_id:
                 await self._desk.void(approval.id, "its run was ended")
 
     # -- inside
+
+    async def _forget(self, row: ParkedCalls) -> None:
+        await self._rows.drop(row.id)
+        for call_id in [call_id for call_id, found in self.known.items() if found.record == row.id]:
+            del self.known[call_id]
+        self._actions.pop(row.session, None)
+
+    def _is_untrusted(self, call: Call, scope: Scope) -> bool:
+        resumed = self.of(call)
+        trust = trust_in(call, scope.trust if resumed is None else resumed.trust)
+        return trust == "untrusted" or self._taint.reads(call, scope)
 
     def _answered(self, approval: Approval) -> None:
         for row in self._rows.values.values():
@@ -219,13 +247,20 @@ class Parked:
         found = self._desk.known(approval)
         return found is None or found.status not in ("pending", "approved")
 
+    def _was_used(self, approval: str) -> bool:
+        found = self._desk.known(approval)
+        return found is None or found.status == "used"
+
     def _action(self, rows: list[ParkedCalls]) -> Action:
         calls, perceptions = [], []
         for row in rows:
-            for wire in row.calls:
-                call = Call.from_wire(wire)
-                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust)
-                calls.append(call)
+            mine = [Call.from_wire(wire) for wire in row.calls]
+            begun = {id for id, approval in row.waits.items() if self._was_used(approval)}
+            unclear = _depending(mine, begun) if begun else begun
+            for call in mine:
+                is_unclear = call.id in unclear
+                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, is_unclear)
+            calls += mine
             answered = [found for found in map(self._desk.known, row.waits.values()) if found]
             perceptions += [_perception(found) for found in answered if found.status != "pending"]
         tools = ", ".join(dict.fromkeys(call.tool for call in calls))
@@ -239,12 +274,22 @@ async def leave_behind(
 
     What cannot be kept is not left behind: its calls are denied, and their approvals void.
     """
-    if stage.office is None or not (parking.steps or stage.office.parked.known):
+    if stage.office is None:
         return
     kept = stage.office.parked
     try:
+        if parking.steps or kept.known:
+            await _kept(kept, parking, scope, board, ended_well, steps)
+    finally:
+        stage.office.taint.close(scope)
+
+
+async def _kept(
+    kept: Parked, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool], steps: list[Step]
+) -> None:
+    try:
         await kept.leave(parking, scope, board, ended_well)
-    except (SparError, ValueError, TypeError) as error:
+    except (SparError, ValueError, TypeError, LookupError) as error:
         for step in parking.steps:
             why = f"it could not be kept until its answer: {error}"
             step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
@@ -268,8 +313,22 @@ def _name(call: Call, record: str) -> str:
     return f"{first if isinstance(first, str) else call.id}~{record}"
 
 
-def _renamed(call: Call, names: Mapping[str, str], cycle_id: str) -> Call:
+def _depending(calls: list[Call], on: set[str]) -> set[str]:
+    """The ids of the calls that depend on one of these, directly or through others."""
+    found: set[str] = set()
+    while True:
+        writes = [path for call in calls if call.id in on | found for path in _written(call)]
+        more = {call.id for call in calls if (on | found) & {*call.after} or _overlap(writes, _read(call.params))}
+        more -= on | found
+        if not more:
+            return found
+        found |= more
+
+
+def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untrusted: bool) -> Call:
     meta = {"_parked": {"id": call.id, "cycle": cycle_id}, **call.meta}
+    if is_untrusted:
+        meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
     return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
 
 

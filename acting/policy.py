@@ -156,8 +156,22 @@ def _pattern(text: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and match(value) is not None
 
 
+def _written(value: Any) -> Any:
+    """A parameter as JSON says it: tools are given paths, dates, members of enumerations and objects of their own."""
+    if value is None or isinstance(value, (bool, int, float, Mapping, list, tuple)) or type(value) is str:
+        return value
+    from pydantic_core import to_jsonable_python  # heavy, and needed only here
+
+    return to_jsonable_python(value, fallback=str)
+
+
 def _shape(expected: Any) -> Callable[[Any], bool]:
     """What a parameter must be: texts are patterns, lists match item by item, tables in the keys that they name."""
+    test = _plain_shape(expected)
+    return lambda value: test(_written(value))
+
+
+def _plain_shape(expected: Any) -> Callable[[Any], bool]:
     if isinstance(expected, str):
         if len(expected) > _LONGEST:
             raise ValueError(f"patterns of at most {_LONGEST} characters")

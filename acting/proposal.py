@@ -6,7 +6,7 @@ What was data in the call that people were shown stays data in what they hand ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,8 @@ STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
 class Proposal:
     """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
 
-    `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it.
+    `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it. `binds` is
+    what bound the call when it was let run (None: nobody had to).
     """
 
     if not TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Proposal:
     target: Expression | None
     ticket: str
     is_guest: bool
+    binds: Mapping[str, Any] | None
 
     @property
     def is_detached(self) -> bool:

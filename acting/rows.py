@@ -59,6 +59,8 @@ class Rows(Generic[T]):
         self._versions: dict[str, int] = {}
         self.values: dict[str, T] = {}
         self.unreadable = 0  # of another version of spar: left alone
+        #: Told of a row that turns out to be another one in the store than was known.
+        self.on_found: Callable[[T], object] = lambda row: None
 
     async def open(self, store: Records) -> None:
         """Read them. Raises: TransientError when that cannot be done now."""
@@ -123,7 +125,10 @@ class Rows(Generic[T]):
                 unreadable += 1
                 continue
             if self._is_ours(row) and self._versions.get(record.id) == before.get(record.id):
+                known = self.values.get(record.id)
                 self.values[record.id], self._versions[record.id] = row, record.version
+                if known is not None and known != row:
+                    self.on_found(row)
         for id, version in before.items():
             if id not in there and self._versions.get(id) == version:
                 del self.values[id], self._versions[id]
@@ -146,5 +151,5 @@ def _named(id: str, known: Mapping[str, Any], what: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise LookupError(f"{len(found)} ids of a {what} begin with {id!r}: {', '.join(sorted(found)[:5])}")
+        raise LookupError(f"{len(found)} {what} ids begin with {id!r}: {', '.join(sorted(found)[:5])}")
     raise LookupError(f"no {what} has the id {id!r}")

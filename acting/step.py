@@ -15,8 +15,9 @@ from acting.proposal import STRUCTURAL, Proposal, kind_of
 from acting.slots import Gate
 from acting.stage import Stage, fault
 from spar.board import Board
-from spar.paths import MARK, SCALARS, Expression, distinct, parse_write, references, resolve
-from spar.types import Call, CallResult, Fault
+from spar.paths import MARK, SCALARS, Expression, TooLargeError, distinct, parse_write, references, resolve
+from spar.plain import plain
+from spar.types import Call, CallResult, Fault, replace
 
 _SHORT, _LARGE = 256, 1 << 63
 
@@ -45,7 +46,7 @@ class Step(Node, Proposal):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
     gates that it holds. `is_small` says that its parameters are short scalars, fit to keep as they are."""
 
-    __slots__ = ("arguments", "began", "call", "draft", "entry", "found", "gates", "is_admitted", "is_guest",
+    __slots__ = ("arguments", "began", "binds", "call", "draft", "entry", "found", "gates", "is_admitted", "is_guest",
                  "is_reading", "is_small", "is_started", "launch", "params", "passed", "result", "target",
                  "ticket")  # fmt: skip
 
@@ -63,7 +64,7 @@ class Step(Node, Proposal):
         self.is_reading = self.is_small = self.is_admitted = self.is_started = False
         self.gates: Sequence[Gate] = ()
         self.passed = self.began = 0
-        self.ticket, self.is_guest = "", False
+        self.ticket, self.is_guest, self.binds = "", False, None
         self.found: Mapping[str, tuple[Expression, ...]] = {}
 
     def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
@@ -93,6 +94,9 @@ class Step(Node, Proposal):
                     return reads, self.objection
                 self.params = params = resolve(params, board.look)
             self.arguments = entry.parameters.validate(params)
+        except TooLargeError as error:
+            self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody
+            return (), fault(kind_of(error), str(error), call.tool)
         except STRUCTURAL as error:
             return (), fault(kind_of(error), str(error), call.tool)
         except Exception as error:  # a stranger's object among the parameters that cannot even be looked at

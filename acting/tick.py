@@ -193,7 +193,9 @@ class Tick:
         step.began = self._ledger.moment()
         self._ledger.at_work += 1
         messages = step.messages(self._board)
-        launch = step.launch = Launch(step.call, step.entry, step.arguments, self._scope, self._context, messages)
+        launch = step.launch = Launch(
+            step.call, step.entry, step.arguments, self._scope, self._context, messages, binds=step.binds
+        )
         return launch
 
     async def _gated(self, step: Step) -> None:

@@ -25,7 +25,8 @@ class ToolContext(Struct, frozen=True):
     `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for every
     attempt at the same call. `fence` grows with every attempt of this executor and, as long as the wall clock is not
     set back, over restarts: who keeps the highest one that he saw can refuse what comes late from a left behind one.
-    `progress(value)` publishes how far it is, from any thread.
+    `progress(value)` publishes how far it is, from any thread. `binds` is what the tool's own `binds` said when
+    the call was let run by a person (None: nobody had to): what is not that any more must not run.
     """
 
     call: Call
@@ -38,6 +39,7 @@ class ToolContext(Struct, frozen=True):
     context: tuple[dict[str, Any], ...] = ()
     fence: int = 0
     session: str = "main"
+    binds: Mapping[str, Any] | None = None
 
 
 def tool_context(stage: Stage, launch: Launch) -> ToolContext:
@@ -70,4 +72,5 @@ def tool_context(stage: Stage, launch: Launch) -> ToolContext:
         launch.messages,
         stage.next_fence(),
         launch.scope.session,
+        launch.binds,
     )

@@ -30,6 +30,7 @@ _TERMS = {
     "_resources": "resources",
     "_onError": "on_error",
     "_safeWithUntrusted": "safe_with_untrusted",
+    "_bringsUntrusted": "brings_untrusted",
 }
 
 

@@ -25,7 +25,8 @@ class ToolTerms(Struct, frozen=True):
 
     `rate` is how many may start in which time (`"10/min"`, `"2/s"`; "" = any number); calls that share a name in
     `resources` never overlap. `on_error="branch"` writes what it raises to the last alternative of the call's output
-    path. `safe_with_untrusted` says that text from outside may fill its parameters without a person looking.
+    path. `safe_with_untrusted` says that text from outside may fill its parameters without a person looking,
+    `brings_untrusted` that what it returns is such text: calls that read it are untrusted.
     """
 
     name: str = ""
@@ -39,6 +40,7 @@ class ToolTerms(Struct, frozen=True):
     resources: tuple[str, ...] = ()
     on_error: OnError = "error"
     safe_with_untrusted: bool = False
+    brings_untrusted: bool = False
 
 
 @overload
@@ -57,6 +59,7 @@ def tool(
     resources: tuple[str, ...] = (),
     on_error: OnError = "error",
     safe_with_untrusted: bool = False,
+    brings_untrusted: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: F | None = None, /, **terms: Any) -> Any:
     """Mark a typed function as a tool; it stays callable as before.

@@ -67,6 +67,7 @@ class FilesTool:
     # It is confined, and nothing leaves the machine by it. Who wants a person to look before outside text makes it
     # delete or overwrite states so by a rule on `op`.
     safe_with_untrusted = True
+    brings_untrusted = True  # whoever can drop a file in the workspace has written it
     schema = object_schema(
         name,
         "Read, write and arrange files in the workspace.",

@@ -51,6 +51,7 @@ class HttpTool:
 
     name = "http"
     effect: Effect = "once"
+    brings_untrusted = True
     concurrency = 8
     schema = object_schema(
         name,

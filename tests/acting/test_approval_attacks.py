@@ -6,15 +6,18 @@ import asyncio
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acting import Executor
 from acting.schema import Parameters
+from acting.tool_context import ToolContext
+from acting.tools.shell import ShellTool
 from spar.approvals import DecidedError, DigestMismatchError
-from spar.protocols import Context
+from spar.protocols import Context, Home
 from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
@@ -317,3 +320,56 @@ async def test_text_from_outside_cannot_make_itself_trusted(clock: VirtualClock)
     assert await run(Call("plain", {"what": 3}), perceptions=outside[1:]) == "ok"
     assert await run(Call("plain", {"what": 4}), perceptions=outside, trust="trusted") == "ok"
     assert await run(Call("plain", {"what": 5})) == "ok"
+
+
+def swap(victim: Path) -> None:
+    program(victim.with_name("evil"), "#!/bin/sh\ntouch evil-was-here\n").replace(victim)
+
+
+class Swapped(ShellTool):
+    """Between its start and the execution of the program somebody puts another file in the program's place."""
+
+    victim: Path | None = None
+
+    def grantable(self, params: Any) -> str:
+        return ""
+
+    async def __call__(self, *, argv: Sequence[str], stdin: str | None = None, timeout: float | None = None,
+                       context: ToolContext | None = None) -> dict[str, Any]:  # fmt: skip
+        if self.victim is not None:
+            swap(self.victim)
+        return await super().__call__(argv=argv, stdin=stdin, timeout=timeout, context=context)
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize("how", ["approved", "granted"])
+async def test_a_program_that_is_swapped_between_the_last_check_and_its_execution_does_not_run(
+    tmp_path: Path, is_swapped: bool, how: str
+) -> None:
+    work = tmp_path / "workspace"
+    for folder in ("config", "state", "workspace"):
+        (tmp_path / folder).mkdir()
+    job = program(work / "job", "#!/bin/sh\ntouch good-was-here\n")
+    shell = Swapped(home=Home(str(tmp_path / "config"), str(work), str(tmp_path / "state")), programs=["*"])
+    settings = {"approval": {"rules": [{"tool": "shell", "decision": "ask"}]}}
+    call = Call("shell", {"argv": ["./job"]})
+    async with Executor([shell], settings=settings) as made:
+        running = asyncio.ensure_future(made.run([call]))
+        (asked,) = await pending(made)
+        if how == "granted":
+            await answer(made, asked, grant_for=60.0)
+            assert statuses(await running) == ["ok"]
+            (work / "good-was-here").unlink()
+        shell.victim = job if is_swapped else None
+        if how == "approved":
+            await answer(made, asked)
+            result = await running
+        else:
+            result = await made.run([call])
+
+    assert statuses(result) == ["failed" if is_swapped else "ok"]
+    assert not (work / "evil-was-here").exists()
+    assert (work / "good-was-here").exists() is not is_swapped
+    if is_swapped:
+        assert result.results[0].fault is not None
+        assert "is not the file any more that was approved" in result.results[0].fault.message

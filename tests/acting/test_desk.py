@@ -10,7 +10,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from acting.desk import KEPT, Desk, moved
+from acting.decisions import moved
+from acting.desk import KEPT, Desk
 from acting.rows import InMemory
 from memory import Memory
 from spar.approvals import (

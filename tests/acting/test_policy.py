@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acting.entries import entry_of
 from acting.policy import Policy, trust_in
 from spar.errors import ConfigError
 from spar.terms import ToolTerms
@@ -150,3 +153,17 @@ def test_a_call_can_only_lower_the_trust_of_its_action() -> None:
     assert trust_in(Call("a", meta={"_trust": "untrusted"}), "trusted") == "untrusted"
     assert trust_in(Call("a", meta={"_trust": "trusted"}), "untrusted") == "untrusted"
     assert trust_in(Call("a"), "trusted") == "trusted"
+
+
+class Op(Enum):
+    DELETE = "delete"
+
+
+def test_a_rule_sees_parameters_as_json_says_them_also_where_the_tool_is_given_objects_of_its_own() -> None:
+    async def tidy(path: Path, op: Op, tags: frozenset[str]) -> None: ...
+
+    entry = entry_of(tidy)
+    params = entry.parameters.validate({"path": "reports/x", "op": "delete", "tags": ["a"]})
+    for shape in ({"path": "reports/*"}, {"op": "del*"}, {"tags": ["a"]}):
+        policy = one_rule(params=shape, decision="deny")
+        assert policy.decide(entry.terms, "once", Call("tidy", {}), params, "trusted", "main").decision == "deny", shape

@@ -1,0 +1,45 @@
+"""When questions and answers run out: one timer each on the agent's clock, and the work that one then begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from spar.clock import Clock, Timer
+
+
+class Expiry:
+    """Begins `due(id)` once the time of `id` has come; `clock` says which clock is asked."""
+
+    def __init__(self, clock: Callable[[], Clock], due: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        self._clock, self._due = clock, due
+        self._timers: dict[str, Timer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def arm(self, id: str, seconds: float) -> None:
+        """In so many seconds, and not when it was to come before."""
+        self.disarm(id)
+        clock = self._clock()
+        self._timers[id] = clock.call_at(clock.monotonic() + max(0.0, seconds), partial(self._begin, id))
+
+    def disarm(self, id: str) -> None:
+        if (timer := self._timers.pop(id, None)) is not None:
+            timer.cancel()
+
+    async def close(self) -> None:
+        """Begin nothing any more, and end what has begun."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, id: str) -> None:
+        self._timers.pop(id, None)
+        task = asyncio.get_running_loop().create_task(self._due(id), name="expiry of an approval")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,77 @@
+"""Which of a run's data came from outside, so that what reads it is not taken for the plan's own word.
+
+A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that reads
+what is tainted is untrusted, and taints in turn. This holds for all cycles of a run. It errs on the safe side: a path
+stays tainted whatever is written there later, in whichever instance. Not seen is what a tool hands over as a `Message`
+of another kind than its call named.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from acting.entries import Entry
+from acting.stage import Scope
+from spar.paths import Path, overlaps, parse_write, references
+from spar.types import Call, Trust
+
+MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first
+_RESULT: Final[Path] = ("result",)
+
+
+class Taint:
+    """The tainted paths of the runs of one executor."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, set[Path]] = OrderedDict()
+
+    def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
+        """How far the plan of one cycle may be trusted: as the planner says, else as what it was made from.
+
+        A later cycle of a run has no perceptions of its own; what the first one was made from still decides.
+        """
+        if stated is not None or run_id is None:
+            return found
+        if found == "untrusted":
+            self._runs.setdefault(run_id, set()).add(())  # leads to every path
+        return "untrusted" if () in self._runs.get(run_id, ()) else found
+
+    def judge(self, call: Call, entry: Entry, trust: Trust, scope: Scope) -> Trust:
+        """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
+        if trust == "trusted" and self._runs and self.reads(call, scope):
+            trust = "untrusted"
+        if trust == "untrusted" or entry.terms.brings_untrusted:
+            self._runs.setdefault(_key(scope), set()).update(_written(call))
+            self._runs.move_to_end(_key(scope))
+            if len(self._runs) > MOST:
+                self._runs.popitem(last=False)
+        return trust
+
+    def reads(self, call: Call, scope: Scope) -> bool:
+        """Whether it is given anything that is tainted."""
+        tainted = self._runs.get(_key(scope))
+        if not tainted:
+            return False
+        read = [path for found in references(call.params).values() for each in found for paths in each.alternatives
+                for path in paths]  # fmt: skip
+        scopes = call.meta.get("_scopes")
+        read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
+        return any(overlaps(one, other) for one in read for other in tainted)
+
+    def close(self, scope: Scope) -> None:
+        """One tick is over: what belongs to no run is read by nobody any more."""
+        if scope.run_id is None:
+            self._runs.pop(scope.key, None)
+
+
+def _key(scope: Scope) -> str:
+    return scope.run_id or scope.key
+
+
+def _written(call: Call) -> list[Path]:
+    if call.output_path is None:
+        return [_RESULT]
+    return [path for paths in parse_write(call.output_path).alternatives for path in paths]

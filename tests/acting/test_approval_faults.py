@@ -1,0 +1,359 @@
+"""Processes that die and stores that fail between a question and its end: nothing runs twice, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from acting import Executor
+from acting.rows import InMemory
+from spar.approvals import DecidedError
+from spar.bus import Events
+from spar.errors import TransientError
+from spar.events import ApprovalResolved
+from spar.hooks import Decision, HookContext, Hooks
+from spar.protocols import Context, RunContext
+from spar.terms import tool
+from spar.testing import VirtualClock
+from spar.types import Action, ActionResult, Call
+from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses, until
+
+
+def cycle(clock: VirtualClock, session: str = "main") -> Context:
+    return Context("main", clock.new_id(), session)
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class Mortal(InMemory):
+    """A store whose process dies at the `dies_at`-th change, before or after it is on disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes, self.dies_at, self.is_after, self.is_dead = 0, 0, False, False
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        return await self._change(super().keep(kind, id, value, expect=expect))
+
+    async def drop(self, kind: str, id: str) -> bool:
+        return await self._change(super().drop(kind, id))
+
+    async def _change(self, work: Any) -> Any:
+        self.changes += 1
+        is_last = self.changes == self.dies_at
+        if self.is_dead or (is_last and not self.is_after):
+            work.close()
+            self.is_dead = True
+            raise Died
+        found = await work
+        if is_last:
+            self.is_dead = True
+            raise Died
+        return found
+
+    async def load(self, key: str) -> Any: ...
+    async def save(self, key: str, value: Any) -> None: ...
+
+
+class Failing(Mortal):
+    """A store that fails once at the `dies_at`-th change, before or after it is on disk."""
+
+    async def _change(self, work: Any) -> Any:
+        try:
+            return await super()._change(work)
+        except Died:
+            self.is_dead = False
+            raise TransientError("the disk is busy") from None
+
+
+CALLS = (
+    Call("act", {"what": "a"}, id="a", output_path="†state.a"),
+    Call("act", {"what": "b"}, id="b", output_path="†state.b"),
+    Call("plain", {"what": "†state.a || †state.b"}, id="either"),
+    Call("plain", {"what": ["†state.b.did"]}, id="then"),
+)
+
+
+async def lived(
+    clock: VirtualClock, store: Mortal, world: World, results: list[ActionResult], *, is_first: bool
+) -> None:
+    """One process: it plans (if it is the first), answers what waits, and goes on until nothing is left."""
+    async with executor(world, clock, store=store, hold=0.0) as made:  # type: ignore[arg-type]
+        if is_first:
+            results.append(await made.act(Action(CALLS), cycle(clock)))
+        for _ in range(6):
+            for row in await desk_of(made).list():
+                with suppress(DecidedError, TransientError):  # its call has ended meanwhile; or the person tries again
+                    await answer(made, row)
+                if (found := made.resumable("main")) is not None:
+                    results.append(await made.act(found, cycle(clock)))
+            if (found := made.resumable("main")) is not None:
+                results.append(await made.act(found, cycle(clock)))
+        assert made.resumable("main") is None, "it would go on in every cycle to come"
+        for row in await desk_of(made).list(None):
+            assert row.status not in ("pending", "approved"), f"{row.status}: nobody will ever use it"
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_process_that_dies_at_any_change_of_the_store_runs_nothing_twice_and_loses_nothing(
+    clock: VirtualClock, is_after: bool
+) -> None:
+    whole = Mortal()
+    await lived(clock, whole, World(), [], is_first=True)
+    assert whole.changes > 10
+    for at in range(1, whole.changes + 1):
+        world, results, store = World(), list[ActionResult](), Mortal()
+        store.dies_at, store.is_after = at, is_after
+        try:
+            await lived(clock, store, world, results, is_first=True)
+        except Died:
+            store.is_dead = False
+        await lived(clock, store, world, results, is_first=False)
+
+        done = [str(what) for what in world.done]
+        assert len(done) == len(set(done)), (at, done)
+        assert sum(what.startswith("{") for what in done) <= 1, (at, done)  # what reads either of two
+        told = {status for result in results for status in statuses(result)}
+        rows = await store.records("approval")
+        for name in ("a", "b"):
+            mine = [row.value["status"] for row in rows if row.value["call"]["params"]["what"] == name]
+            # Run, told as unclear, void (the cycle that asked broke off), or not asked about before the end.
+            assert name in done or "in_doubt" in told or set(mine) <= {"void"}, (at, name, done, told, mine)
+        assert await store.records("parked") == [], at
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_store_that_fails_once_at_any_change_leaves_nothing_to_run_twice(
+    clock: VirtualClock, is_after: bool
+) -> None:
+    for at in range(1, 16):
+        world, results, store = World(), list[ActionResult](), Failing()
+        store.dies_at, store.is_after = at, is_after
+        for is_first in (True, False):
+            try:
+                await lived(clock, store, world, results, is_first=is_first)
+            except TransientError:
+                continue
+        done = [str(what) for what in world.done]
+        assert len(done) == len(set(done)), (at, done)
+
+
+# -- what ends without its approval
+
+
+async def parked_and_approved(made: Executor, clock: VirtualClock, *calls: Call, trust: Any = None) -> Any:
+    await made.act(Action(calls or (Call("act", {"what": 1}, id="a"),), trust=trust), cycle(clock))
+    (asked,) = await pending(made)
+    await answer(made, asked)
+    return asked
+
+
+async def test_a_parked_call_whose_tool_is_gone_ends_once_and_its_approval_is_void(clock: VirtualClock) -> None:
+    world, store, heard = World(), Mortal(), Events("main", clock=clock)
+    async with executor(world, clock, store=store, hold=0.0) as made:  # type: ignore[arg-type]
+        asked = await parked_and_approved(made, clock)
+    told: list[tuple[str, str]] = []
+    heard.subscribe(ApprovalResolved, lambda event: told.append((event.decision, event.reason)))
+    other = executor(world, clock, store=store, tools=world.tools()[1:], events=heard)  # type: ignore[arg-type]
+    async with other as made:
+        found = made.resumable("main")
+        assert found is not None
+        result = await made.act(found, cycle(clock))
+        assert (statuses(result), faults(result)) == (["failed"], ["unknown_tool"])
+        assert made.resumable("main") is None
+        assert (await desk_of(made).get(asked.id)).status == "void"
+    await asyncio.sleep(0)
+    assert told == [("void", "its call ended without it")]
+    assert (await store.records("parked"), world.done) == ([], [])
+
+
+async def test_a_parked_call_that_a_hook_denies_ends_once(clock: VirtualClock) -> None:
+    world, hooks = World(), Hooks()
+    made = Executor(world.tools(), clock=clock, hooks=hooks, settings={"approval": {"hold": 0.0}})
+    await parked_and_approved(made, clock)
+
+    async def against(ctx: HookContext) -> Decision:
+        return Decision.deny("not now")
+
+    hooks.add("before_call", against)
+    found = made.resumable("main")
+    assert found is not None
+    assert statuses(await made.act(found, cycle(clock))) == ["denied denied"]
+    assert made.resumable("main") is None
+    assert [row.status for row in await desk_of(made).list(None)] == ["void"]
+
+
+async def test_a_question_that_becomes_void_is_told(clock: VirtualClock) -> None:
+    told: list[ApprovalResolved] = []
+    events = Events("main", clock=clock)
+    events.subscribe(ApprovalResolved, told.append)
+    made = executor(World(), clock, events=events, hold=0.0)
+    await made.act(Action((Call("act", {"what": 1}),)), Context("main", "c1", "s", run=RunContext("r1", "goal")))
+    await made.abandon("r1")
+    await made.abandon("r1")
+    await asyncio.sleep(0)
+
+    assert [(each.decision, each.reason, each.cycle_id) for each in told] == [("void", "its run was ended", "c1")]
+
+
+async def test_an_approval_that_nobody_uses_expires_and_what_waits_for_it_ends(clock: VirtualClock) -> None:
+    woken = list[str]()
+    made = executor(World(), clock, hold=0.0, expires=60.0, resumed=woken)
+    asked = await parked_and_approved(made, clock)
+    await clock.sleep(61.0)
+    await until(lambda: len(woken) == 2)
+    assert (await desk_of(made).get(asked.id)).status == "expired"
+    found = made.resumable("main")
+    assert found is not None
+    assert statuses(await made.act(found, cycle(clock))) == ["denied expired"]
+    assert made.resumable("main") is None
+
+
+# -- stores
+
+
+class Slow(Mortal):
+    """A store that keeps some rows without ever saying so."""
+
+    kinds: frozenset[str] = frozenset()
+
+    async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+        found = await super().keep(kind, id, value, expect=expect)
+        if kind in self.kinds:
+            raise TransientError("the store did not answer")
+        return found
+
+
+async def test_an_answer_that_the_store_took_without_saying_so_is_not_lost(clock: VirtualClock) -> None:
+    world, store, woken = World(), Slow(), list[str]()
+    made = executor(world, clock, store=store, hold=0.0, resumed=woken)  # type: ignore[arg-type]
+    await made.act(Action((Call("act", {"what": 1}),)), cycle(clock))
+    (asked,) = await pending(made)
+    store.kinds = frozenset({"approval"})
+    with pytest.raises(TransientError):
+        await answer(made, asked)
+    store.kinds = frozenset()
+    assert woken == []
+    with pytest.raises(DecidedError):
+        await answer(made, asked)
+    assert woken == ["main"]
+    found = made.resumable("main")
+    assert found is not None
+    assert statuses(await made.act(found, cycle(clock))) == ["ok"]
+
+
+async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run_later(clock: VirtualClock) -> None:
+    world, store, woken = World(), Slow(), list[str]()
+    made = executor(world, clock, store=store, hold=1.0, resumed=woken)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(made.act(Action((Call("act", {"what": 1}),)), cycle(clock)))
+    (asked,) = await pending(made)
+    store.dies_at = 0
+    store.kinds = frozenset({"approval"})  # it cannot be parked, nor made void
+    assert statuses(await running) == ["denied denied"]
+    store.kinds = frozenset()
+    with suppress(DecidedError):
+        await answer(made, asked)
+    with suppress(DecidedError):
+        await answer(made, asked)
+    assert (made.resumable("main"), await store.records("parked")) == (None, [])
+    assert world.done == []
+
+
+async def test_many_questions_to_a_store_that_hangs_are_all_denied_together(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import acting.rows as rows
+
+    class Hanging(Mortal):
+        async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(rows, "WITHIN", 0.05)
+    made = executor(World(), clock, store=Hanging(), max_pending=100)  # type: ignore[arg-type]
+    began = asyncio.get_running_loop().time()
+    result = await made.run([Call("act", {"what": number}) for number in range(40)])
+
+    assert statuses(result) == ["denied denied"] * 40
+    assert asyncio.get_running_loop().time() - began < 1.0
+
+
+async def test_of_thousands_of_sessions_so_many_questions_wait_in_all(clock: VirtualClock) -> None:
+    made = executor(World(), clock, hold=0.0, max_pending=2)
+    results = [await made.act(Action((Call("act", {"what": n}),)), cycle(clock, f"s{n}")) for n in range(30)]
+
+    assert sum(statuses(result) == ["skipped parked"] for result in results) == 20
+    refused = results[-1].results[0].fault
+    assert refused is not None
+    assert "20 calls wait for an approval already" in refused.message
+
+
+# -- clocks
+
+
+async def test_a_wall_clock_that_was_set_back_gives_no_question_more_time(clock: VirtualClock) -> None:
+    store = Mortal()
+    async with executor(World(), clock, store=store, hold=0.0, expires=60.0) as made:  # type: ignore[arg-type]
+        await made.act(Action((Call("act", {"what": 1}),)), cycle(clock))
+        (asked,) = await pending(made)
+    (row,) = await store.records("approval")
+    later = {**row.value, "expires_at": asked.expires_at + timedelta(days=365)}
+    await store.keep("approval", row.id, later)
+    async with executor(World(), clock, store=store, expires=60.0) as made:  # type: ignore[arg-type]
+        assert len(await pending(made)) == 1
+        await clock.sleep(61.0)
+        await asyncio.sleep(0.01)
+        assert [each.status for each in await desk_of(made).list(None)] == ["expired"]
+
+
+# -- what binds a call
+
+
+async def test_who_carries_a_call_out_is_part_of_what_is_approved(clock: VirtualClock) -> None:
+    schema = {"type": "object", "properties": {"_tool": {"const": "send"}, "to": {"type": "string"}}}
+    done: list[str] = []
+
+    async def mail(call: Call, schema: Any, context: Any) -> str:
+        done.append("mail")
+        return "sent"
+
+    async def post(call: Call, schema: Any, context: Any) -> str:
+        done.append("post")
+        return "sent"
+
+    made = Executor([schema], activities={"send": mail, "post": post}, clock=clock, settings={
+        "approval": {"hold": 0.0, "rules": [{"tool": "send", "decision": "ask"}]}})  # fmt: skip
+    call = Call("send", {"to": "x"}, output_path="†state.sent")
+    await made.act(Action((call,)), cycle(clock))
+    (asked,) = await pending(made)
+    await answer(made, asked, grant_for=600.0)
+    found = made.resumable("main")
+    assert found is not None
+    await made.act(found, cycle(clock))
+    assert statuses(await made.act(Action((call,)), cycle(clock))) == ["ok"]
+    by_post = Call("send", {"to": "x"}, output_path="†state.sent", meta={"_activity": "post"})
+    assert statuses(await made.act(Action((by_post,)), cycle(clock))) == ["skipped parked"]
+    assert done == ["mail", "mail"]
+
+
+async def test_another_tool_of_the_same_name_and_schema_is_not_what_was_approved(clock: VirtualClock) -> None:
+    world, store = World(), Mortal()
+    async with executor(world, clock, store=store, hold=0.0) as made:  # type: ignore[arg-type]
+        await parked_and_approved(made, clock)
+
+    @tool(name="act", approval="ask")
+    async def quite_another(what: Any = None) -> Any:
+        world.done.append("another")
+        return what
+
+    async with executor(world, clock, store=store, tools=[quite_another]) as made:  # type: ignore[arg-type]
+        found = made.resumable("main")
+        assert found is not None
+        assert faults(await made.act(found, cycle(clock))) == ["drift"]
+    assert world.done == []

@@ -1,0 +1,131 @@
+"""Text from outside gains no rights by way of what a run writes and reads again; each attack with its benign twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acting.taint import Taint
+from spar.protocols import Context, RunContext
+from spar.terms import tool
+from spar.testing import VirtualClock
+from spar.types import Action, Call
+from tests.acting.approval_tools import World, answer, executor, pending, statuses
+
+
+class Net(World):
+    """With a tool that reads the world outside."""
+
+    def tools(self) -> list[Any]:
+        @tool(effect="read", brings_untrusted=True)
+        async def fetch(url: str) -> dict[str, Any]:
+            return {"body": "rm -r /"}
+
+        return [*super().tools(), fetch]
+
+
+def context(cycle: str, run: str | None = "r1", *, messages: tuple[dict[str, Any], ...] = ()) -> Context:
+    return Context("main", cycle, "s", run=None if run is None else RunContext(run, "goal", messages=messages))
+
+
+FETCH = Call("fetch", {"url": "x"}, id="f", output_path="†state.page")
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ((FETCH, Call("plain", {"what": "†state.page.body"})), ["ok", "skipped parked"]),
+        ((FETCH, Call("plain", {"what": {"deep": ["†state"]}})), ["ok", "skipped parked"]),
+        ((FETCH, Call("plain", {"what": "†state.none || †state.page"})), ["ok", "skipped parked"]),
+        (
+            (FETCH, Call("safe", {"what": "†state.page.body"}, output_path="†state.copy"),
+             Call("plain", {"what": "†state.copy"})),
+            ["ok", "ok", "skipped parked"],
+        ),
+        (
+            (Call("safe", {"what": "x"}, id="s", output_path="†state.own", meta={"_trust": "untrusted"}),
+             Call("plain", {"what": "†state.own"})),
+            ["ok", "skipped parked"],
+        ),
+        ((Call("fetch", {"url": "x"}, id="f"), Call("plain", {"what": "†result.output"}, after=("f",))),
+         ["ok", "skipped parked"]),
+        # twins
+        ((FETCH, Call("plain", {"what": "own words"}, after=("f",))), ["ok", "ok"]),
+        ((FETCH, Call("safe", {"what": "†state.page.body"})), ["ok", "ok"]),
+        ((FETCH, Call("plain", {"what": "a"}, output_path="†state.own"), Call("plain", {"what": "†state.own"})),
+         ["ok"] * 3),
+    ],
+)  # fmt: skip
+async def test_a_call_that_reads_what_came_from_outside_is_asked_about(
+    clock: VirtualClock, calls: tuple[Call, ...], found: list[str]
+) -> None:
+    made = executor(Net(), clock, hold=0.0)
+    result = await made.act(Action(calls, trust="trusted"), context("c1", None))
+
+    assert statuses(result) == found
+    assert [row.trust for row in await pending(made, "skipped parked" in found)] == (
+        ["untrusted"] if "skipped parked" in found else []
+    )
+
+
+async def test_what_came_from_outside_stays_so_in_the_later_cycles_of_its_run(clock: VirtualClock) -> None:
+    world = Net()
+    made = executor(world, clock, hold=0.0)
+    first = await made.act(Action((FETCH,), trust="trusted"), context("c1"))
+    read = Action((Call("plain", {"what": "†state.page.body"}),), trust="trusted")
+    later = await made.act(read, context("c2", messages=tuple(first.messages)))
+    assert statuses(later) == ["skipped parked"]
+
+    other = await made.act(
+        read, context("c3", "r2", messages=({"type": "state", "state": {"page": {"body": "mine"}}},))
+    )
+    assert (statuses(other), world.done) == (["ok"], ["mine"])
+
+
+async def test_a_call_left_behind_anew_keeps_the_trust_it_had(clock: VirtualClock) -> None:
+    """A cycle that goes on is trusted itself; what it leaves behind once more is as untrusted as before."""
+    world = World()
+    made = executor(world, clock, hold=0.0)
+    calls = (
+        Call("act", {"what": 1}, id="a"),
+        Call("act", {"what": 2}, id="b", output_path="†state.b"),
+        Call("plain", {"what": "free"}, id="c", after=("b",)),
+    )
+    await made.act(Action(calls, trust="untrusted"), context("c1", None))
+    one, two = await pending(made, 2)
+    for asked in (one, two):
+        await answer(made, asked)
+        found = made.resumable("s")
+        assert found is not None
+        await made.act(found, context("c2", None))
+    assert world.done == [1, 2]
+    (asked,) = await pending(made)
+    assert (asked.call.tool, asked.trust) == ("plain", "untrusted")
+
+
+async def test_a_value_from_outside_that_was_filled_into_a_call_left_behind_is_still_from_outside(
+    clock: VirtualClock,
+) -> None:
+    world = Net()
+    made = executor(world, clock, hold=0.0)
+    calls = (FETCH, Call("act", {"what": 1}, id="a", after=("f",)),
+             Call("plain", {"what": "†state.page.body"}, after=("a", "f")))  # fmt: skip
+    await made.act(Action(calls, trust="trusted"), context("c1", None))
+    (asked,) = await pending(made)
+    await answer(made, asked)
+    found = made.resumable("s")
+    assert found is not None
+    assert statuses(await made.act(found, context("c2", None))) == ["ok", "skipped parked"]
+    assert world.done == [1]
+
+
+def test_a_later_cycle_of_a_run_is_trusted_no_more_than_the_text_that_began_it() -> None:
+    taint = Taint()
+
+    assert taint.of_plan(None, "untrusted", "run") == "untrusted"
+    assert taint.of_plan(None, "trusted", "run") == "untrusted"
+    assert taint.of_plan("trusted", "trusted", "run") == "trusted"  # the planner's own word stands
+    assert taint.of_plan(None, "trusted", "other") == "trusted"
+    assert taint.of_plan(None, "untrusted", None) == "untrusted"
+    assert taint.of_plan(None, "trusted", None) == "trusted"
