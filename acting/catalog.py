@@ -15,10 +15,11 @@ class Catalog(Mapping[str, Entry]):
     """The tools of one executor, by name.
 
     A *source* offers tools that may change while it is open: it has a `name`, `tools()` and an `on_change` that is
-    called with no argument after they did. What was given by hand keeps its name before a source's tool.
+    called with no argument after they did; if it has `absence(name)`, that says why one of its tools is not offered, ""
+    if there is nothing to say. What was given by hand keeps its name before a source's tool.
     """
 
-    __slots__ = ("_entries", "_fixed", "_known", "activities", "refused", "sources")
+    __slots__ = ("_entries", "_fixed", "_known", "_others", "activities", "refused", "sources")
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
         self.activities = _checked(activities or {})
@@ -52,6 +53,7 @@ class Catalog(Mapping[str, Entry]):
                 except ConfigError as error:
                     self.refused[name] = str(error)
         self._entries = entries
+        self._others: dict[tuple[Entry, str], Entry] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
@@ -70,9 +72,12 @@ class Catalog(Mapping[str, Entry]):
         handler = self.activities.get(activity)
         if handler is None:
             return None
-        rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)
-        found = SchemaEntry(rules, activity, handler)
-        found.slots = entry.slots
+        found = self._others.get((entry, activity))
+        if found is None:  # made once: its calls share its threads and its slots
+            rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)
+            found = self._others[entry, activity] = SchemaEntry(rules, activity, handler)
+            if entry.slots.limit:
+                found.slots = entry.slots
         return found
 
     def find(self, name: str) -> Entry | None:
@@ -94,7 +99,8 @@ class Catalog(Mapping[str, Entry]):
 
     def unknown(self, name: str) -> str:
         """What to say of a tool that is not here."""
-        why = f" ({self.refused[name]})" if name in self.refused else ""
+        reason = self.refused.get(name) or next(filter(None, (_absence(each, name) for each in self.sources)), "")
+        why = f" ({reason})" if reason else ""
         return f"no tool named {shorten(name)}{why}; known: {self._known or 'none'}"
 
 
@@ -106,6 +112,12 @@ def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
                 path=("activities",),
             )
     return dict(activities)
+
+
+def _absence(source: Any, name: str) -> str:
+    """Why a source does not offer this tool, if it is one of its own and the source can say."""
+    told = getattr(source, "absence", None)
+    return str(told(name)) if callable(told) else ""
 
 
 def is_source(item: Any) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from acting.json_schema import Output
 from spar.paths import shorten
+from spar.plain import MAX_OUTPUT, is_bounded
 
 _WORDS: Final = frozenset({
     "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "const", "contains", "description",
@@ -27,6 +28,8 @@ _WORDS: Final = frozenset({
 
 def objection(expected: Any) -> str:
     """Why this cannot be expected of anything; "" if it can."""
+    if not is_bounded(expected, MAX_OUTPUT):  # compared with results: it has to have an end
+        return f"'_expect' is neither a JSON Schema nor a value that can be used: {shorten(expected)}"
     try:
         if _is_schema(expected):
             _checker(msgspec.json.encode(expected))

@@ -61,11 +61,11 @@ class Graph:
     def ended_well(self, id: str) -> bool:
         return id in self._known and self._known[id].ok
 
-    def refuse(self, node: Node, writes: Expression | Path | None = None, instance: str | None = None) -> None:
+    def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
         self._admit(node, instance)
         if writes is not None:
-            self._index.register(node, _alternatives(writes))
+            self._index.register(node, writes.alternatives)
         if self._awaited:
             node.followers += self._awaited.pop(node.id, ())
 
@@ -73,7 +73,7 @@ class Graph:
         self,
         node: Node,
         reads: Sequence[Expression] = (),
-        writes: Expression | Path | None = None,
+        writes: Expression | None = None,
         after: Sequence[str] = (),
         instance: str | None = None,
     ) -> bool:
@@ -86,7 +86,7 @@ class Graph:
         missing = self._order(node, reads) if reads else ()
         fed: list[tuple[Need, Place]] = []
         if writes is not None:
-            fed = self._index.register(node, _alternatives(writes))
+            fed = self._index.register(node, writes.alternatives)
             for path in missing:  # whoever waits for what it alone is to write
                 circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
@@ -117,7 +117,7 @@ class Graph:
         if node.ended:
             return
         node.ended, node.ok = True, ok
-        if not node.is_ready:
+        if not node.is_ready and node.at:  # one that was never taken in may end all the same
             self.pending -= 1
             for need in node.needs:
                 need.close()
@@ -165,7 +165,7 @@ class Graph:
             found = verdict(node)
             if found is not None:
                 return _given_up([node], *found)
-        return self._untie() if self.pending else None
+        return self._untie()
 
     # -- arrival
 
@@ -363,14 +363,16 @@ class Graph:
 
     # -- what nobody can end from inside
 
-    def _untie(self) -> Stuck:
+    def _untie(self) -> Stuck | None:
         """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
         value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
         """
         while self._left and not _is_waiting(self._left[0]):
             self._left.popleft()
-        if not self._left:
+        if not self._left and self.pending:
             self._left.extend(filter(_is_waiting, self._known.values()))
+        if not self._left:
+            return None
         knot = knot_from(self._left[0])
         for member in sorted(knot, key=lambda each: each.at):
             if could_start(member, self._has):
@@ -392,7 +394,3 @@ def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
 
 def _is_waiting(node: Node) -> bool:
     return not (node.ended or node.is_ready)
-
-
-def _alternatives(writes: Expression | Path) -> tuple[tuple[Path, ...], ...]:
-    return ((writes,),) if isinstance(writes, tuple) else writes.alternatives

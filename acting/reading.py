@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from acting.expectations import objection
 from spar.fold import METHODS
 from spar.paths import MARK, BadReferenceError, parse, shorten
 from spar.plain import plain
-from spar.types import Call
+from spar.types import Call, replace
 
 
 class BadCallError(ValueError):
@@ -24,6 +26,8 @@ def read(item: Any) -> tuple[Call, str]:
     try:
         if type(item) is not Call and not isinstance(item, Call):
             item = Call.from_wire(item)
+        if type(item.after) is list:  # what is kept is a tuple; people write a list
+            item = replace(item, after=tuple(item.after))
         return item, _objection(item)
     except Exception as error:
         return _stand_in(item), _sentence(error)
@@ -35,7 +39,9 @@ def _objection(call: Call) -> str:
             and type(call.after) is tuple and type(call.meta) is dict and type(call.reason) is str):  # fmt: skip
         # Says which of these, if it is one of the wire's.
         Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after, "_reasoningForCall": call.reason})
-        raise BadCallError(f"a call's params and meta must be objects and its id not empty, found {shorten(call)}")
+        raise BadCallError(
+            f"a call's params and meta must be objects and its id not empty, found {shorten(asdict(call))}"
+        )
     if not (
         (call.output_path is None or type(call.output_path) is str)
         and call.output_method in METHODS
@@ -97,7 +103,7 @@ def _sentence(error: Exception) -> str:
 
 def _stand_in(item: Any) -> Call:
     """A call that keeps what can be kept of an unreadable one."""
-    meta = {"_found": plain(shorten(item, 200))}
+    meta = {"_found": plain(shorten(asdict(item) if isinstance(item, Call) else item, 200))}
     try:
         tool, id = (item.tool, item.id) if isinstance(item, Call) else (item.get("_tool"), item.get("_id"))
     except Exception:  # it is neither, or an object that cannot even be looked at

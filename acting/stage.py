@@ -23,7 +23,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
-from spar.plain import MAX_OUTPUT, is_flat, is_json, plain
+from spar.plain import MAX_OUTPUT, is_flat, plain
 from spar.threads import Threads
 from spar.types import Action, Call, Fault, Trust, replace
 
@@ -283,13 +283,14 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
 
 def wire_of(call: Call, cap: int = MAX_OUTPUT, *, is_small: bool = False) -> dict[str, Any]:
     """The call as an object that can be stored whatever its parameters are (`is_small`: they are short scalars)."""
-    wire = call.to_wire()
-    if not call.meta and (is_small or is_flat(call.params)):
-        names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-        if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
-            return wire
-    elif is_json(wire, cap):
-        return wire
+    try:
+        wire = call.to_wire()
+        if not call.meta and (is_small or is_flat(call.params)):
+            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
+            if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
+                return wire
+    except Exception:  # a program has put into its fields what does not belong there
+        wire = {name: getattr(call, name) for name in call.__struct_fields__}
     found = plain(wire, cap)
     return (
         found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}

@@ -21,6 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from spar.errors import PermanentError, TransientError, leaves, unwrap
 from spar.ids import new_id
+from spar.paths import shorten
 
 __all__ = [
     "Ability",
@@ -135,7 +136,7 @@ class Call(Struct, frozen=True):
         meta: dict[str, Any] = {}
         for key, value in wire.items():
             if not isinstance(key, str):
-                raise ValueError(f"a call's keys must be text, found {key!r}")
+                raise ValueError(f"a call's keys must be text, found {shorten(key)}")
             if name := _WIRE_FIELDS.get(key):
                 known[name] = value
             elif key.startswith("_"):
@@ -144,19 +145,19 @@ class Call(Struct, frozen=True):
                 params[key] = value
         after = known.get("after", ())
         if isinstance(after, str) or not isinstance(after, Sequence):
-            raise ValueError(f"'_after' must be a list of call ids, found {after!r}")
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
         known["after"] = tuple(after)
         for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
             value = known.get(name)
             if value is not None and not isinstance(value, str):
-                raise ValueError(f"'{name}' of a call must be text, found {value!r}")
+                raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
         if any(not isinstance(item, str) for item in known["after"]):
-            raise ValueError(f"'_after' must be a list of call ids, found {after!r}")
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
         if not known.get("tool"):
             raise ValueError("a call must name its tool: '_tool' is missing")
         if known.get("output_method", "set") not in ("set", "merge", "assign", "push", "concat"):
             raise ValueError(
-                f"'_outputMethod' must be set, merge, assign, push or concat, found {known['output_method']!r}"
+                f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(known['output_method'])}"
             )
         given = {name: value for name, value in known.items() if value is not None}
         return cls(**given, params=params, meta=meta)

@@ -230,3 +230,19 @@ async def test_a_message_that_a_handler_returns_is_appended_as_it_is() -> None:
     handler = Handler(Message("state", {"found": True}))
     result = await Executor([schema("look")], activities={"look": handler}).run([Call("look")])
     assert result.state == {"found": True}
+
+
+async def test_a_blocking_activity_carries_out_what_is_delegated_in_threads_that_its_calls_share() -> None:
+    async def search(query: str) -> str:
+        return "not asked"
+
+    def delegate(call: Call, tool: Any, context: Any) -> str:
+        return f"{call.params['query']} by {call.meta['_delegate']}"
+
+    calls = [Call("search", {"query": str(n)}, meta={"_delegate": "helper"}) for n in range(20)]
+    executor = Executor([search], activities={"_delegate": delegate})
+    result = await executor.run(calls)
+
+    assert [each.output for each in result.results] == [f"{n} by helper" for n in range(20)]
+    entry = executor.tools["search"]
+    assert executor.tools.carried_out_by(entry, "_delegate") is executor.tools.carried_out_by(entry, "_delegate")

@@ -563,7 +563,7 @@ def test_an_instances_circle_is_one_and_two_instances_make_none() -> None:
 def test_ten_thousand_calls_in_reverse_order_with_alternatives_are_settled_in_order() -> None:
     plan = Plan({"k0": 1})
     size = 10_000
-    began = time.perf_counter()
+    began = time.process_time()
     for at in range(size, 0, -1):
         plan.add(f"c{at}", reads=(f"k{at - 1} || z{at}",), write=f"k{at}")
     order = []
@@ -573,13 +573,13 @@ def test_ten_thousand_calls_in_reverse_order_with_alternatives_are_settled_in_or
             plan.end(id)
 
     assert order == [f"c{at}" for at in range(1, size + 1)]
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < 8
 
 
 def test_ten_thousand_calls_that_wait_for_what_never_comes_are_given_up_in_one_sweep() -> None:
     plan = Plan()
     size = 10_000
-    began = time.perf_counter()
+    began = time.process_time()
     for at in range(size, 0, -1):
         plan.add(f"c{at}", reads=(f"k{at - 1}",), write=f"k{at}")
 
@@ -587,13 +587,13 @@ def test_ten_thousand_calls_that_wait_for_what_never_comes_are_given_up_in_one_s
 
     assert reasons.pop("c1") == "bad_reference"
     assert set(reasons.values()) == {"dep_failed"}
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < 8
 
 
 def test_ten_thousand_readers_of_a_part_that_ten_thousand_later_calls_leave_out_cost_no_product() -> None:
     plan = Plan()
     size = 10_000
-    began = time.perf_counter()
+    began = time.process_time()
     for at in range(size):
         plan.add(f"r{at}", reads=("a.x",))
     for at in range(size):
@@ -603,7 +603,7 @@ def test_ten_thousand_readers_of_a_part_that_ten_thousand_later_calls_leave_out_
         plan.end(f"w{at}", value={})
 
     assert set(plan.settle().values()) == {"bad_reference"}
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < 8
 
 
 def test_writers_and_readers_in_turn_make_a_long_row_of_barriers_and_no_deep_one() -> None:
@@ -645,7 +645,7 @@ def test_paths_of_sixty_four_segments_and_expressions_of_256_paths_are_within_re
 def test_ten_thousand_readers_of_what_ten_thousand_calls_write_cost_no_product() -> None:
     plan = Plan()
     size = 10_000
-    began = time.perf_counter()
+    began = time.process_time()
     for at in range(size):
         plan.add(f"w{at}", write=f"a.k{at}")
     for at in range(size):
@@ -655,13 +655,13 @@ def test_ten_thousand_readers_of_what_ten_thousand_calls_write_cost_no_product()
         plan.end(f"w{at}")
 
     assert len(plan.ready()) == size
-    assert time.perf_counter() - began < 5  # the product, 10**8 edges, takes minutes
+    assert time.process_time() - began < 5  # the product, 10**8 edges, takes minutes
 
 
 def test_ten_thousand_waiting_readers_are_not_looked_at_by_writers_that_do_not_concern_them() -> None:
     plan = Plan()
     size = 10_000
-    began = time.perf_counter()
+    began = time.process_time()
     for at in range(size):
         plan.add(f"r{at}", reads=(f"k{at}",))
     for at in reversed(range(size)):
@@ -671,7 +671,7 @@ def test_ten_thousand_waiting_readers_are_not_looked_at_by_writers_that_do_not_c
         plan.end(f"w{at}")
 
     assert plan.ready() == [f"r{at}" for at in range(size)]
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 _KEYS = st.sampled_from(["a", "b", "c", "a.x", "a.y", "b.x"])
@@ -732,3 +732,20 @@ def test_every_graph_comes_to_an_end_and_nothing_starts_before_what_it_waits_for
 
     assert set(results) == set(afters)
     assert plan.graph.pending == 0
+
+
+def test_what_is_stuck_can_be_asked_whatever_was_ended_before() -> None:
+    plan = Plan()
+    plan.graph.end(Node("never taken in"), ok=False)
+    assert plan.graph.stuck() is None
+
+    plan.add("a", reads=("x || y",), write="y")
+    plan.add("b", reads=("y || z",), write="x")
+    plan.graph.end(Node("nor this one"), ok=False)
+
+    assert plan.graph.pending == 2 - len(plan.ready())
+    while (stuck := plan.graph.stuck()) is not None:
+        for node in stuck[0]:
+            plan.graph.end(node, ok=False)
+    assert plan.graph.pending == 0
+    assert plan.graph.stuck() is None

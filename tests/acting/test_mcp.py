@@ -286,6 +286,16 @@ async def test_a_program_that_is_not_there_is_told_and_a_call_fails_at_once(worl
             await call(source, "echo")
 
 
+async def test_a_tool_that_nobody_knows_is_told_together_with_its_server_that_is_away(world: World) -> None:
+    async with Executor([world.source(command=["no-such-program"])]) as executor:
+        mine, another = (await executor.run([Call("s__echo"), Call("t__echo")])).results
+
+    assert mine.fault is not None
+    assert another.fault is not None
+    assert "no tool named 's__echo' (MCP server 's' is down: program 'no-such-program'" in mine.fault.message
+    assert "down" not in another.fault.message
+
+
 async def test_opening_does_not_wait_for_a_server_that_never_answers(world: World) -> None:
     world.mode("mute")
     began = time.monotonic()
