@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: run test check bench clean
+.PHONY: run test servers bench clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -16,11 +16,14 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest
 
+servers:  ## bring the MCP servers that some tests talk to (needs node and npm); without them those are skipped
+	@PYTHON=$(PYTHON) sh tests/servers/install.sh
+
 bench:  ## measure spar beside its peers (installs them in an environment of their own)
 	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
 
 clean:  ## forget the environments
-	rm -rf $(VENV) benchmarks/.venv
+	rm -rf $(VENV) benchmarks/.venv .cache/servers
 
 $(VENV)/.run: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "spar needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }

@@ -4,8 +4,11 @@
         result = await executor.run([Call("weather", {"city": "Oslo"}, output_path="†state.weather"),
                                      Call("note", {"text": "†state.weather"})])
 
-`executor` is the face, `tick` one run of calls, `graph` and `paths` decide (pure), `launch` carries out,
-`approvals` asks, `tools/` has what comes in the box. Importing this package loads none of them.
+`executor` is the face. One run of calls: `tick` brings together `reading` (what was handed over), `graph` (what is
+ready; pure), `gate` (what policy, hooks and people say), `hands` (who does it), `launch` (one call) and `ledger` (what
+it leaves behind). `catalog` and `entries` know the tools, `desk` and `parked` what waits for people, `guard` runs that
+turn in circles, `sandbox` and `launcher` programs, `mcp` tools of servers; `tools/` has what comes in the box.
+Importing this package loads none of them.
 """
 
 from __future__ import annotations

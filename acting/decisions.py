@@ -26,7 +26,9 @@ def moved(row: Approval, status: ApprovalStatus, **changes: Any) -> Approval:
 
 def standing(row: Approval) -> str:
     """How a row that takes no decision any more stands, in words."""
-    return "expired" if row.status == "pending" else f"{row.status}{f' by {row.decided_by}' if row.decided_by else ''}"
+    if row.status == "pending":
+        return "expired"
+    return f"{row.status}, decided by {row.decided_by}" if row.decided_by else row.status
 
 
 def check_shape(decision: str, params: Any, call: Any, grant_for: float | None) -> None:

@@ -184,6 +184,13 @@ class McpServer:
         """What it offers now; the last that was known while there is no connection."""
         return self._offer.tools
 
+    def absence(self, name: str) -> str:
+        """Why a tool of this server is not offered; "" for another's, and while the server is there."""
+        link = self._link
+        if link is None or link.state == "connected" or not name.startswith(f"{self.name}__"):
+            return ""
+        return f"MCP server {self.name!r} is {link.state}{f': {link.error}' if link.error else ''}"
+
     async def _listed(self, found: Mapping[str, Definition], left_out: int) -> None:
         self._left_out = left_out
         await self._judge(found)

@@ -7,6 +7,7 @@ The house, in the order in which to read it:
     agent        start, stop, pause, resume, step; lanes turn the cycles (lifecycle, sessions, intake, stepping)
     events       what happened (bus: who is told); hooks: who may decide
     protocols    the ports that sensors, planners, tools, reflectors and stores fill
+    paths        references into data and how calls write it (board, fold, plain); terms: under which a tool is called
     app          the composition root: settings → parts → agents
 
 The phases live beside this package: perception, planning, acting, reflection, memory. Importing `spar` does

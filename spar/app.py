@@ -100,17 +100,18 @@ class Parts:
 
     def act(self, tools: list[Any]) -> Any:
         approval = self.settings.approval
-        self._know_what_rules_name([name_of(tool) for tool in tools])
         settings = {**self.settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
         extra = {"tools": tuple(tools), "settings": settings, "approval_timeout": approval.expires}
-        return self._module("act", "spar.actors", extra)
+        module = self._module("act", "spar.actors", extra)
+        self._know_what_rules_name([name_of(tool) for tool in tools])
+        return module
 
     def _know_what_rules_name(self, names: list[str]) -> None:
         """A rule that forbids what is not there because its name is misspelt would forbid nothing, and nobody knew."""
         for index, rule in enumerate(self.settings.approval.rules):
             name = rule.tool or "*"
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
-                sentence = f"no tool named {name!r}; known: {', '.join(sorted(names)) or 'none'}"
+                sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
                 raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
 
     def reflect(self) -> Any:

@@ -25,7 +25,10 @@ Render = Callable[[Line, datetime], bytes]
 Said = Callable[[int, str, Any, Mapping[str, Any], BaseException | None], None]
 
 #: Libraries that tell each request and each job; from them only what went wrong.
-QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "apscheduler", "watchfiles", "asyncio")
+QUIET = (
+    "uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "httpx2", "mcp", "apscheduler", "watchfiles",
+    "asyncio",
+)  # fmt: skip
 
 _FOREIGN_LEVELS = {"trace": "debug", "success": "info"}
 

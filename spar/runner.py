@@ -33,6 +33,7 @@ from spar.sensor_log import log_sensors
 from spar.server.front import Front, url_host
 from spar.settings import Loaded, Settings
 from spar.stacks import stack_of_task
+from spar.tool_log import log_tools
 from spar.watcher import stack_of
 
 log = get_logger("spar.runner")
@@ -56,6 +57,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
     try:
         agent = build_agent(loaded)
         log_sensors(agent)
+        log_tools(agent)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         try:

@@ -233,6 +233,7 @@ _KINDS = (
     ("set", "must be a list"),
     ("frozen_set", "must be a list"),
     ("iterable", "must be a list"),
+    ("sequence", "must be a list"),
     ("dict", "must be a table"),
     ("mapping", "must be a table"),
     ("model", "must be a table"),

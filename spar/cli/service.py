@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spar import exits
-from spar.cli.context import Options, fail, service, show
+from spar.cli.context import Options, fail, one_line, printable, service, show
 
 
 @click.command()
@@ -129,12 +129,36 @@ def _lines(status: dict[str, Any]) -> list[str]:
         for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
             extra = f": {sensor['last_error']}" if sensor.get("last_error") else ""
             lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{extra}")
+        for name, part in agent["modules"]["act"].get("parts", {}).items():
+            if said := _of_tool(part):
+                lines.append(f"  tool     {name}: {said}")
         lines += [
             f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}"
             for alert in agent["alerts"]
         ]
     lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
     return lines
+
+
+def _of_tool(part: Any) -> str:
+    """What a person should know of a tool: the sandbox of its programs, or how its server is. "" for any other."""
+    match part:
+        case {"sandbox": {"asked": 0}}:
+            return "sandbox level 0, as configured"
+        case {"sandbox": {"asked": int(asked), "level": int(level), "why": why}} if level < asked:
+            return f"off: sandbox level {asked} is asked for, this machine offers level {level}; {_line(why)}"
+        case {"sandbox": {"level": int(level), "refused": refused, "probes": probes, "why": why}}:
+            said = f"sandbox level {level}, {refused} of {probes} probes refused"
+            return said if level == 2 else f"{said}; {_line(why)}"
+        case {"server": _, "state": "down", "error": error}:
+            return f"down: {_line(error)}"
+        case {"server": _, "state": state, "tools": list(tools), "off": dict(off)}:
+            return ", ".join([state, f"{len(tools)} tools", *(f"{name} is off: {_line(off[name])}" for name in off)])
+    return ""
+
+
+def _line(text: Any) -> str:
+    return one_line(printable(str(text)))
 
 
 def _waiting(asked: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from spar import exits
-from spar.cli.context import NotRunningError, Options, connect, fail, printable, service, show
+from spar.cli.context import NotRunningError, Options, connect, fail, one_line, printable, service, show
 from spar.types import PHASES, Phase
 
 
@@ -57,11 +57,19 @@ def wait(options: Options, run_id: str, timeout: float) -> int:
         )
 
 
+#: What is said of calls that an answered run leaves, by the kind of their error.
+_LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
+
+
 def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
     if status["status"] == "ok":
         output = status["output"]
         text = output if isinstance(output, str) else "(handled, no answer)" if output is None else None
         show(options, status if options.as_json else output, text)
+        if not options.as_json:
+            for each in status["errors"]:
+                error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")
+                click.echo(one_line(printable(f"{what}: {each['call']['_tool']}: {error['message']}")), err=True)
         return exits.OK
     if options.as_json:
         show(options, status)

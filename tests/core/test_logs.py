@@ -175,7 +175,8 @@ def test_the_standard_librarys_logging_arrives(said: Said) -> None:
         raise ValueError("inner")
     except ValueError:
         logging.getLogger("lib").critical("failed", exc_info=True)
-    logging.getLogger("httpx").info("GET https://host/?key=secret")
+    for chatty in ("httpx", "httpx2", "mcp.client.streamable_http"):
+        logging.getLogger(chatty).info("GET https://host/?key=secret")
     logging.getLogger("lib").debug("too little")
 
     first, second = said.lines()

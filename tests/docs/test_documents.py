@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from acting import ToolContext
 from perception import Pipeline
 from planning import RulesPlanner
 from spar.cli.main import COMMANDS
+from spar.events import CallEvent, ContractViolation, RepetitionNoticed, WriteConflict
+from spar.fold import METHODS
 from spar.hooks import POINTS
 from spar.lifecycle import LEGAL
+from spar.registry import Registry
 from spar.settings import from_mapping, load
 from spar.settings import leaves as leaves_of
+from spar.terms import ToolTerms
+from spar.types import CallStatus
 
 ROOT = Path(__file__).parents[2]
+ABOUT_CALLS = (WriteConflict, ContractViolation, RepetitionNoticed)
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -84,6 +93,45 @@ def test_the_table_of_hooks_names_every_point() -> None:
     text = (ROOT / "docs" / "events-and-hooks.md").read_text()
 
     assert [point for point in POINTS if f"`{point}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        ("tools.md", ToolTerms.__struct_fields__),
+        ("tools.md", ToolContext.__struct_fields__),
+        ("tools.md", get_args(CallStatus)),
+        ("tools.md", tuple(METHODS)),
+        ("events-and-hooks.md", tuple(each.__name__ for each in [*CallEvent.__subclasses__(), *ABOUT_CALLS])),
+    ],
+    ids=["terms", "what a tool is told", "statuses", "output methods", "events of calls"],
+)
+def test_a_document_names_all_that_there_is(document: str, names: tuple[str, ...]) -> None:
+    text = (ROOT / "docs" / document).read_text()
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+
+    assert [name for name in names if name not in named] == []
+
+
+def test_the_table_of_terms_says_their_defaults() -> None:
+    text = (ROOT / "docs" / "tools.md").read_text()
+    said = dict(re.findall(r"^\| `(\w+)` \| `?([^`|]+?)`? \|", text.partition("## References")[0], re.M))
+
+    for name, default in zip(ToolTerms.__struct_fields__, ToolTerms.__struct_defaults__, strict=True):
+        if name != "name":
+            assert ast.literal_eval(said[name]) == default, name
+
+
+def test_the_options_of_the_tools_in_the_box_are_theirs() -> None:
+    text = (ROOT / "docs" / "tools.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([\w ]+)` \| [^|]+ \| [^|]+ \|$", text, re.M)
+    said = {name: options.split() for name, options in rows}
+    built_in = Registry(allow_plugins=False)
+
+    assert {"note", "files", "shell", "http", "notify"} <= said.keys()
+    for name in ("note", "files", "shell", "http", "notify"):
+        own = inspect.signature(built_in.resolve("spar.tools", name)).parameters.keys() - {"home"}
+        assert set(said[name]) == own, name
 
 
 def test_config_toml_says_the_defaults_aloud() -> None:

@@ -38,6 +38,13 @@ BAD_FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "a rule after a call that is not there": ('after = ["note"]', 'after = ["nothing"]', ("nothing",)),
     "two tools of one name": ('use = "shell"', 'use = "shell"\nname = "files"',
         ("tools[2].name", "'files'", "another tool")),
+    "an approval rule about an unknown tool": (
+        "[memory]", '[[approval.rules]]\ntool = "shel"\ndecision = "deny"\n\n[memory]',
+        ("approval.rules[0].tool", "'shel'", "known: files")),
+    "a text where a list belongs": ('{ readable = ["inbox"] }', '{ readable = "inbox" }',
+        ("tools[1].options.readable", "'inbox'", "must be a list")),
+    "a sandbox that there is none of": ('use = "shell"', 'use = "shell"\noptions = { sandbox = 9 }',
+        ("tools[2].options.sandbox", "9", "'auto', 0, 1 or 2")),
     "a store that is no file": ('url = "sqlite:///memory.db"', 'url = "redis://x"', ("memory.url", "redis://x")),
 }  # fmt: skip
 

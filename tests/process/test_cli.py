@@ -190,11 +190,38 @@ def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
         "agent main: running",
         "cycles",
         "sensor   inbox: ok",
+        "tool     shell: sandbox level",
         "session  main",
         f"process {service.process.pid}",
         "probes   http://",
     ):
         assert word in shown
+
+
+def test_an_answer_with_calls_that_failed_says_so(spar: Any, start: Any) -> None:
+    spar.edit(
+        '[[rules]]\nname = "how is the host"',
+        '[[rules]]\nname = "read"\nwhen = { pattern = "^read" }\nanswer = "I looked"\n[[rules.calls]]\ntool = "files"\n'
+        'params = { op = "read", path = "nowhere.txt" }\n\n[[rules]]\nname = "how is the host"',
+    )
+    start().ready()
+
+    answer = spar("send", "read it")
+
+    assert (answer.code, answer.out) == (0, "I looked\n")
+    assert answer.err.startswith("a call failed: files: ")
+    assert "nowhere.txt" in answer.err
+
+
+def test_an_answer_with_a_call_that_waits_for_a_person_says_so(spar: Any, start: Any) -> None:
+    spar.edit("hold = 30.0 ", "hold = 0.1 ")
+    spar.edit("[memory]\n", '[[approval.rules]]\ntool = "note"\ndecision = "ask"\n\n[memory]\n')
+    start().ready()
+
+    answer = spar("send", "note: buy milk")
+
+    assert (answer.code, answer.out) == (0, "Noted: buy milk\n")
+    assert answer.err.startswith("a call waits: note: it waits for approval '")
 
 
 def test_a_message_is_read_from_standard_input(spar: Any, service: Any) -> None:

@@ -266,12 +266,15 @@ use = "messages"
     spar.until(lambda: "its description changed" in json.dumps(spar("mcp", "list", "--json").json), "what waits")
 
     spar("send", "say")
+    shown = spar("status").out
     accepted = spar("mcp", "accept", "s", "echo")
     unknown = spar("mcp", "accept", "s", "other")
     spar.until(lambda: not service.agent["modules"]["act"]["parts"]["s"]["off"], "the tool being on")
     spar("send", "say")
     cycles = spar("cycles", "list", "--json").json
 
+    assert "tool     s: connected, 0 tools, s__echo is off: " in shown
+    assert "contract violated" in service.err
     assert "accepted echo: it changed after it was accepted: its description changed" in accepted.out
     assert "no tool 'other' of 's' waits to be accepted" in unknown.err
     assert [(cycle["calls"], cycle["failed_calls"]) for cycle in cycles] == [(1, 0), (1, 1)], service.agent["modules"]
