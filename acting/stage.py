@@ -15,6 +15,7 @@ from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from acting.catalog import Catalog
 from acting.deadlines import Deadlines
@@ -284,13 +285,15 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
 def wire_of(call: Call, cap: int = MAX_OUTPUT, *, is_small: bool = False) -> dict[str, Any]:
     """The call as an object that can be stored whatever its parameters are (`is_small`: they are short scalars)."""
     try:
-        wire = call.to_wire()
-        if not call.meta and (is_small or is_flat(call.params)):
+        # Of a program's own containers nobody knows whether they have an end.
+        is_own = type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple
+        wire = call.to_wire() if is_own else asdict(call)
+        if is_own and not call.meta and (is_small or is_flat(call.params)):
             names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
             if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
                 return wire
     except Exception:  # a program has put into its fields what does not belong there
-        wire = {name: getattr(call, name) for name in call.__struct_fields__}
+        wire = asdict(call)
     found = plain(wire, cap)
     return (
         found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
