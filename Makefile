@@ -14,7 +14,9 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest tests/process >.process-tests 2>&1 & processes=$$!; \
+	$(BIN)/python -m pytest --ignore tests/process; rest=$$?; \
+	wait $$processes; theirs=$$?; cat .process-tests; rm -f .process-tests; test $$rest -eq 0 -a $$theirs -eq 0
 
 servers:  ## bring the MCP servers that some tests talk to (needs node and npm); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh
