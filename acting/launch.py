@@ -65,7 +65,7 @@ class Launch(Struct):
     @property
     def effect(self) -> str:
         """What this call does to the world, by its parameters if the tool can tell."""
-        return self.entry.effect_of(self.call.params)
+        return self.entry.effect_of(self.params)  # the values, where the call itself holds references
 
     def result(self, clock: Clock, ended: Ended) -> CallResult:
         """The result of this call."""

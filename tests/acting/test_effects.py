@@ -63,6 +63,14 @@ async def test_the_effect_of_a_call_may_depend_on_its_parameters() -> None:
     assert [result.result(each).attempts for each in methods] == [3, 3, 1, 1]
 
 
+async def test_a_reference_counts_by_what_stands_there() -> None:
+    async with VirtualClock() as clock:
+        calls = [Call("web", {"method": f"†state.{each}"}, id=each) for each in ("get", "post")]
+        result = await Executor([Web()], clock=clock).run(calls, state={"get": "get", "post": "post"})
+
+    assert [result.result(each).attempts for each in ("get", "post")] == [3, 1]
+
+
 @pytest.mark.parametrize(
     ("effect", "status"), [("read", "cancelled"), ("idempotent", "cancelled"), ("once", "in_doubt")]
 )
