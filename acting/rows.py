@@ -152,5 +152,5 @@ def _named(id: str, known: Mapping[str, Any], what: str) -> str:
         return found[0]
     if found:
         raise LookupError(f"{len(found)} {what} ids begin with {id!r}: {', '.join(sorted(found)[:5])}")
-    shown = sorted(known, reverse=True)[:5]  # ids sort by time: the newest first
-    raise LookupError(f"no {what} has the id {id!r}; the latest: {', '.join(shown) or 'none'}")
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    raise LookupError(f"no {what} has the id {id!r}; known: {', '.join(sorted(known)[:5]) or 'none'}{more}")
