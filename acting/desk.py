@@ -23,6 +23,7 @@ from acting.grants import Grants
 from acting.rows import InMemory, Rows, in_time
 from spar.approvals import TRANSITIONS, Approval, DecidedError, Decision, DigestMismatchError, Grant
 from spar.clock import Clock
+from spar.crash import crashpoint
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.protocols import Host, Records
@@ -146,12 +147,14 @@ class Desk:
             until = found.expires_at if decision == "deny" else now + timedelta(seconds=self._expires)
             return moved(found, OUTCOMES[decision], decided_at=now, expires_at=until, **changes)
 
+        crashpoint("approval.decided_before_commit")
         try:
             row = await self._rows.change(row.id, answered)
         except BaseException:
             if grant is not None:
                 await self._grants.revoke(grant.id)
             raise
+        crashpoint("approval.committed")
         said = f"by {by}: {reason}" if reason else f"by {by}"
         self._tell(ApprovalResolved, call=row.call, cycle_id=row.cycle_id, decision=decision, reason=said)
         self._ended(row)
@@ -189,9 +192,10 @@ class Desk:
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
         pending = [row for row in self._rows.values.values() if row.status == "pending"]
         open_ = [row for row in pending if row.session == session]
-        for row in open_:
+        given = [row for row in self._rows.values.values() if row.status == "approved" and row.cycle_id == cycle_id]
+        for row in (*open_, *(given if cycle_id else ())):  # given: to the cycle before it was cut off
             if row.digest == digest and self.clock.now() < row.expires_at:
-                return row, False
+                return row, row.status == "approved"
         if len(pending) >= _RUNS * self._most:
             raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)
@@ -202,7 +206,9 @@ class Desk:
         row = Approval(self._rows.new_id("a"), binding.call, digest, now, now + timedelta(seconds=self._expires), why,
                        binding.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
         await self._make_room()
+        crashpoint("approval.before_commit")
         await self._rows.add(row)  # the last wait: a cancelled asker leaves no question that nobody waits for
+        crashpoint("approval.requested")
         self._arm(row)
         return row, True
 
@@ -247,6 +253,7 @@ class Desk:
             row = await self._rows.change(id, use)
         except (SparError, LookupError) as error:
             return Use("denied", str(error))
+        crashpoint("approval.used")
         self._expiry.disarm(id)
         if row.status == "expired":
             return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")

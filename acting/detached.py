@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from acting.launch import Ended, Launch, begin, cut, finish, timed_out
+from acting.minutes import Minutes
 from acting.slots import Gate
 from acting.stage import Stage, fault, wire_of
+from acting.step import Step
 from spar.board import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace
 
 
-def detach(stage: Stage, launch: Launch, gates: tuple[Gate, ...]) -> CallResult:
+def detach(stage: Stage, launch: Launch, step: Step, minutes: Minutes | None) -> CallResult:
     """Start it and say so; a failed result when too many are on their way already."""
     if len(stage.detached) >= stage.limits.max_detached:
         message = f"{len(stage.detached)} detached calls are still running: {stage.limits.max_detached} are allowed"
         return CallResult(launch.call, "failed", fault=fault("resources", message, launch.call.tool))
-    stage.detach(_run(stage, launch, gates), f"detached {launch.call.tool}")
+    is_to_be_safe = False
+    if minutes is not None:
+        is_to_be_safe = minutes.start(step)
+        minutes.detached(launch)
+    work = _run(stage, launch, stage.gates_of(step), step, minutes, is_to_be_safe=is_to_be_safe)
+    stage.detach(work, f"detached {launch.call.tool}")
     return CallResult(launch.call, "ok", "detached", attempts=1, started_at=stage.clock.now())
 
 
-async def _run(stage: Stage, launch: Launch, gates: tuple[Gate, ...]) -> None:
+async def _run(stage: Stage, launch: Launch, gates: tuple[Gate, ...], step: Step, minutes: Minutes | None, *,
+               is_to_be_safe: bool) -> None:  # fmt: skip
     held: list[Gate] = []
+    end = partial(_end, stage, launch, minutes, held)
     try:
         for gate in gates:
             await _taken(gate)
             held.append(gate)
-        ended = begin(stage, launch) or await finish(stage, launch, partial(_leave, stage, launch, held), None)
+        if is_to_be_safe and minutes is not None and (against := await minutes.safe(step)) is not None:
+            end(Ended("failed", fault=against.fault))
+            return
+        ended = begin(stage, launch) or await finish(stage, launch, partial(_leave, stage, launch, end), None)
     except asyncio.CancelledError:
-        _end(stage, launch, held, cut(launch, launch.call.tool))
+        end(cut(launch, launch.call.tool))
         raise
     if ended is not None:
-        _end(stage, launch, held, ended)
+        end(ended)
 
 
 async def _taken(gate: Gate) -> None:
@@ -57,17 +70,19 @@ async def _taken(gate: Gate) -> None:
         raise
 
 
-def _leave(stage: Stage, launch: Launch, held: list[Gate], _: object) -> None:
+def _leave(stage: Stage, launch: Launch, end: Callable[[Ended], None], _: object) -> None:
     assert launch.task is not None
     stage.detached.discard(launch.task)
     stage.leave(launch.task)
-    _end(stage, launch, held, timed_out(launch))
+    end(timed_out(launch))
 
 
-def _end(stage: Stage, launch: Launch, held: list[Gate], ended: Ended) -> None:
+def _end(stage: Stage, launch: Launch, minutes: Minutes | None, held: list[Gate], ended: Ended) -> None:
     for gate in held:
         gate.release()
     result = launch.result(stage.clock, ended)
+    if minutes is not None:
+        minutes.attached(result)
     if type(ended.value) is Message:
         message = ended.value
         stage.late_messages.append(message_of(message.kind, message.data, message.instance))

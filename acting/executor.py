@@ -5,8 +5,7 @@
         {"_tool": "save", "text": "†state.page.body"},
     ])
 
-It holds the tools and what their runs share; `tick` is one run. Not here yet, and refused rather than ignored:
-journals.
+It holds the tools and what their runs share; `tick` is one run.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ from acting.desk import Desk
 from acting.guard import LoopGuard, said
 from acting.office import Office
 from acting.stage import Limits, Scope, Stage, trust_of
-from acting.tick import Tick
+from acting.tick import Tick, is_final
 from spar.board import Board
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
+from spar.journal import CallJournal
 from spar.protocols import Context, Host
-from spar.types import Action, ActionResult, Call
+from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16
 
@@ -67,21 +67,25 @@ class Executor:
         clock: Clock | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if journal is not None:
-            raise ConfigError("a journal is not supported yet: leave it out", path=("journal",))
+        if journal is not None and not isinstance(journal, CallJournal):
+            sentence = (
+                f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
+            )
+            raise ConfigError(sentence, path=("journal",))
         if fallback not in ("wait", "race"):
             raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
         if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
             raise ConfigError(
                 f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
             )
-        self._given = {"clock": clock, "events": events, "hooks": hooks}
+        self._given = {"clock": clock, "events": events, "hooks": hooks, "journal": journal}
         given = dict(settings or {})
         approval = given.pop("approval", None)
         self._stage = stage = Stage(
             Catalog(tools, activities), clock or SystemClock(), events, hooks, Limits.of(given), approval_timeout
         )
         stage.fallback, stage.is_strict = fallback, strict
+        stage.keep_journal(journal)
         if approval is not None:
             stage.office = Office(approval, stage.catalog, stage.clock, stage.tell)
         self._ticks: dict[Tick, tuple[Action, float]] = {}
@@ -95,6 +99,11 @@ class Executor:
     def tools(self) -> Catalog:
         """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
         return self._stage.catalog
+
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether it writes down its calls itself."""
+        return self._stage.journal is not None
 
     @property
     def approvals(self) -> Desk | None:
@@ -118,6 +127,7 @@ class Executor:
         stage.clock = self._given["clock"] or host.clock
         stage.events = host.events if self._given["events"] is None else stage.events
         stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
+        stage.keep_journal(host.journal if self._given["journal"] is None else stage.journal)
         if stage.office is not None:
             stage.office.attach(host, stage.clock)
         for part in self.tools.parts:
@@ -160,8 +170,9 @@ class Executor:
         """Execute an action, a list or a stream of calls, as `Call`s or wire dicts.
 
         One result for each call, in the order of arrival. A failing call, tool or stream is told in the result.
-        `resume` is what `interrupted` said of an earlier run of the same calls (by their ids): what had ended there is
-        not done again, what was cut off begins again, and what is in doubt stays so.
+        `resume` is what `interrupted` said of an earlier run of the same calls (by their ids), or the journal's own
+        `interrupted` of an earlier process's: what had ended there is not done again, what was cut off begins again,
+        and what is in doubt stays so.
         Raises: CancelledError when cancelled, after everything it started has ended or was left behind (what had
         become of the calls is then at `interrupted`); TypeError for a context or state that is none.
         """
@@ -174,8 +185,12 @@ class Executor:
         if resume is not None:
             context = (*context, *(each for each in resume.messages if each.get("kind") != "error"))
             key = resume.action.id if resume.action is not None else key
+        known: tuple[CallResult, ...] = ()
+        if resume is not None and not resume.messages:
+            known, resume = tuple([each for each in resume.results if is_final(each)]), None
         board = Board(context, state)
-        return await self._play(action, _items(calls), board, confirm, Scope(key, trust=trust_of(action)), resume)
+        scope = Scope(key, trust=trust_of(action))
+        return await self._play(action, _items(calls), board, confirm, scope, resume, known)
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
         """ACT: execute the action's calls on the data of the run so far."""
@@ -193,7 +208,8 @@ class Executor:
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
-        return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope)
+        known = context.known if context is not None else ()
+        return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope, None, known)
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
@@ -224,8 +240,11 @@ class Executor:
         confirm: Confirm | None,
         scope: Scope,
         resume: ActionResult | None = None,
+        known: tuple[CallResult, ...] = (),
     ) -> ActionResult:
-        tick = Tick(self._stage, board, confirm, scope, resume)
+        tick = Tick(self._stage, board, confirm, scope, resume, known)
+        is_streamed = calls is not action.calls
+        tick.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
         began = self._stage.clock.monotonic()
         self._ticks[tick] = (action, began)
         try:

@@ -14,8 +14,10 @@ from typing import Any
 from acting.gate import redeem
 from acting.launch import Launch, begin, finish, timed_out
 from acting.ledger import reviewed
+from acting.minutes import Minutes
 from acting.stage import Scope, Stage
 from acting.step import Step
+from spar.crash import crashpoint
 from spar.types import CallResult
 
 INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn
@@ -40,11 +42,12 @@ class Hands:
         self,
         stage: Stage,
         scope: Scope,
+        minutes: Minutes | None,
         launch: Callable[[Step], Launch],
         ended: Callable[[Step, CallResult], None],
         broke: Callable[[BaseException], None],
     ) -> None:
-        self._stage, self._scope = stage, scope
+        self._stage, self._scope, self._minutes = stage, scope, minutes
         self._launch, self._ended, self._broke = launch, ended, broke
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
@@ -82,8 +85,11 @@ class Hands:
                 step.is_started = True
                 if step.ticket and not await self._may_begin(step):
                     continue
+                if self._minutes is not None and self._minutes.start(step) and not await self._is_written(step):
+                    continue
                 launch = self._launch(step)
                 ended = begin(self._stage, launch)
+                crashpoint("act.spawned")
                 if ended is None:
                     self._hand_over()
                     turns = 0
@@ -118,8 +124,19 @@ class Hands:
 
     async def _may_begin(self, step: Step) -> bool:
         """Use the approval that it has; it ends when that is not good any more."""
+        step.allowed = step.ticket
         self._hand_over()
         against = await redeem(self._stage, step)
+        self._free += 1
+        if against is not None:
+            self._ended(step, against)
+        return against is None
+
+    async def _is_written(self, step: Step) -> bool:
+        """Wait until it is on disk that it starts; it ends when that cannot be."""
+        assert self._minutes is not None
+        self._hand_over()
+        against = await self._minutes.safe(step)
         self._free += 1
         if against is not None:
             self._ended(step, against)

@@ -170,6 +170,9 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
     timeout = entry.terms.timeout
     if timeout != inf:
         launch.deadline = (launch.began if launch.attempts == 1 else stage.clock.monotonic()) + timeout
+    if launch.attempts > 1 and stage.journal is not None:
+        work = launch.scope.cycle_id or launch.scope.key
+        stage.journal.started(work, launch.call.id, launch.attempts, launch.effect, "retry")
     if stage.hears(CallStarted):
         stage.publish(CallStarted(call=launch.call, cycle_id=launch.scope.cycle_id, attempt=launch.attempts))
     params = launch.params

@@ -49,7 +49,7 @@ class Office:
     def attach(self, host: Host, clock: Clock) -> None:
         """Keep what is asked in the agent's memory, and wake its sessions when there are answers."""
         self.desk.attach(host, clock)
-        self.parked.resume = host.resume
+        self.parked.attach(host)
 
     async def open(self) -> None:
         """Take up what an earlier process left behind. Raises: TransientError when the store cannot be read now."""

@@ -24,8 +24,11 @@ from acting.step import Step
 from acting.taint import Taint
 from spar.approvals import Approval
 from spar.board import Board
+from spar.crash import crashpoint
 from spar.errors import SparError
+from spar.journal import CallJournal
 from spar.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
+from spar.protocols import Host
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 
 _GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
@@ -129,7 +132,12 @@ class Parked:
         self._ready: set[str] = set()  # sessions that have something to go on with
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
+        self._journal: CallJournal | None = None
         desk.on_answer = self._answered
+
+    def attach(self, host: Host) -> None:
+        """Wake the agent's sessions when there are answers; know which cycles go on by themselves."""
+        self.resume, self._journal = host.resume, host.journal
 
     async def open(self) -> None:
         """Read what is kept; questions whose calls nobody holds any more are void. Raises: TransientError."""
@@ -138,7 +146,8 @@ class Parked:
         self._actions, self._ready, self.known = {}, set(), {}
         awaited = {id for row in self._rows.values.values() for id in row.waits.values()}
         for approval in self._desk.unsettled:
-            if approval.id not in awaited:
+            is_gone_on_with = self._journal is not None and self._journal.is_open(approval.cycle_id)
+            if approval.id not in awaited and not is_gone_on_with:
                 await self._desk.void(approval.id, "the cycle that asked broke off")
         for row in self._rows.values.values():
             if self._has_answer(row):
@@ -174,6 +183,7 @@ class Parked:
             return
         for approval in waits.values():
             await self._desk.park(approval)
+        crashpoint("approval.parking")
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
         wires = [_renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire() for call in calls]
@@ -181,6 +191,7 @@ class Parked:
             id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
             {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, scope.run_id,
         ))  # fmt: skip
+        crashpoint("approval.parked")
         if self._has_answer(self._rows.values[id]):  # it came while this was written
             self._go_on(scope.session)
 

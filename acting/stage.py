@@ -24,6 +24,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
+from spar.journal import CallJournal
 from spar.plain import MAX_OUTPUT, is_flat, plain
 from spar.threads import Threads
 from spar.types import Action, Call, Fault, Trust, replace
@@ -98,6 +99,7 @@ class Stage:
         self.is_strict = False  # whether a message may only hold what its call says that it writes
         self.office: Office | None = None  # who is asked for approvals, beside the program itself
         self.agent = ""
+        self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
         self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)  # of detached calls, for the next run to end
@@ -137,6 +139,12 @@ class Stage:
         if len(self._resources) > MOST_RESOURCES:
             self._resources = {each: slots for each, slots in self._resources.items() if not slots.is_idle}
         return self._resources.get(name) or self._resources.setdefault(name, Slots(1))
+
+    def keep_journal(self, journal: CallJournal | None) -> None:
+        """Have calls written down here from now on; fences then grow with every process that opens it."""
+        self.journal = journal
+        if journal is not None:
+            self._fence = max(self._fence, journal.epoch << 52)
 
     def next_fence(self) -> int:
         """A number that is higher than every one before."""

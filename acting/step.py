@@ -44,11 +44,12 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
 
 class Step(Node, Proposal):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
-    gates that it holds. `is_small` says that its parameters are short scalars, fit to keep as they are."""
+    gates that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
+    starts. `is_small` says that its parameters are short scalars, fit to keep as they are."""
 
-    __slots__ = ("arguments", "began", "binds", "call", "draft", "entry", "found", "gates", "is_admitted", "is_guest",
-                 "is_reading", "is_small", "is_started", "launch", "params", "passed", "result", "target",
-                 "ticket")  # fmt: skip
+    __slots__ = ("allowed", "arguments", "began", "binds", "call", "draft", "entry", "found", "gates", "is_admitted",
+                 "is_guest", "is_reading", "is_small", "is_started", "is_told", "launch", "params", "passed", "result",
+                 "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -65,6 +66,7 @@ class Step(Node, Proposal):
         self.gates: Sequence[Gate] = ()
         self.passed = self.began = 0
         self.ticket, self.is_guest, self.binds = "", False, None
+        self.allowed, self.is_told = "", False
         self.found: Mapping[str, tuple[Expression, ...]] = {}
 
     def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:

@@ -8,7 +8,7 @@ together and owes one result for each call, whatever happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
@@ -19,11 +19,13 @@ from acting.graph import Graph
 from acting.hands import OTHERS_TURN, Hands
 from acting.launch import Launch
 from acting.ledger import Ledger
+from acting.minutes import Minutes
 from acting.parked import Parking, leave_behind
 from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.step import Step
 from spar.board import Board
+from spar.crash import crashpoint
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.paths import Expression, shorten
 from spar.types import Action, ActionResult, CallResult, Fault, replace
@@ -37,17 +39,20 @@ class Tick:
     """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
     def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope,
-                 resume: ActionResult | None = None) -> None:  # fmt: skip
+                 resume: ActionResult | None = None, known: Sequence[CallResult] = ()) -> None:  # fmt: skip
         self.steps: list[Step] = []
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
         self._graph = Graph(board.has, stage.fallback)
         self._ledger = Ledger(stage, board, self._graph, resume)
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
+        self._known = {each.call.id: each for each in known}
+        self._replayed: dict[str, Step] = {}
+        self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
         self._parking = Parking()
         self._context = copy_context()
         stage.wall.look()
-        self._hands = Hands(stage, scope, self._launch, self._complete, self._break_down)
+        self._hands = Hands(stage, scope, self._minutes, self._launch, self._complete, self._break_down)
         self._busy = 0  # calls that are admitted, and without a result
         self._is_closed = self._is_aborted = False
         self._stopped = ""  # why nothing further is started
@@ -56,8 +61,16 @@ class Tick:
 
     # -- arrival
 
+    def begin(self, action: Action, *, is_streamed: bool) -> None:
+        """Write down what is going to be done; of a stream its calls as they come."""
+        if self._minutes is not None:
+            self._minutes.begin(action, is_streamed=is_streamed)
+
     async def read(self, calls: Any) -> None:
         """Take in every item of a list or stream; what a stream raises becomes the tick's `fault`."""
+        if self._known:
+            self._replay(calls)
+            return
         try:
             if hasattr(calls, "__aiter__"):
                 async for item in calls:
@@ -80,6 +93,8 @@ class Tick:
         call, wrong = read(item)
         step = Step(call)
         self.steps.append(step)
+        if self._minutes is not None and self._minutes.is_streamed:
+            self._minutes.planned(call)
         if self._stage.hears(CallProposed):
             self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id))
         why: Fault | None
@@ -99,6 +114,22 @@ class Tick:
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._finish(step, step.failed(why))
+        elif self._known and call.id in self._known:
+            self._replayed[call.id] = step
+        if not self._known:
+            self._drain()
+
+    def _replay(self, calls: Iterable[Any]) -> None:
+        """Take in the calls of a tick that was cut off; those whose end is known end so again, in their order."""
+        for item in calls:
+            self.arrive(item)
+        known, minutes, self._minutes = self._known, self._minutes, None
+        self._known = {}
+        for call_id, result in known.items():
+            if (step := self._replayed.get(call_id)) is not None and step.result is None:
+                step.began = self._ledger.moment()
+                self._finish(step, replace(result, call=step.call))
+        self._minutes = minutes
         self._drain()
 
     def _adopt(self, step: Step, ended: CallResult) -> None:
@@ -162,7 +193,7 @@ class Tick:
         if step.is_detached:
             step.is_started = True
             self._busy -= 1
-            self._finish(step, detach(self._stage, self._launch(step), self._stage.gates_of(step)))
+            self._finish(step, detach(self._stage, self._launch(step), step, self._minutes))
             return
         step.is_started = False  # while it waits for a gate it can still be skipped
         gates = self._stage.gates_of(step)
@@ -208,6 +239,7 @@ class Tick:
             if against is None and self._stopped:
                 against = step.skipped(self._stopped)
             if against is None and step.ticket and step.is_detached:
+                step.allowed = step.ticket
                 against = await redeem(self._stage, step)
             if against is None:
                 self._go(step)
@@ -239,6 +271,8 @@ class Tick:
         """Keep the result, write what it brought, tell it and free what waits for it."""
         if step.passed:
             self._release(step)
+        if self._minutes is not None:
+            self._minutes.ended(step, result)
         chosen: int | None = None
         if result.status == "ok" and result.reason != "detached":
             result, chosen = self._ledger.keep(step, result)
@@ -253,6 +287,7 @@ class Tick:
         if result.reason != "detached" and self._stage.hears(kind):
             self._stage.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, result=result))
         self._graph.end(step, result.status == "ok", chosen=chosen)
+        crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
         held, step.passed = step.gates[: step.passed], 0
@@ -279,6 +314,8 @@ class Tick:
     async def _leave_behind(self) -> None:
         """What waits for people goes on in a later cycle."""
         await leave_behind(self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps)
+        if self._minutes is not None:
+            self._minutes.parked(self._parking.steps)
 
     async def abort(self) -> None:
         """Cancel everything, wait a moment for it to end, leave behind what does not."""

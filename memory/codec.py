@@ -42,10 +42,10 @@ _OPENING = b"[{"
 _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
-def encode(value: Any, *, exact: bool = False) -> str:
+def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
     """The value as ASCII JSON.
 
-    Args: exact: refuse what could only be written cut or as its `repr`.
+    Args: exact: refuse what could only be written cut or as its `repr`; limit: bytes that it may take.
     Raises: ValueError, and only when `exact`, saying what cannot be kept.
     """
     unknown = _refuse if exact else _text_of
@@ -53,19 +53,19 @@ def encode(value: Any, *, exact: bool = False) -> str:
         raw = msgspec.json.encode(value, enc_hook=unknown)
     except Exception:  # lone surrogates, strange keys, circles, a broken method of a stranger's object
         raw = b""
-    if raw and len(raw) <= MAX_BYTES and not _is_deep(raw):
+    if raw and len(raw) <= limit and not _is_deep(raw):
         text = raw.decode()
         if not raw.isascii():
             text = _NOT_ASCII.sub(_escape, text)
-        if len(text) <= MAX_BYTES:
+        if len(text) <= limit:
             return text
     for max_text in _TIGHTER:
-        walk = _Bounded(unknown, max_text)
+        walk = _Bounded(unknown, max_text, limit)
         plain = walk.plain(value, 0)
         if walk.left > 0:
             break
     if walk.cut and exact:
-        raise ValueError(f"too large or too deep to be kept whole: at most {MAX_BYTES} bytes and {MAX_DEPTH} levels")
+        raise ValueError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
     if walk.cut and isinstance(value, Struct):
         plain["truncated"] = True
     return _dumps(plain)
@@ -90,6 +90,8 @@ def read(plain: Any, kind: type[T]) -> T:
 def safe(text: object, limit: int = MAX_TEXT) -> str:
     """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`."""
     kept = text if type(text) is str else _text_of(text)
+    if len(kept) <= limit and kept.isascii() and "\0" not in kept:
+        return kept
     kept = kept[:limit]
     if "\0" in kept:
         kept = kept.replace("\0", "\\x00")
@@ -103,8 +105,8 @@ def safe(text: object, limit: int = MAX_TEXT) -> str:
 class _Bounded:
     """One walk over a value that was too large, too deep or too strange for the fast way."""
 
-    def __init__(self, unknown: Any, max_text: int) -> None:
-        self.left, self.cut, self._unknown, self._max_text = MAX_BYTES, False, unknown, max_text
+    def __init__(self, unknown: Any, max_text: int, limit: int) -> None:
+        self.left, self.cut, self._unknown, self._max_text = limit, False, unknown, max_text
 
     def plain(self, value: Any, depth: int) -> Any:
         self.left -= 8
@@ -193,6 +195,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _is_deep(raw: bytes) -> bool:
+    if len(raw) <= 2 * MAX_DEPTH:
+        return False
     # Brackets inside texts count too: that only sends a rare value the slow way, which looks exactly.
     brackets = raw.translate(None, _NOT_BRACKETS)
     if len(brackets) <= 2 * MAX_DEPTH:

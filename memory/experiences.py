@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from memory import recall
 from memory.codec import decode, encode, read, safe
+from spar.crash import crashpoint
 from spar.errors import ContractError
 from spar.types import Experience
 
@@ -107,6 +108,7 @@ def insert(connection: Connection, rows: Sequence[Row]) -> int:
     new = 0
     for item in rows:
         connection.execute(_INSERT, item.columns)
+        crashpoint("memory.index")
         if connection.changes():
             connection.execute(_INDEX, (connection.last_insert_rowid(), *item.words))
             new += 1

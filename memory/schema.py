@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory.facts import TABLES
 from memory.records import TABLE
 from spar.errors import ConfigError
 
@@ -29,7 +30,11 @@ def _add_records(connection: Connection) -> None:
     connection.execute(TABLE)
 
 
-STEPS: tuple[Step, ...] = (_create, _add_records)
+def _add_journal(connection: Connection) -> None:
+    connection.execute(TABLES)
+
+
+STEPS: tuple[Step, ...] = (_create, _add_records, _add_journal)
 
 
 def version(connection: Connection) -> int:

@@ -21,6 +21,8 @@ from memory import database, experiences, interchange, records, retention, tape
 from memory.codec import decode, encode, safe
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
+from memory.hand import Hand
+from memory.journal import Journal
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError, TransientError
@@ -82,6 +84,7 @@ class Memory:
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
         self._opened: Opened | None = None
+        self._journal: Journal | None = None
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
         self._unreadable = 0
@@ -108,8 +111,28 @@ class Memory:
                     tend=self._tend,
                     told=self._told,
                 )
+                if not self.read_only:
+                    await self._begin_journal(self._opened)
             self._openings += 1
         return self
+
+    async def _begin_journal(self, opened: Opened) -> None:
+        try:
+            hand = Hand(None if self.path == IN_MEMORY else f"{self.path}.hand")
+            self._journal = Journal(opened, self._clock, hand)
+            await self._journal.load()
+        except BaseException:
+            self._forget_file(opened)
+            await opened.close()
+            raise
+
+    @property
+    def journal(self) -> Journal:
+        """Where an agent's work is written down, so that the next process goes on with it. Raises: SparError when the
+        memory is not open, or read-only."""
+        if self._journal is None:
+            raise SparError("the journal is there while the memory is open, and can be written")
+        return self._journal
 
     async def __aexit__(self, *exc: object) -> None:
         self._openings -= 1
@@ -125,6 +148,8 @@ class Memory:
             opened = self._opened
             if opened is None:
                 return
+            if self._journal is not None:
+                self._journal.hand_over()
             try:
                 await opened.close()
             except TransientError:
@@ -134,6 +159,9 @@ class Memory:
 
     def _forget_file(self, opened: Opened) -> None:
         self._last, self._opened, self._openings = opened.snapshot(), None, 0
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.hand.close()
 
     # -- experiences -------------------------------------------------------------------------------------------
 

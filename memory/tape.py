@@ -21,6 +21,7 @@ from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Ref
 if TYPE_CHECKING:
     from apsw import Connection
 
+_LATER = ""  # in the place of a summary: made from the body when somebody asks, which few rows are ever asked for
 _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
 _MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
 _PARTS: dict[str, tuple[Any, Any]] = {
@@ -32,7 +33,7 @@ _PARTS: dict[str, tuple[Any, Any]] = {
     "faults": (tuple[Fault, ...], ()),
 }
 
-_UPSERT = """
+UPSERT = """
 INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = excluded.bytes, outcome = excluded.outcome,
@@ -53,11 +54,11 @@ def row(cycle: CycleRecord) -> tuple[Any, ...]:
     """The cycle as it will be written. Raises: ContractError when it is none."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
-    body, summary = encode(_without_repetition(cycle)), encode(_summary(cycle))
+    body = encode(_without_repetition(cycle))
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
-    size = len(body) + len(summary) + _ROW_OVERHEAD
+    size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
-    return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
+    return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, _LATER, body)
 
 
 def size_of(columns: tuple[Any, ...]) -> int:
@@ -67,7 +68,7 @@ def size_of(columns: tuple[Any, ...]) -> int:
 
 def insert(connection: Connection, columns: tuple[Any, ...]) -> None:
     """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
-    connection.execute(_UPSERT, columns)
+    connection.execute(UPSERT, columns)
 
 
 def summaries(
@@ -86,7 +87,7 @@ def summaries(
             conditions.append(f"{name} = ?")
             bindings.append(safe(value))
     found = connection.execute(
-        "SELECT id, agent, session, started_at, duration, outcome, summary FROM cycle "
+        "SELECT id, agent, session, started_at, duration, outcome, summary, iif(summary = '', body, '') FROM cycle "
         f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
         (*bindings, limit),
     )
@@ -124,7 +125,9 @@ def _without_repetition(cycle: CycleRecord) -> Taped:
     if reflection is not None and reflection.result is not None and _same(reflection.result, cycle.result):
         links.append("reflection.result")
         reflection = replace(reflection, result=None)
-    return Taped(replace(cycle, action=action, result=result, reflection=reflection), tuple(links))
+    if links:
+        cycle = replace(cycle, action=action, result=result, reflection=reflection)
+    return Taped(cycle, tuple(links))
 
 
 def _same(one: object, other: object) -> bool:
@@ -192,8 +195,9 @@ def _about(cycle: CycleRecord) -> str:
 
 
 def _line(
-    cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any
+    cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
 ) -> dict[str, Any]:
+    told = _object(summary) if summary else _summary(_whole(str(body), str(cycle_id)))
     return {
         "cycle_id": cycle_id,
         "agent": agent,
@@ -201,5 +205,5 @@ def _line(
         "started_at": datetime.fromtimestamp(started_at, UTC),
         "duration": duration,
         "outcome": outcome,
-        **_object(summary),
+        **told,
     }

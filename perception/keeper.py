@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from perception.hand import GRACE, Hand, Work, ended
 from perception.inlet import NOTHING, Inlet, described
+from perception.missed import MissedTicks
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
@@ -49,6 +50,7 @@ class Keeper:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
         self.inlet = Inlet(spec, limit, arrived, self._lied)
+        self.missed = MissedTicks()
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = 0
         self.due = NEVER  # when to poll, monotonic seconds
@@ -103,22 +105,46 @@ class Keeper:
         await self._shut()
 
     async def save(self) -> None:
-        """Save the cursor of what has been through a cycle; a failure is told, and tried again the next time."""
-        cursor, store = self.inlet.unsaved, self._host.store
-        if cursor is NOTHING:
-            return
-        if store is not None:
-            try:
-                saving = asyncio.ensure_future(store.save(self._cursor_key, cursor))
-                if not await ended(saving, self.spec.timeout, self._clock):
-                    saving.cancel()
-                    raise PhaseTimeoutError(f"saving the cursor took longer than {self.spec.timeout:g} s")
-                saving.result()
-            except Exception as error:
-                self._tell(error, "retry")
-                return
-        if self.inlet.unsaved is cursor:
+        """Save the cursor of what has been through a cycle, and what was missed before it.
+
+        A failure is told, and tried again the next time.
+        """
+        if self.missed.is_unsaved:
+            self.missed.is_unsaved = False
+            if not await self._saved(self.missed_key, self.missed.state()):
+                self.missed.is_unsaved = True
+                return  # a cursor behind it would have it forgotten
+        cursor = self.inlet.unsaved
+        if cursor is not NOTHING and await self._saved(self.cursor_key, cursor) and self.inlet.unsaved is cursor:
             self.inlet.unsaved = NOTHING
+
+    async def _saved(self, key: str, value: Any) -> bool:
+        store = self._host.store
+        if store is None:
+            return True
+        try:
+            saving = asyncio.ensure_future(store.save(key, value))
+            if not await ended(saving, self.spec.timeout, self._clock):
+                saving.cancel()
+                raise PhaseTimeoutError(f"saving {key!r} took longer than {self.spec.timeout:g} s")
+            saving.result()
+        except Exception as error:
+            self._tell(error, "retry")
+            return False
+        return True
+
+    def unsaved(self) -> dict[str, Any]:
+        """What is to be saved now, by its keys: the cursor of what cycles have taken, and what was missed.
+
+        Whoever asks keeps it: it is not given twice.
+        """
+        found: dict[str, Any] = {}
+        if self.missed.is_unsaved:
+            self.missed.is_unsaved = False
+            found[self.missed_key] = self.missed.state()
+        if self.inlet.unsaved is not NOTHING:
+            found[self.cursor_key], self.inlet.unsaved = self.inlet.unsaved, NOTHING
+        return found
 
     def snapshot(self) -> dict[str, Any]:
         """How the sensor is, JSON-able; ages in seconds, counts since the beginning, `failures` in a row."""
@@ -131,9 +157,11 @@ class Keeper:
             "polls": self.polls,
             "last_poll_age": age,
             "pushed": self.inlet.handed_over,
-            "dropped": self.inlet.refused,
+            "dropped": self.inlet.dropped,
+            "shed": dict(self.inlet.shed),
             "waiting": self.inlet.waiting,
             "left_behind": len(self._left),
+            "missed": self.missed.snapshot(),
         }
 
     # -- one turn
@@ -155,7 +183,8 @@ class Keeper:
     async def _open(self) -> None:
         store, home = self._host.store, self._host.home
         if self.inlet.cursor is None and store is not None:
-            self.inlet.cursor = await self._make(lambda: store.load(self._cursor_key), "loading the cursor")
+            self.inlet.cursor = await self._make(lambda: store.load(self.cursor_key), "loading the cursor")
+            self.missed.restore(await self._make(lambda: store.load(self.missed_key), "loading what was missed"))
         context = SensorContext(
             name=self.name,
             clock=self._clock,
@@ -163,7 +192,7 @@ class Keeper:
             state_dir=None if home is None else str(Path(home.state) / "sensors" / self.name),
             cursor=self.inlet.cursor,
             checkpoint=self.inlet.checkpoint,
-            report=self._report,
+            report=self._reported,
         )
         self.inlet.is_open = self._needs_close = True
         await self._call("open", context)
@@ -277,6 +306,13 @@ class Keeper:
         if late is not None and not self._is_closing and not outcome.cancelled() and outcome.exception() is None:
             late(outcome.result())
 
+    def _reported(self, event_name: str, /, **fields: Any) -> None:
+        """What the sensor knows as `report`; a tick that was missed is kept as well."""
+        self._report(event_name, **fields)
+        if event_name == "TriggerMissed":
+            self.missed.add(fields["due_at"], fields["reason"])
+            self._host.wake()  # the cycle that comes saves it
+
     def _broke(self, cause: BaseException | None) -> None:
         """The sensor's task was cancelled under it: its background work has failed, and it is closed already."""
         if self._is_closing or not self._is_open:
@@ -310,8 +346,12 @@ class Keeper:
         )
 
     @property
-    def _cursor_key(self) -> str:
+    def cursor_key(self) -> str:
         return f"cursor:{self._host.agent}:{self.name}"
+
+    @property
+    def missed_key(self) -> str:
+        return f"missed:{self._host.agent}:{self.name}"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"keeper of {self.name}")

@@ -127,6 +127,10 @@ class Sense:
                 return heard
         return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
 
+    def cursors(self) -> dict[str, Any]:
+        """What sensors want kept of what cycles have taken, by the keys it is loaded by; who asks for it keeps it."""
+        return {key: value for keeper in self._keepers for key, value in keeper.unsaved().items()}
+
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
         for keeper in self._keepers:

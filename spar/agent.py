@@ -33,6 +33,7 @@ from spar.lifecycle import Lifecycle, State
 from spar.modules import Module
 from spar.pacing import Interval, Pace
 from spar.protocols import Home
+from spar.recovery import Recovery
 from spar.reports import Reports
 from spar.requests import Requests
 from spar.runs import Receipt, Runs, RunStatus
@@ -64,8 +65,8 @@ class Agent:
 
     __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "clock", "events",
                  "failure", "health", "home", "hooks", "intake", "keeping", "lanes", "lifecycle", "memory", "modules",
-                 "name", "pace", "perceive", "plan_when_idle", "reports", "requests", "run_timeout", "runs", "sessions",
-                 "settings", "settled", "state", "stepping", "steps")  # fmt: skip
+                 "name", "pace", "perceive", "plan_when_idle", "recovery", "reports", "requests", "run_timeout", "runs",
+                 "sessions", "settings", "settled", "state", "stepping", "steps")  # fmt: skip
 
     settings: Settings
     events: Events
@@ -114,7 +115,8 @@ class Agent:
         self.abilities: dict[str, Ability] = {}
         self.requests = Requests(self.name, self.clock, self.events)
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
-        self.runs = Runs(self.events, self.clock, self.intake.late)
+        self.recovery = Recovery(self)
+        self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.run_ended)
         self.sessions = Sessions(self)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly, self.keeping = Assembly(self), Keeping(self)
@@ -277,6 +279,8 @@ class Agent:
 
         Raises: LookupError for a run that is not known.
         """
+        if not self.runs.knows(run_id):
+            return await self.recovery.status_of(run_id)
         return await self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
@@ -285,6 +289,14 @@ class Agent:
         Raises: LookupError for a run that is not known. After the run's end it does nothing.
         """
         await self.intake.abort(run_id)
+
+    async def accept(self, perception: Perception) -> bool:
+        """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
+        this returns. False for one whose id was taken in before.
+
+        Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped.
+        """
+        return await self.intake.accept(perception)
 
     def push(self, perception: Perception) -> bool:
         """Hand a perception to its session's lane, which wakes at once; False when its inbox is full.

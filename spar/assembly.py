@@ -118,7 +118,7 @@ class Assembly:
     def _host(self) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume)  # fmt: skip
+                    agent.home, agent.sessions.resume, agent.keeping.journal)  # fmt: skip
 
     async def close(self) -> None:
         """Close the modules in reverse order; what that raises is reported."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from spar.clock import Clock
 from spar.errors import PhaseTimeoutError
+from spar.journal import Unfinished
 from spar.plan_stream import OpenPlan
 from spar.policies import Backoff
 from spar.protocols import RunContext
@@ -72,15 +73,19 @@ class Cycle:
     """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
 
     One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
+    `resumed` is the cycle of an earlier process that this one goes on with, under its id.
     """
 
-    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_skipped", "is_stepped",
-                 "outcome", "perceptions", "phase", "reflection", "result", "run", "session", "started")  # fmt: skip
+    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
+                 "is_stepped", "items", "outcome", "perceptions", "phase", "reflection", "result", "resumed", "run",
+                 "session", "started")  # fmt: skip
 
-    def __init__(self, session: str, run: RunContext | None, clock: Clock) -> None:
-        self.session, self.run, self._clock = session, run, clock
+    def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
+        self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
         self.started = clock.monotonic()
-        self._id = ""
+        self._id = resumed.cycle_id if resumed is not None else ""
+        self.items: tuple[str, ...] = ()  # accepted work that it took
+        self.is_journalled = False
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
         self.action: Action | OpenPlan | None = None

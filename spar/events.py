@@ -124,13 +124,49 @@ class ExperienceStored(Event):
     experience: Experience
 
 
-class BudgetExceeded(Event):
+class BudgetEvent(Event):
+    """`budget` is its name (`hour.tokens`); `used` and `limit` are counts, of money in millionths of its unit."""
+
     budget: str
-    used: float
-    limit: float
+    used: int = 0
+    limit: int = 0
+    ends_at: datetime | None = None
+
+
+class BudgetWarned(BudgetEvent):
+    """So much is used that something is done about it: `measure` is `slow degrade ask pause`."""
+
+    measure: str = ""
+
+
+class BudgetExceeded(BudgetEvent):
+    """There was not enough left for what was `asked` (None: nobody knows how much) by `what`, a tool or a model."""
+
+    asked: int | None = None
+    what: str = ""
+    cycle_id: str = ""
+
+
+class BudgetRenewed(BudgetEvent):
+    """A new window has begun, or there is more: what was done about this budget is over."""
 
 
 # -- runs and calls ----------------------------------------------------------------------------------------
+
+
+class DeadLettered(Event):
+    """Work that was cut off or failed too often was put aside; `item` is by what it can be tried again."""
+
+    item: str
+    reason: str
+    attempts: int = 0
+
+
+class Recovered(Event):
+    """An earlier process, or attempt, left this: so many cycles go on, so many items are handed out again."""
+
+    cycles: int
+    items: int
 
 
 class RunAccepted(Event):
@@ -196,6 +232,19 @@ class CallFailed(CallEvent):
 
 class CallSkipped(CallEvent):
     result: CallResult | None = None
+
+
+class CallInDoubt(CallEvent):
+    """Nobody knows whether it had its effect; `doubt` is by what it can be resolved (`spar calls resolve`)."""
+
+    doubt: str = ""
+    why: str = ""
+
+
+class DoubtResolved(CallEvent):
+    doubt: str = ""
+    answer: str = ""
+    by: str = ""
 
 
 class ApprovalRequested(CallEvent):

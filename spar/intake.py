@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from spar import defaults
 from spar.errors import InboxFullError
 from spar.hooks import HookContext
+from spar.journal import Item
 from spar.runs import End, Receipt, Run, too_long
 from spar.types import Perception, replace
 
@@ -51,11 +52,35 @@ class Intake:
             return receipt
         if (full := self._full(perception.session)) is not None:
             raise InboxFullError(f"{full}; try again later")
+        run = agent.runs.made(perception)
+        if agent.recovery.journal is not None:
+            item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
+            kept, is_new = await agent.recovery.accept(item)
+            if not is_new:
+                return Receipt(kept.id, kept.at)
+        # Stopped meanwhile, it is served at the next start.
+        agent.runs.accept(run, key)
         lane = agent.sessions.lane(perception.session)
-        run = agent.runs.accept(perception, key)
         lane.queue(run)
         agent.sessions.spawn(lane)
         return Receipt(run.id, run.accepted_at)
+
+    async def accept(self, perception: Perception) -> bool:
+        """Take a perception in so that it is not lost any more; False for one that was taken in before."""
+        agent = self._agent
+        if not isinstance(perception, Perception):
+            raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
+        agent.lifecycle.demand("submit", "accept")
+        if (full := self._full(perception.session)) is not None:
+            self.refused += 1
+            raise InboxFullError(f"{full}; try again later")
+        if agent.recovery.journal is None:
+            return self.push(perception)
+        at = agent.clock.now()
+        _, is_new = await agent.recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+        if is_new:
+            self._hand_over(perception)
+        return is_new
 
     async def _received(self, perception: Perception) -> Perception:
         """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
@@ -78,10 +103,17 @@ class Intake:
         agent = self._agent
         if agent.requests.is_foreign_thread:
             return agent.requests.in_loop(lambda: self.push(perception))
-        lane = agent.sessions.lane(perception.session)
-        lane.push(perception)
-        agent.sessions.spawn(lane)
+        if agent.recovery.journal is not None:
+            item = Item(perception.id, perception, session=perception.session, at=agent.clock.now())
+            if not agent.recovery.take_in(item):
+                return True
+        self._hand_over(perception)
         return True
+
+    def _hand_over(self, perception: Perception) -> None:
+        lane = self._agent.sessions.lane(perception.session)
+        lane.push(perception)
+        self._agent.sessions.spawn(lane)
 
     def _full(self, session: str) -> str | None:
         """Why nothing more can wait for this session; None if there is room. From any thread."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from spar.cycle import Cycle
-from spar.events import ErrorOccurred
+from spar.errors import SparError
+from spar.events import ErrorOccurred, ExperienceStored
 from spar.keeper import Keeper
 from spar.logs import get_logger
 from spar.protocols import ability_key
-from spar.types import Ability, Experience, Fault
+from spar.types import Ability, CycleRecord, Experience, Fault
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -48,26 +49,51 @@ class Keeping:
         return memory if hasattr(memory, "load") and hasattr(memory, "save") else None
 
     @property
+    def journal(self) -> Any:
+        """The memory's journal while it is open; None where it keeps none."""
+        try:
+            return getattr(self._agent.memory, "journal", None)
+        except SparError:
+            return None
+
+    @property
     def account(self) -> dict[str, int]:
         keeper = self.keeper
         if keeper is None:
             return {"stored": 0, "waiting": 0, "lost": 0}
         return {"stored": keeper.stored, "waiting": keeper.waiting, "lost": keeper.lost}
 
-    def remember(self, cycle: Cycle, duration: float) -> None:
-        """Hand what a cycle came to to the background writer."""
-        agent, reflection, keeper = self._agent, cycle.reflection, self.keeper
-        if reflection is not None:
-            for ability in reflection.abilities:
+    def learn(self, cycle: Cycle) -> None:
+        """Take over what a cycle taught of the tools."""
+        agent = self._agent
+        if cycle.reflection is not None:
+            for ability in cycle.reflection.abilities:
                 agent.abilities[ability_key(ability.tool, ability.task)] = ability
-        if keeper is None:
-            return
-        for experience in _experiences(cycle):
-            keeper.keep(experience)
-        if keeper.wants_cycles:
-            keeper.keep(cycle.record(agent.name, duration))
         if self._reserved and agent.events.seq >= self._reserved - SEQ_BLOCK // 2:
             agent.requests.in_background(self._reserve(), "saving of")
+
+    def remember(self, cycle: Cycle, duration: float) -> None:
+        """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
+        keeper = self.keeper
+        self.learn(cycle)
+        if keeper is None:
+            return
+        for experience in self.experiences(cycle):
+            keeper.keep(experience)
+        if keeper.wants_cycles:
+            keeper.keep(cycle.record(self._agent.name, duration))
+
+    def experiences(self, cycle: Cycle) -> Iterable[Experience]:
+        """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
+        return _experiences(cycle)
+
+    def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
+        """The journal has taken these."""
+        if self.keeper is not None:
+            self.keeper.stored += len(experiences) + (record is not None)
+        if experiences and self._agent.events.wanted[ExperienceStored]:
+            for experience in experiences:
+                self._agent.events.publish(ExperienceStored(experience=experience))
 
     # -- opening and closing
 
@@ -157,7 +183,6 @@ async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
 
 
 def _experiences(cycle: Cycle) -> Iterable[Experience]:
-    """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
     if cycle.reflection is not None:
         return cycle.reflection.experiences
     if cycle.result is None or cycle.written_action is None:

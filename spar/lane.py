@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from spar.crash import crashpoint
 from spar.cycle import Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
 from spar.hooks import HookContext, Outcome
+from spar.journal import Item, Unfinished
 from spar.logs import get_logger
 from spar.loop import Loop, PhaseCall
 from spar.modules import Module, action_of, perceptions_of, result_of
@@ -46,8 +48,8 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_inbox", "_runs", "agent", "calls", "cycle", "is_resuming", "last_completed", "loop",
-                 "rests_until", "run", "session", "stop_reason", "strand", "wake")  # fmt: skip
+    __slots__ = ("_ended", "_inbox", "_runs", "agent", "apart", "calls", "cycle", "is_resuming", "last_completed",
+                 "loop", "rests_until", "run", "session", "stop_reason", "strand", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
@@ -56,7 +58,8 @@ class Lane:
         self._inbox: deque[Perception] | None = None
         self._runs: deque[Run] | None = None
         self.run: Run | None = None
-        self._ended: Run | None = None
+        self._ended: tuple[Run, End] | None = None
+        self.apart: deque[Item | Unfinished] = deque()  # what gets a cycle of its own: it was in hand before
         self.cycle: Cycle | None = None
         self.last_completed = agent.clock.monotonic()
         self.rests_until: float | None = None
@@ -73,10 +76,12 @@ class Lane:
         agent = self.agent
         while True:
             cycle = await self.loop.cycle()
+            if cycle.is_journalled:
+                await agent.recovery.kept(is_answered=self._ended is not None)
             if cycle.faults or (cycle.perceptions and agent.settled is not None):
                 await agent.settle(cycle)
             if self._ended is not None:
-                await self._say_ended(self._ended, cycle)
+                await self._say_ended(cycle, *self._ended)
             if agent.state != "running" or not (self.is_standing or self.has_work):
                 return
             wait = self._wait_after(cycle)
@@ -93,7 +98,8 @@ class Lane:
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
-        if not cycle.faults and (self._inbox or (self._runs and self.run is None) or self.agent.pace.interval == 0):
+        if not cycle.faults and (self.apart or self._inbox or (self._runs and self.run is None)
+                                 or self.agent.pace.interval == 0):  # fmt: skip
             return 0.0
         wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=self.has_work, next_look=cycle.next_look)
         return self.agent.health.back_off(wait) if cycle.faults else wait
@@ -104,7 +110,7 @@ class Lane:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._inbox or self._runs or self.run is not None or self.is_resuming)
+        return bool(self._inbox or self._runs or self.run is not None or self.is_resuming or self.apart)
 
     # -- what comes in
 
@@ -146,9 +152,19 @@ class Lane:
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.agent.modules["act"]
+        if self.agent.recovery.journal is not None:
+            self.agent.recovery.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
+        if self.agent.recovery.journal is not None and not getattr(module.part, "keeps_journal", False):
+            return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
+
+    async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
+        """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
+        if (known := await self.agent.recovery.acting(module.part, action, cycle)) is not None:
+            return known
+        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
     def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
         module = self.agent.modules["reflect"]
@@ -157,23 +173,42 @@ class Lane:
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
         agent = self.agent
+        if self.apart:
+            return await self._sense_apart(cycle)
         polled: list[Perception] = []
         if self.is_standing:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = perceptions_of(await module.call(*given), module.name)
+            if agent.recovery.is_suspicious:
+                polled = agent.recovery.sift(polled, self.session)
         before, pushed = self.run, self._take(cycle)
         if self.run is not None and self.run is not before and not await self._may_begin(self.run, cycle):
             pushed = [perception for perception in pushed if perception is not self.run.message]
             self.run = cycle.run = None
-        if pushed and agent.perceive is not None:
-            try:
-                pushed = perceptions_of(await agent.perceive(pushed, self._context(cycle)), module.name)
-            except Exception as error:
-                # What people said arrives unclassified rather than not at all.
-                self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        pushed = await self._perceived(module, pushed, cycle)
         if self.is_resuming and (resumed := self._resumed()) is not None:
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
+
+    async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
+        """What the sense module makes of what was pushed."""
+        if pushed and self.agent.perceive is not None:
+            try:
+                return perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name)
+            except Exception as error:
+                # What people said arrives unclassified rather than not at all.
+                self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        return pushed
+
+    async def _sense_apart(self, cycle: Cycle) -> list[Perception]:
+        """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
+        item = self.apart.popleft()
+        if isinstance(item, Unfinished):
+            cycle.items = item.items
+            return list(item.perceptions)
+        cycle.items = (item.id,)
+        pushed = [item.perception]
+        return pushed if item.is_sensed else await self._perceived(self.agent.modules["sense"], pushed, cycle)
 
     def _resumed(self) -> Action | None:
         """The calls that the actor has to go on with; None also when it cannot tell."""
@@ -196,6 +231,10 @@ class Lane:
             log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
 
     async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        if self.agent.recovery.journal is not None:
+            self.agent.recovery.opened(cycle, perceptions)
+        if cycle.resumed is not None and cycle.resumed.action is not None:
+            return cycle.resumed.action
         resumed = self._resumed() if self.is_resuming else None
         if resumed is None:
             return await self._planned(cycle, perceptions)
@@ -213,6 +252,7 @@ class Lane:
 
     async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
         """What the planner wants done, after what is to come first."""
+        crashpoint("plan.before")
         module = self.agent.modules["plan"]
         if module.wants_context:
             product = await module.call(perceptions, self._context(cycle))
@@ -242,6 +282,7 @@ class Lane:
             abilities=agent.abilities,
             deadline=agent.clock.monotonic() + step.timeout,
             clock=agent.clock,
+            known=cycle.resumed.known if cycle.resumed is not None else (),
         )
 
     def _take(self, cycle: Cycle) -> list[Perception]:
@@ -256,14 +297,22 @@ class Lane:
             cycle.run = self.run.context()
             if not self.run.is_planned:
                 pushed.insert(0, self.run.message)
+        cycle.items = tuple([perception.id for perception in pushed if not self._is_message(perception)])
+        if self.run is not None:
+            cycle.items = (self.run.id, *cycle.items)
         return pushed
+
+    def _is_message(self, perception: Perception) -> bool:
+        return self.run is not None and perception is self.run.message
 
     # -- what the loop reports
 
     def opened(self) -> Cycle:
         agent = self.agent
         run = None if self.run is None else self.run.context()
-        cycle = self.cycle = Cycle(self.session, run, agent.clock)
+        resumed = self.apart[0] if self.apart else None
+        cycle = Cycle(self.session, run, agent.clock, resumed if isinstance(resumed, Unfinished) else None)
+        self.cycle = cycle
         if agent.events.wanted[LoopStarted]:
             agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
         return cycle
@@ -276,8 +325,11 @@ class Lane:
             return False
         return True
 
-    async def _say_ended(self, run: Run, cycle: Cycle) -> None:
+    async def _say_ended(self, cycle: Cycle, run: Run, end: End) -> None:
+        """A run's answer is on disk before anybody is told."""
         self._ended = None
+        crashpoint("run.before_answer")
+        self.agent.runs.end(run, end)
         await self._consult("after_run", cycle, await self.agent.runs.wait(run.id, 0), run.id)
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
@@ -326,6 +378,7 @@ class Lane:
         if cycle.is_cut or cycle.faults:
             self._broken_off(cycle)
         outcome = cycle.conclude()
+        crashpoint("cycle.closing")
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None
         duration = cycle.duration(now)
@@ -334,15 +387,26 @@ class Lane:
             agent.account.calls.add(cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             agent.health.observe(cycle, duration)
-        if outcome != "idle":
-            agent.keeping.remember(cycle, duration)
         if self.is_resuming:
             self.is_resuming = self._resumed() is not None
-        if self.run is not None:
-            self._judge(self.run, cycle, now)
+        run, end = self.run, None
+        if run is not None:
+            end = self._judge(run, cycle, now)
+        if agent.recovery.journal is not None:
+            agent.recovery.closed(cycle, duration, run, end, is_to_go_on=self._is_put_off(cycle))
+        elif outcome != "idle":
+            agent.keeping.remember(cycle, duration)
+        if run is not None and end is not None:
+            self.run, self._ended = None, (run, end)
+            if cycle.is_cut or not cycle.is_journalled:  # there is nothing to wait for, or nobody who would
+                agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session))  # fmt: skip
+
+    def _is_put_off(self, cycle: Cycle) -> bool:
+        """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
+        return cycle.is_cut and self.stop_reason in ("", "stop") and self.strand.is_cancelled
 
     def _broken_off(self, cycle: Cycle) -> None:
         """Nothing further comes of a plan that is still being written; what was done of the action is not forgotten."""
@@ -351,13 +415,12 @@ class Lane:
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
-    def _judge(self, run: Run, cycle: Cycle, now: float) -> None:
+    def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
+        """Whether a run is over after this cycle."""
         end = verdict(run, cycle, elapsed=now - run.started_mono, timeout=self.agent.run_timeout)
         if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
             end = End("error", self.stop_reason)
-        if end is not None:
-            self.run, self._ended = None, run
-            self.agent.runs.end(run, end)
+        return end
 
     def cut(self, reason: str) -> None:
         """Cancel the phase in hand; its cycle is recorded as interrupted."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from spar.crash import crashpoint
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.logs import get_logger
@@ -120,6 +121,7 @@ class Lifecycle:
             return
         try:
             await agent.assembly.open()
+            await agent.recovery.begin()
             await agent.reports.ask("service_start", agent)
         except BaseException:
             await agent.assembly.close()
@@ -213,8 +215,10 @@ class Lifecycle:
                 return
             try:
                 agent.sessions.wake_all()
+                crashpoint("shutdown.drain")
                 await self._drain()
                 agent.stepping.close_chain()
+                agent.recovery.end()
                 await agent.sessions.see_off(self._stop_by)
                 await agent.keeping.close()
                 await agent.assembly.close()

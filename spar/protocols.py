@@ -16,7 +16,17 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from spar.clock import Clock
-from spar.types import Ability, Action, ActionResult, Call, CycleRecord, Experience, Perception, Reflection
+from spar.types import (
+    Ability,
+    Action,
+    ActionResult,
+    Call,
+    CallResult,
+    CycleRecord,
+    Experience,
+    Perception,
+    Reflection,
+)
 
 Effect = Literal["read", "idempotent", "once"]
 
@@ -34,7 +44,8 @@ class RunContext(Struct, frozen=True):
 class Context(Struct, frozen=True):
     """What a module is told that asks for a second parameter. `deadline` is monotonic seconds or None.
 
-    `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`.
+    `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the ends of calls of
+    a cycle that is gone on with after it was cut off, in the order in which they ended: they are not to be made again.
     """
 
     agent: str
@@ -45,6 +56,7 @@ class Context(Struct, frozen=True):
     abilities: Mapping[str, Ability] = field(default_factory=dict)
     deadline: float | None = None
     clock: Clock | None = None
+    known: tuple[CallResult, ...] = ()
 
 
 def ability_key(tool: str, task: str) -> str:
@@ -237,7 +249,7 @@ class Host(Struct, frozen=True):
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
-    once.
+    once. `journal` (`spar.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps one.
     """
 
     agent: str
@@ -248,13 +260,15 @@ class Host(Struct, frozen=True):
     store: Store | None = None
     home: Home | None = None
     resume: Callable[[str], None] = lambda session: None
+    journal: Any = None
 
 
 class SensorSpec(Struct, frozen=True):
     """One configured sensor and how it is kept; all but the count in seconds.
 
     `timeout` is for opening, polling and closing, `every` between polls (None: the sensor's own); after `max_failures`
-    `within` so long it is quarantined and tried again `probe_after`.
+    `within` so long it is quarantined and tried again `probe_after`. `when_full` says what becomes of a perception that
+    finds the sensor's buffer full: it is refused, takes the place of an older one, or the flood is thinned out.
     """
 
     name: str
@@ -265,3 +279,4 @@ class SensorSpec(Struct, frozen=True):
     within: float = 60.0
     probe_after: float = 600.0
     session: str = "main"
+    when_full: Literal["refuse", "latest", "sample"] = "refuse"

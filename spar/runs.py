@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from spar.bus import Events
@@ -19,6 +20,7 @@ from spar.clock import Clock, Timer
 from spar.cycle import Cycle
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.ids import new_id
+from spar.journal import Item
 from spar.protocols import RunContext
 from spar.types import Action, ActionResult, Perception
 
@@ -49,6 +51,11 @@ class RunStatus(Struct, frozen=True):
     output: Any = None
     errors: tuple[dict[str, Any], ...] = ()
 
+    @classmethod
+    def read(cls, plain: Any) -> RunStatus:
+        """The answer as it was kept. Raises: msgspec.ValidationError."""
+        return msgspec.convert(plain, cls, strict=False)
+
 
 class Run:
     """One run on its way."""
@@ -71,6 +78,14 @@ class Run:
         self.number, self.failures, self.is_planned = 1, 0, False
         self.timer: Timer | None = None
         self.waiters: tuple[asyncio.Future[None], ...] = ()
+
+    def status_at(self, end: End | None, now: datetime) -> RunStatus:
+        """What is answered who asks: how it ended, or with this end would have now; else that it goes on."""
+        if self.status is None and end is not None:
+            return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, end.output,
+                             self.errors)  # fmt: skip
+        return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at, self.error,
+                         self.output, self.errors)  # fmt: skip
 
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)
@@ -133,13 +148,19 @@ class Runs:
     """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`.
 
     `timeout` (seconds, 0: none) and `verify_output` are taken from the settings; `late(run)` is called once a run
-    has been under way for `timeout`. `open` counts the runs that have not ended.
+    has been under way for `timeout`, `ended(run)` once it has its answer. `open` counts the runs that have not ended.
     """
 
-    __slots__ = ("_clock", "_events", "_keys", "_late", "_runs", "open", "timeout", "verify_output")
+    __slots__ = ("_clock", "_ended", "_events", "_keys", "_late", "_runs", "open", "timeout", "verify_output")
 
-    def __init__(self, events: Events, clock: Clock, late: Callable[[Run], object] = lambda run: None) -> None:
-        self._events, self._clock, self._late = events, clock, late
+    def __init__(
+        self,
+        events: Events,
+        clock: Clock,
+        late: Callable[[Run], object] = lambda run: None,
+        ended: Callable[[Run], object] = lambda run: None,
+    ) -> None:
+        self._events, self._clock, self._late, self._ended = events, clock, late, ended
         self._runs: dict[str, Run] = {}
         self._keys: dict[str, str] = {}
         self.timeout, self.verify_output, self.open = 0.0, True, 0
@@ -149,8 +170,27 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def accept(self, message: Perception, key: str | None) -> Run:
-        run = Run(message, self._clock.now(), is_to_verify=self.verify_output)
+    def made(self, message: Perception) -> Run:
+        """The run of a message that is not accepted yet."""
+        return Run(message, self._clock.now(), is_to_verify=self.verify_output)
+
+    def restore(self, item: Item, results: list[ActionResult], *, is_begun: bool) -> Run:
+        """The run that an earlier process accepted, with what its cycles have brought so far."""
+        run = self._runs.get(item.id)
+        if run is not None and run.status is None:
+            return run
+        run = Run(item.perception, item.at, is_to_verify=self.verify_output)
+        run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
+        run.errors = results[-1].errors if results else ()
+        self._runs[run.id] = run
+        self.open += 1
+        if item.key:
+            self._keys[item.key] = run.id
+        if is_begun:
+            self.start(run)
+        return run
+
+    def accept(self, run: Run, key: str | None) -> Run:
         self._runs[run.id] = run
         self.open += 1
         if key:
@@ -160,6 +200,9 @@ class Runs:
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
+
+    def knows(self, run_id: str) -> bool:
+        return run_id in self._runs
 
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""
@@ -185,6 +228,7 @@ class Runs:
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
+        self._ended(run)
         self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=end.output))
         for waiter in run.waiters:
             _wake(waiter)
@@ -204,16 +248,7 @@ class Runs:
                 run.waiters = tuple(other for other in run.waiters if other is not waiter)
                 if timer is not None:
                     timer.cancel()
-        return RunStatus(
-            run.id,
-            run.status or "timeout",
-            run.outcome,
-            run.started_at,
-            run.ended_at,
-            run.error,
-            run.output,
-            run.errors,
-        )
+        return run.status_at(None, self._clock.now())
 
     def _forget_oldest(self) -> None:
         while len(self._runs) > KEPT:

@@ -263,11 +263,11 @@ async def test_an_unknown_run_is_a_lookup_error_at_once(request_name: str, clock
 async def test_only_so_many_ended_runs_are_kept_and_open_ones_always(clock: VirtualClock) -> None:
     agent = agent_of(clock)
     oldest = await agent.submit("hello", session="waits")
-    first = agent.runs.accept(Perception("x"), "key")
+    first = agent.runs.accept(agent.runs.made(Perception("x")), "key")
     for _ in range(KEPT + 5):
-        agent.runs.end(agent.runs.accept(Perception("x"), None), End("ok"))
+        agent.runs.end(agent.runs.accept(agent.runs.made(Perception("x")), None), End("ok"))
     agent.runs.end(first, End("ok"))
-    agent.runs.accept(Perception("x"), None)
+    agent.runs.accept(agent.runs.made(Perception("x")), None)
 
     assert (await agent.wait(oldest.run_id, timeout=0)).status == "timeout"
     assert agent.runs.open == 2

@@ -1,0 +1,424 @@
+"""The journal of a memory: facts become rows, in order, in as few transactions as possible.
+
+What is told within one turn of the event loop is one unit of work for the writer: what belongs together becomes
+durable together, and a cycle that begins and ends within one turn never leaves the row that says that it is open.
+Telling never waits; `safe` waits, for a flush that all who wait at the time share. How it is read again is
+`memory.recollect`'s affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
+
+from memory import experiences, facts, recollect, tape
+from memory.codec import encode, safe
+from memory.experiences import seconds
+from memory.hand import NOTED, Hand, trait
+from spar.clock import Clock
+from spar.crash import crashpoint
+from spar.errors import ConflictError
+from spar.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.types import Action, ActionResult, Call, CallResult, Message, Perception, replace
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from memory.opened import Opened
+
+#: Bytes of one fact's body; what is larger is kept cut, and cannot be gone on with after a crash.
+MOST_BYTES = 8 << 20
+#: Calls of a plan in one fact.
+CALLS_IN_A_FACT = 500
+#: Seconds until what found no room at the writer is offered again.
+AGAIN = 0.05
+
+Write = Callable[["Connection", list[Any]], object]
+R = TypeVar("R")
+
+#: What is kept of a call's end beside its call.
+_END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
+
+
+class Unit:
+    """What becomes durable together; the writer may have to do it again."""
+
+    __slots__ = ("size", "told", "writes")
+
+    def __init__(self) -> None:
+        self.told: list[facts.Told] = []
+        self.writes: list[tuple[Write, list[Any]]] = []
+        self.size = 0
+
+    def __call__(self, connection: Connection) -> None:
+        if self.told:
+            facts.append(connection, self.told)
+        for write, given in self.writes:
+            write(connection, given)
+        crashpoint("journal.txn_open")
+
+    def add(self, write: Write, given: Any) -> None:
+        """Keep the order of writes; those of one kind that follow one another are made at once."""
+        if self.writes and self.writes[-1][0] is write:
+            self.writes[-1][1].append(given)
+        else:
+            self.writes.append((write, [given]))
+
+
+def _many(sql: str) -> Write:
+    def write(connection: Connection, given: list[Any]) -> None:
+        connection.executemany(sql, given)
+
+    return write
+
+
+_put_item, _end_item, _open, _close = map(_many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
+_doubt, _save, _record, _spend = map(_many, (facts.DOUBT, facts.SAVE, tape.UPSERT, facts.SPEND))
+
+
+class Journal:
+    """Implements the ports of `spar.journal` on a file that is open; `hand` notes what is in hand."""
+
+    def __init__(self, file: Opened, clock: Clock, hand: Hand) -> None:
+        self._file, self._clock, self.hand = file, clock, hand
+        self._unit = Unit()
+        self._opening: dict[
+            str, tuple[str, Callable[[], Unfinished]]
+        ] = {}  # begun in this turn: by id, the agent's name and what
+        self._held: deque[Unit] = deque()  # for which the writer has had no room
+        self._turn: asyncio.Handle | None = None
+        self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
+        self._is_unsafe = False  # something was handed over that no flush covers
+        self._open: dict[str, str] = {}  # by cycle, the name of its agent
+        self.epoch: int = getattr(file, "epoch", 1)
+
+    async def load(self) -> None:
+        """Learn which cycles an earlier process left open."""
+        self._open = await self._file.read(recollect.open_ids)
+
+    def is_open(self, work: str) -> bool:
+        return work in self._open
+
+    # -- accepted work
+
+    async def accept(self, agent: str, item: Item) -> tuple[Item, bool]:
+        """Keep it, on disk when this returns. Returns: the item that is kept, which for a known id or key is the
+        earlier one, and whether it is new. Raises: SparError when the store is closed."""
+        row, told = _item_row(agent, item), self._fact("", item.id, "accepted", {"kind": item.kind})
+
+        def write(connection: Connection) -> Item | None:
+            known = recollect.known_item(connection, agent, item.id, item.key)
+            if known is None:
+                facts.append(connection, [told])
+                connection.execute(facts.PUT_ITEM, row)
+            crashpoint("sense.before_commit")
+            return known
+
+        crashpoint("sense.recv")
+        self.hand_over()
+        known = await self._file.commit(write, len(row[-1]))
+        crashpoint("sense.committed_before_ack")
+        return (item, True) if known is None else (known, False)
+
+    def keep(self, agent: str, item: Item) -> None:
+        """Keep what is known of a waiting item, or a new one, without waiting for that."""
+        self._add(_put_item, _item_row(agent, item))
+
+    def bury(self, agent: str, item: Item, reason: str) -> DeadLetter:
+        """Put an item aside for people to look at."""
+        letter = DeadLetter(item.id, item, self._clock.now(), reason)
+        self._tell("", item.id, "dead", {"reason": reason, "attempts": item.attempts})
+        self._add(_put_item, _item_row(agent, item))
+        self._add(_end_item, ("dead", encode(letter, limit=MOST_BYTES), safe(item.id)))
+        return letter
+
+    async def exhume(self, agent: str, letter: DeadLetter, *, waits: bool) -> Item:
+        """Deal with a dead letter: it waits again as if it were new, or is through for good.
+
+        Raises: ConflictError when it has been dealt with.
+        """
+        item = replace(letter.item, attempts=0, fault=None, due_at=None)
+        body = encode(item, limit=MOST_BYTES) if waits else "{}"
+        told = self._fact("", letter.id, "resolved", {"waits": waits})
+
+        def write(connection: Connection) -> None:
+            connection.execute(facts.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
+            if not connection.changes():
+                raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
+            facts.append(connection, [told])
+
+        self.hand_over()
+        await self._file.commit(write, len(body))
+        return item
+
+    # -- cycles
+
+    def opened(
+        self,
+        agent: str,
+        cycle_id: str,
+        perceptions: Sequence[Perception],
+        items: Sequence[str],
+        make: Callable[[], Unfinished],
+        cursors: Mapping[str, Any],
+    ) -> None:
+        """A cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors go on.
+
+        `make` is asked for what is to be kept of it only if it does not end in the same turn.
+        """
+        self.hand.take(cycle_id, [*items, *[trait(each) for each in perceptions[:NOTED] if each.id not in items]])
+        self._opening[cycle_id] = agent, make
+        self._open[cycle_id] = agent
+        for key, cursor in cursors.items():
+            self._unit.add(_save, (safe(key), encode(cursor)))
+        self._change()
+        crashpoint("cycle.opened")
+
+    def acting(self, work: str, action: Action, effect: str = "") -> None:
+        head = replace(action, calls=(), perceptions=())
+        self._tell(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
+        for start in range(0, len(action.calls), CALLS_IN_A_FACT):
+            self._plan(work, action.calls[start : start + CALLS_IN_A_FACT])
+        crashpoint("plan.committed")
+
+    def planned(self, work: str, call: Call) -> None:
+        self._plan(work, (call,))
+
+    def _plan(self, work: str, calls: Iterable[Call]) -> None:
+        self._tell(work, "", "planned", [call.to_wire() for call in calls])
+
+    def started(
+        self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
+    ) -> None:
+        told: dict[str, Any] = {"attempt": attempt, "effect": effect, "allowed": allowed}
+        if values is not None:
+            told["values"] = values
+        self._tell(work, call_id, "started", told)
+
+    def ended(self, work: str, result: CallResult) -> None:
+        crashpoint("act.result_received")
+        told = {name: getattr(result, name) for name in _END}
+        if type(result.output) is Message:
+            told["is_message"] = True
+        self._tell(work, result.call.id, "ended", told)
+
+    def detached(self, work: str, action: Action, effect: str, session: str) -> None:
+        name = f"{work}/{action.calls[0].id}"
+        cut = Unfinished(name, session, action=action, effect=effect)
+        self._opening[name] = self._open.get(work, ""), lambda: cut
+        self._change()
+
+    def attached(self, work: str, call_id: str) -> None:
+        self._end(f"{work}/{call_id}")
+
+    def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
+        """A cycle has ended: what it came to becomes durable in one transaction."""
+        if cycle_id in self._opening and not closing.leaves_a_trace:
+            self._end(cycle_id)  # it began and ended in one turn, and nothing came of it
+            return
+        record = closing.record
+        columns = None if record is None else tape.row(record)
+        told = {"outcome": closing.outcome, "done": closing.done, "tape": columns and crc32(columns[-1].encode())}
+        self._tell(cycle_id, closing.run_id or "", "closed", told)
+        if columns is not None:
+            self._unit.size += tape.size_of(columns)
+            self._add(_record, columns)
+            for experience in closing.experiences:
+                row = experiences.row(experience)
+                self._unit.size += row.size
+                self._add(experiences.insert, row)
+        for item in (*closing.failed, *((closing.past,) if closing.past else ())):
+            self.keep(agent, item)
+        for item_id in closing.done:
+            self._add(_end_item, ("done", "{}", safe(item_id)))
+        if closing.run is not None:
+            self._add(_end_item, ("done", encode({"answer": closing.run}, limit=MOST_BYTES), safe(closing.run_id)))
+        if closing.again is None:
+            self._end(cycle_id)
+        else:
+            again = closing.again
+            self._opening[cycle_id] = agent, lambda: again
+        crashpoint("cycle.closed")
+
+    def _end(self, work: str) -> None:
+        self._open.pop(work, None)
+        self.hand.drop(work)
+        if self._opening.pop(work, None) is None:
+            self._add(_close, (safe(work),))
+
+    def run_ended(self, run_id: str, answer: Any) -> None:
+        """A run is over without a cycle of its own having told so."""
+        self._tell("", run_id, "closed", {"outcome": "run ended"})
+        self._add(_end_item, ("done", encode({"answer": answer}, limit=MOST_BYTES), safe(run_id)))
+
+    # -- calls in doubt, budgets
+
+    def doubted(self, agent: str, doubt: Doubt) -> None:
+        """Nobody knows whether a call had its effect."""
+        self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), encode(doubt, limit=MOST_BYTES)))
+
+    async def answer(self, doubt: Doubt) -> None:
+        """Keep what somebody says of a call in doubt. Raises: ConflictError when it has been answered."""
+        body = encode(doubt, limit=MOST_BYTES)
+        told = self._fact(doubt.cycle_id, doubt.call.id, "resolved", {"answer": doubt.answer, "by": doubt.answered_by})
+
+        def write(connection: Connection) -> None:
+            connection.execute(facts.ANSWER, (doubt.answer, body, safe(doubt.id)))
+            if not connection.changes():
+                raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
+            facts.append(connection, [told])
+
+        self.hand_over()
+        await self._file.commit(write, len(body))
+
+    def spend(self, spends: Iterable[Spend]) -> None:
+        """Count these to the budgets, together with what is told in the same turn."""
+        for spend in spends:
+            self._add(_spend, (spend.window, spend.quantity, spend.amount))
+
+    # -- reading
+
+    async def items(self, agent: str) -> list[Item]:
+        """Accepted work that waits, the oldest first."""
+        return await self._read(partial(recollect.items, agent=agent))
+
+    async def unfinished(self, agent: str) -> list[Unfinished]:
+        """The cycles that are open, the oldest first, and the detached calls that were cut off."""
+        return await self._read(partial(recollect.unfinished, agent=agent))
+
+    async def interrupted(self, action_id: str) -> ActionResult | None:
+        """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
+        None when nothing is known of it."""
+        return await self._read(partial(recollect.interrupted, work=action_id))
+
+    async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
+        """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
+        return await self._read(partial(recollect.doubts, agent=agent, is_open=is_open))
+
+    async def dead_letters(self, agent: str) -> list[DeadLetter]:
+        """What was put aside and not dealt with, the oldest first."""
+        return await self._read(partial(recollect.dead_letters, agent=agent))
+
+    async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
+        """What is known of a run of any process: its item while it waits, its answer once it has ended."""
+        return await self._read(partial(recollect.run, agent=agent, run_id=run_id))
+
+    async def recent_ids(self, agent: str, number: int) -> list[str]:
+        """The ids of what was accepted last, whatever became of it."""
+        return await self._read(partial(recollect.recent_ids, agent=agent, number=number))
+
+    async def call(self, doubt: Doubt) -> Call:
+        """A call in doubt with the values that it was started with."""
+        return await self._read(partial(recollect.call, doubt=doubt))
+
+    async def spent(self) -> list[Spend]:
+        """What was used of the budgets, by window and quantity."""
+        return await self._read(recollect.spent)
+
+    async def _read(self, work: Callable[[Connection], R]) -> R:
+        self.hand_over()
+        return await self._file.read(work)
+
+    @staticmethod
+    def trait(perception: Perception) -> str:
+        """By what something polled is known again that was in hand when a process died."""
+        return trait(perception)
+
+    # -- handing over
+
+    async def safe(self) -> None:
+        if self._has_told or self._held:
+            self._submit()
+        elif self._is_unsafe:
+            self._is_unsafe = False
+            self._flight = self._file.writer.submit(_nothing)
+        flight = self._flight
+        if flight is not None:
+            with self._clock.working():
+                await asyncio.shield(flight)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether there is nothing that `safe` would wait for."""
+        is_landed = self._flight is None or self._flight.done()
+        return is_landed and not (self._is_unsafe or self._held or self._has_told)
+
+    @property
+    def waiting(self) -> int:
+        """How many units wait for room at the writer."""
+        return len(self._held)
+
+    @property
+    def _has_told(self) -> bool:
+        return bool(self._unit.told or self._unit.writes or self._opening)
+
+    def _submit(self) -> None:
+        """Hand over with somebody waiting: the writer then has room and flushes."""
+        self._calm()
+        units = [*self._held, *([self._taken()] if self._has_told else [])]
+        self._held.clear()
+        self._is_unsafe = False
+        for unit in units:
+            self._flight = self._file.writer.submit(unit, unit.size)
+
+    def hand_over(self) -> None:
+        """Give the writer what was told, in order; what it has no room for is offered again."""
+        self._calm()
+        if self._has_told:
+            self._held.append(self._taken())
+        while self._held:
+            if not self._file.writer.offer(self._held[0], self._held[0].size):
+                self._turn = asyncio.get_running_loop().call_later(AGAIN, self.hand_over)
+                return
+            self._held.popleft()
+            self._is_unsafe = True
+
+    def _taken(self) -> Unit:
+        unit, self._unit = self._unit, Unit()
+        if self._opening:
+            begun = [(name, agent, make()) for name, (agent, make) in self._opening.items()]
+            self._opening.clear()
+            unit.told[:0] = [
+                self._fact(name, "", "opened", {"items": cycle.items, "run": cycle.run_id}) for name, _, cycle in begun
+            ]
+            for name, agent, cycle in begun:
+                unit.add(_open, (safe(name), safe(agent), cycle.attempts, encode(cycle, limit=MOST_BYTES)))
+        return unit
+
+    def _calm(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _change(self) -> None:
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+
+    def _add(self, write: Write, given: Any) -> None:
+        self._unit.add(write, given)
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+
+    def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
+        return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=MOST_BYTES)
+
+    def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
+        told, unit = self._fact(work, call, kind, body), self._unit
+        unit.told.append(told)
+        unit.size += len(told[4])
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+
+
+def _item_row(agent: str, item: Item) -> tuple[Any, ...]:
+    key = None if item.key is None else safe(item.key)
+    body = encode(item, limit=MOST_BYTES)
+    return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
+
+
+def _nothing(connection: Connection) -> None:
+    return None

@@ -1,0 +1,64 @@
+"""Places where a process may be made to die, to prove that nothing is lost when it does.
+
+`crashpoint("act.recorded")` says where the code is. Unless the process was started to die there it does nothing:
+
+    SPAR_CRASH=act.recorded:2     die at the second time it gets there, at once, as by `kill -9`
+    SPAR_CRASH_LOG=path           append the label to this file each time, so that one knows what there is to sweep
+
+Faults that do not end the process (a full disk, a hung call) are not its subject.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from spar.errors import ConfigError
+
+#: How a process ends that was killed by signal 9, as a shell tells it.
+KILLED = 137
+
+_reached: Callable[[str], None] | None = None
+
+
+def crashpoint(label: str) -> None:
+    """Die here, if this process was told to. From any thread."""
+    if _reached is not None:
+        _reached(label)
+
+
+def arm(environ: Mapping[str, str]) -> None:
+    """Do from now on as these variables say; without them crash points do nothing.
+
+    Raises: ConfigError for a value that is none; OSError when the log cannot be written.
+    """
+    global _reached
+    _reached = None
+    where, log = environ.get("SPAR_CRASH", ""), environ.get("SPAR_CRASH_LOG", "")
+    if not (where or log):
+        return
+    label, _, number = where.rpartition(":")
+    if where and not (label and number.isdecimal() and int(number)):
+        raise ConfigError(f"SPAR_CRASH is {where!r}, expected label:n with n counted from 1")
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else -1
+    _reached = _Armed(label, int(number or 0), file)
+
+
+class _Armed:
+    def __init__(self, label: str, number: int, file: int) -> None:
+        self._label, self._number, self._file = label, number, file
+        self._hits: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __call__(self, label: str) -> None:
+        with self._lock:  # two threads at once must not both be the n-th, and a line is written whole
+            self._hits[label] += 1
+            if self._file >= 0:
+                os.write(self._file, f"{label}\n".encode())
+            if label == self._label and self._hits[label] == self._number:
+                os._exit(KILLED)
+
+
+arm(os.environ)

@@ -1,0 +1,448 @@
+"""Going on: what an earlier process, or an earlier attempt, left to be done.
+
+At the start, and again every minute, what the journal holds is held against what is in hand here: accepted work that
+nobody has in hand is handed out, a cycle that was cut off goes on under its own id, a call that may have had an effect
+that must not be repeated is in doubt until somebody says what became of it. Work that was in hand when the process
+died, or whose plan failed, is tried again by itself, in a cycle of its own, and put aside after so many attempts.
+
+Without a journal nothing is kept and nothing goes on. What a cycle that ends leaves in the journal is
+`spar.closing`'s affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from spar.clock import Timer
+from spar.closing import begun, closing, left_over, undealt
+from spar.crash import crashpoint
+from spar.cycle import Cycle
+from spar.dead_letters import DeadLetters
+from spar.doubts import Doubts
+from spar.errors import SparError
+from spar.events import Recovered
+from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
+from spar.logs import get_logger
+from spar.policies import Backoff
+from spar.runs import End, Run, RunStatus
+from spar.types import Action, ActionResult, CallResult, CycleRecord, Fault, Perception, replace
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+log = get_logger("spar.recovery")
+
+STANDING = "main"
+#: Seconds between two looks at the journal.
+EVERY = 60.0
+#: Between a failure and the next attempt at the same work.
+BACKOFF = Backoff(10.0, 300.0)
+#: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
+MOST_IN_HAND = 10_000
+#: Ids of accepted work by which a repetition is known that is pushed, not awaited.
+REMEMBERED = 10_000
+
+
+class Recovery:
+    """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
+
+    __slots__ = ("_agent", "_counted", "_is_strict", "_recent", "_suspects", "_timer", "_timers", "doubts", "in_hand",
+                 "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.journal: Any = None
+        self.in_hand: dict[str, Item] = {}
+        self.repeated = self.resumed = self.shed = 0
+        self._is_strict = getattr(agent.memory, "durability", "power") == "power"
+        self._counted: Any = None  # the journal whose former process's attempts have been counted
+        self.doubts, self.letters = Doubts(agent), DeadLetters(agent)
+        self._recent: dict[str, None] = {}
+        self._suspects: dict[str, int] = {}
+        self._timer: Timer | None = None
+        self._timers: dict[str, Timer] = {}
+
+    # -- its life
+
+    async def begin(self) -> None:
+        """Take up what is there, before the first cycle. Raises: what the journal's reading raises."""
+        agent = self._agent
+        journal = self.journal = agent.keeping.journal
+        if journal is None:
+            return
+        name = agent.name
+        self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
+        held = frozenset[str]() if self._counted is journal else journal.hand.left
+        items, cycles = await journal.items(name), await journal.unfinished(name)
+        crashpoint("recover.scan")
+        await self._suspect(held, items, cycles)
+        self._counted = journal
+        await self.doubts.load()
+        await self.letters.load()
+        await self._take_up(items, cycles, held)
+        await journal.safe()
+        crashpoint("recover.counted")
+        journal.hand.forget()
+        self._arm()
+
+    def end(self) -> None:
+        """Nothing is handed out any more."""
+        for timer in (*self._timers.values(), *((self._timer,) if self._timer else ())):
+            timer.cancel()
+        for item_id in self._timers:  # found again at the next start
+            self.in_hand.pop(item_id, None)
+        self._timers.clear()
+        self._timer = self.journal = None
+
+    def _arm(self) -> None:
+        clock = self._agent.clock
+        self._timer = clock.call_at(clock.monotonic() + EVERY, self._look)
+
+    def _look(self) -> None:
+        self._arm()
+        if self._agent.is_running:
+            self._agent.requests.in_background(self._reconcile(), "recovery of")
+
+    async def _reconcile(self) -> None:
+        """Hand out what the journal knows and nobody has in hand: nothing, unless something went wrong."""
+        journal = self.journal
+        try:
+            items, cycles = await journal.items(self._agent.name), await journal.unfinished(self._agent.name)
+            if self.journal is journal and self._agent.is_running:
+                await self._take_up(items, cycles, frozenset())
+        except Exception as error:  # the store says itself that it cannot be read
+            log.warning("recovery put off", agent=self._agent.name, reason=str(error))
+
+    # -- taking up
+
+    async def _suspect(self, held: frozenset[str], items: list[Item], cycles: list[Unfinished]) -> None:
+        """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
+        known = {item.id for item in items}
+        for cycle in cycles:
+            known.update(cycle.items)
+        key, memory = f"suspects:{self._agent.name}", self._agent.memory
+        before = await memory.load(key) or {}
+        traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
+        self._suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
+        if self._suspects or before:
+            await memory.save(key, self._suspects)
+
+    async def _take_up(self, items: list[Item], cycles: list[Unfinished], held: frozenset[str]) -> None:
+        agent = self._agent
+        mine = {lane.cycle.id for lane in agent.lanes.values() if lane.cycle is not None}
+        mine |= {each.cycle_id for lane in agent.lanes.values() for each in lane.apart if isinstance(each, Unfinished)}
+        cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
+        by_id = {item.id: item for item in items if item.id not in self.in_hand}
+        going = 0
+        for cycle in cycles:
+            going += await self._go_on(cycle, by_id)
+        number = 0
+        for item in sorted(by_id.values(), key=lambda item: item.at):
+            if item.id in self.in_hand:
+                continue
+            if item.id in held:
+                item = replace(item, attempts=item.attempts + 1)
+                self.journal.keep(agent.name, item)
+            number += await self.hand_out(item)
+        if going or number:
+            self.resumed += going
+            log.info("recovered", agent=agent.name, cycles=going, items=number)
+            agent.events.publish(Recovered(cycles=going, items=number))
+
+    async def _go_on(self, cycle: Unfinished, items: dict[str, Item]) -> bool:
+        """See to a cycle that was cut off; whether it goes on under its own id."""
+        agent = self._agent
+        if cycle.effect:
+            return self._reattach(cycle)
+        if cycle.is_stepped or cycle.attempts >= MOST_ATTEMPTS or cycle.action is None:
+            self._break_up(cycle, items)
+            return False
+        run = await self._run(items.pop(cycle.run_id, None), is_begun=True) if cycle.run_id is not None else None
+        if cycle.run_id is not None and run is None:  # it was ended meanwhile
+            self._break_up(cycle, items)
+            return False
+        for item_id in cycle.items:
+            if (item := items.pop(item_id, None)) is not None:
+                self.in_hand[item_id] = item
+        going = replace(cycle, attempts=cycle.attempts + 1)
+        self._reopen(going)
+        crashpoint("recover.resume")
+        lane = agent.sessions.lane(cycle.session)
+        if run is not None:
+            lane.run = run
+        lane.apart.append(going)
+        return True
+
+    def _reopen(self, cycle: Unfinished) -> None:
+        name = self._agent.name
+        self.journal.opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+
+    def _break_up(self, cycle: Unfinished, items: dict[str, Item]) -> None:
+        """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
+        agent, journal = self._agent, self.journal
+        why = Fault("interrupted", "the process ended in the middle of it", "loop")
+        for result in cycle.known:
+            if result.status == "in_doubt":
+                self.doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
+        again: dict[str, Item] = {}
+        if not cycle.is_stepped and (cycle.action is None or cycle.attempts >= MOST_ATTEMPTS):
+            run = items.get(cycle.run_id or "")
+            for perception in cycle.perceptions:
+                if run is None or perception.id != run.perception.id:
+                    known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
+                    again[known.id] = replace(known, perception=perception, is_sensed=True)
+            if run is not None:
+                again[run.id] = run
+        for item in again.values():
+            items[item.id] = replace(item, attempts=max(item.attempts, cycle.attempts), fault=why)
+            journal.keep(agent.name, items[item.id])
+        done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
+        for item_id in done:
+            items.pop(item_id, None)
+        action = None if cycle.action is None else replace(cycle.action, perceptions=())
+        record = CycleRecord(cycle.cycle_id, agent.name, cycle.session, cycle.opened_at, 0.0, "interrupted",
+                             cycle.perceptions, action, faults=(why,))  # fmt: skip
+        journal.closed(agent.name, cycle.cycle_id, Closing("interrupted", record, run_id=cycle.run_id, done=done))
+
+    def _reattach(self, cut: Unfinished) -> bool:
+        """A call that nobody waited for was cut off: in doubt, or made again, as its effect allows."""
+        agent, journal = self._agent, self.journal
+        assert cut.action is not None
+        [call] = cut.action.calls
+        work = cut.cycle_id.removesuffix(f"/{call.id}")
+        if cut.effect == "once":
+            message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
+            why = Fault("in_doubt", message, call.tool, "act", retryable=False)
+            self.doubts.add(work, cut.session, None, cut.action, CallResult(call, "in_doubt", fault=why))
+        elif cut.effect == "idempotent":
+            told = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
+                              session=cut.session, trust="trusted")  # fmt: skip
+            self.begin_cycle(replace(cut, cycle_id=agent.clock.new_id(), perceptions=(told,), effect=""))
+        journal.attached(work, call.id)
+        return cut.effect == "idempotent"
+
+    def begin_cycle(self, cycle: Unfinished) -> None:
+        """Have a cycle of its own execute this."""
+        agent = self._agent
+        assert cycle.action is not None
+        self._reopen(cycle)
+        self.journal.acting(cycle.cycle_id, cycle.action)
+        lane = agent.sessions.lane(cycle.session)
+        lane.apart.append(cycle)
+        lane.wake.set()
+        agent.sessions.spawn(lane)
+
+    async def hand_out(self, item: Item) -> bool:
+        """Give accepted work to its session's lane, when it is due; whether it goes there."""
+        agent = self._agent
+        if item.attempts >= MOST_ATTEMPTS:
+            self.letters.add(item)
+            return False
+        wait = (item.due_at - agent.clock.now()).total_seconds() if item.due_at is not None else 0.0
+        if wait > 0:
+            self._later(item, min(wait, BACKOFF.cap))
+            return False
+        crashpoint("recover.hand_out")
+        self.in_hand[item.id] = item
+        lane = agent.sessions.lane(item.session)
+        if item.kind == "run":
+            if (run := await self._run(item)) is not None:
+                lane.queue(run)
+        elif item.attempts:
+            lane.apart.append(item)
+        else:
+            lane.push(item.perception)
+        lane.wake.set()
+        agent.sessions.spawn(lane)
+        return True
+
+    def _later(self, item: Item, wait: float) -> None:
+        agent = self._agent
+
+        def due() -> None:
+            del self._timers[item.id]
+            if agent.is_running:
+                agent.requests.in_background(self.hand_out(replace(item, due_at=None)), "recovery of")
+
+        self.in_hand[item.id] = item
+        self._timers[item.id] = agent.clock.call_at(agent.clock.monotonic() + wait, due)
+
+    async def _run(self, item: Item | None, *, is_begun: bool = False) -> Run | None:
+        """The run of an item, with what its earlier cycles brought; None when there is no such item."""
+        if item is None:
+            return None
+        agent, results = self._agent, []
+        for cycle_id in item.past:
+            record = await agent.memory.cycle(cycle_id)
+            if record is not None and record.result is not None:
+                results.append(record.result)
+        self.in_hand[item.id] = item
+        return agent.runs.restore(item, results, is_begun=is_begun)
+
+    # -- what comes in
+
+    async def accept(self, item: Item) -> tuple[Item, bool]:
+        """Keep new work durably; the item that counts, and whether it is new."""
+        kept, is_new = await self.journal.accept(self._agent.name, item)
+        if is_new:
+            self._note(item)
+        else:
+            self.repeated += 1
+        return kept, is_new
+
+    def take_in(self, item: Item) -> bool:
+        """Keep new work without waiting until that is durable; False when it was accepted before."""
+        if item.id in self._recent:
+            self.repeated += 1
+            return False
+        self._note(item)
+        self.journal.keep(self._agent.name, item)
+        return True
+
+    def _note(self, item: Item) -> None:
+        self.in_hand[item.id] = item
+        self._recent[item.id] = None
+        if len(self._recent) > REMEMBERED:
+            del self._recent[next(iter(self._recent))]
+
+    def sift(self, polled: Iterable[Perception], session: str) -> list[Perception]:
+        """What was polled, without what was in hand when the process died: that gets a cycle of its own."""
+        kept: list[Perception] = []
+        for perception in polled:
+            attempts = self._suspects.pop(self.journal.trait(perception), 0) if self._suspects else 0
+            if not attempts:
+                kept.append(perception)
+                continue
+            item = Item(perception.id, perception, session=session, attempts=attempts)
+            self.journal.keep(self._agent.name, item)
+            self._agent.requests.in_background(self.hand_out(item), "recovery of")
+        return kept
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether something polled may be what killed the process."""
+        return bool(self._suspects)
+
+    # -- cycles
+
+    def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
+        """A cycle begins to deal with what it perceived."""
+        if cycle.is_journalled:
+            return
+        cycle.is_journalled = True
+        if cycle.resumed is not None:  # it stands as open already
+            return
+        agent, cursors = self._agent, {}
+        if cycle.session == STANDING and (tell := getattr(agent.modules["sense"].part, "cursors", None)) is not None:
+            cursors = tell()
+        seen = perceptions or ()
+        self.journal.opened(agent.name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+
+    async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
+        """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
+        that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
+        effect = getattr(actor, "effect", "once")
+        if cycle.resumed is not None and cycle.resumed.known:
+            return ActionResult(action, "failed", cycle.resumed.known)
+        if action.calls:
+            self.journal.acting(cycle.id, action, effect)
+            if effect != "read":
+                await self.journal.safe()
+        return None
+
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, *, is_to_go_on: bool) -> None:
+        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece."""
+        agent, is_idle = self._agent, cycle.outcome == "idle"
+        if is_idle and not cycle.is_journalled and not cycle.items:
+            return
+        agent.keeping.learn(cycle)
+        failed: tuple[Item, ...] = ()
+        fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
+        if fault is not None:
+            left, is_sensed = left_over(cycle, self.in_hand, run.message.id if run is not None else "")
+            failed = self.failed(left, cycle.session, fault, is_sensed=is_sensed)
+        experiences = () if is_idle else tuple(agent.keeping.experiences(cycle))
+        record = None if is_idle else cycle.record(agent.name, duration)
+        item = self.in_hand.get(run.id) if run is not None else None
+        answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
+        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, is_to_go_on=is_to_go_on)
+        self.journal.closed(agent.name, cycle.id, account)
+        for item_id in cycle.items if is_to_go_on else account.done:
+            self.in_hand.pop(item_id, None)
+        if item is not None and answer is not None:
+            self.in_hand.pop(item.id, None)
+        elif account.past is not None:
+            self.in_hand[account.past.id] = account.past
+        if record is not None and record.result is not None and not is_to_go_on:
+            for result in record.result.results:
+                if result.status == "in_doubt":
+                    self.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
+        agent.keeping.stored_all(experiences, record)
+
+    def run_ended(self, run: Run) -> None:
+        """A run has its answer; one that no cycle gave is kept here."""
+        if self.journal is not None and self.in_hand.pop(run.id, None) is not None:
+            self.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
+
+    async def kept(self, *, is_answered: bool) -> None:
+        """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
+        anybody is given the answer of its run."""
+        journal = self.journal
+        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.waiting):
+            return
+        try:
+            await journal.safe()
+        except SparError as error:  # it is being closed under us
+            log.warning("cycle not known to be kept", agent=self._agent.name, reason=str(error))
+
+    # -- what failed
+
+    def failed(
+        self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
+    ) -> tuple[Item, ...]:
+        """Work whose cycle failed: the items as they are to be kept, tried again later or put aside."""
+        agent, failed = self._agent, []
+        for perception in perceptions:
+            item = self.in_hand.get(perception.id)
+            if item is None and len(self.in_hand) >= MOST_IN_HAND:
+                self.shed += 1
+                continue
+            item = item or Item(perception.id, perception, session=session)
+            attempts = item.attempts + 1
+            wait = BACKOFF.delay(attempts)
+            due = agent.clock.now() + timedelta(seconds=wait)
+            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
+            if attempts >= MOST_ATTEMPTS:
+                self.in_hand.pop(item.id, None)
+                self.letters.add(item)
+            else:
+                self._later(item, wait)
+                failed.append(item)
+        return tuple(failed)
+
+    # -- what is known
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        """What became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        item, answer = (None, None) if self.journal is None else await self.journal.run(self._agent.name, run_id)
+        if answer is not None:
+            return RunStatus.read(answer)
+        if item is not None:
+            return RunStatus(run_id, "timeout")
+        raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+
+    def snapshot(self) -> dict[str, Any]:
+        """How much is in doubt, put aside, waiting; JSON-able."""
+        return {
+            "is_journalled": self.journal is not None,
+            "in_doubt": len(self.doubts),
+            "dead_letters": len(self.letters),
+            "in_hand": len(self.in_hand),
+            "to_be_retried": len(self._timers),
+            "resumed": self.resumed,
+            "repeated": self.repeated,
+            "shed": self.shed,
+        }
