@@ -27,16 +27,20 @@ def trait(perception: Perception) -> str:
 
 
 class Hand:
-    """The file at `path`; where that is None nothing is noted. `left` is what the last process held."""
+    """The file at `path`; where that is None nothing is noted.
 
-    def __init__(self, path: str | None) -> None:
+    `left` is what the last process held, `left_by` which one it was: its `epoch`, as it was given it.
+    """
+
+    def __init__(self, path: str | None, epoch: int) -> None:
+        self._epoch, self.left_by = epoch, 0
         self._lines: dict[str, bytes] = {}
         self._map: mmap.mmap | None = None
         self._end = 0
         self.left: frozenset[str] = frozenset()
         if path is None:
             return
-        self.left = _left(path)
+        self.left_by, self.left = _left(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._end = os.fstat(file).st_size
@@ -75,6 +79,7 @@ class Hand:
     def _begin_anew(self) -> None:
         assert self._map is not None
         self._map[: self._end], self._end = bytes(self._end), 0
+        self._write(b"%d\n" % self._epoch)
         for line in self._lines.values():
             if self._end + len(line) <= len(self._map):
                 self._write(line)
@@ -93,15 +98,15 @@ def _line(names: Iterable[str]) -> bytes:
         return msgspec.json.encode([name.encode(errors="replace").decode() for name in names]) + b"\n"
 
 
-def _left(path: str) -> frozenset[str]:
+def _left(path: str) -> tuple[int, frozenset[str]]:
     try:
-        text = Path(path).read_bytes()
+        first, *lines = Path(path).read_bytes().strip(b"\0").splitlines() or [b""]
     except OSError:
-        return frozenset()
+        return 0, frozenset()
     names: set[str] = set()
-    for line in text.strip(b"\0").splitlines():
+    for line in lines:
         try:
             names.update(msgspec.json.decode(line, type=list[str]))
         except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by the end of the process
             continue
-    return frozenset(names)
+    return int(first) if first.isdigit() else 0, frozenset(names)

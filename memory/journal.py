@@ -174,7 +174,7 @@ class Journal:
         self._opening[cycle_id] = agent, make
         self._open[cycle_id] = agent
         for key, cursor in cursors.items():
-            self._unit.add(_save, (safe(key), encode(cursor)))
+            self.save(key, cursor)
         self._change()
         crashpoint("cycle.opened")
 
@@ -255,7 +255,11 @@ class Journal:
         self._tell("", run_id, "closed", {"outcome": "run ended"})
         self._add(_end_item, ("done", encode({"answer": answer}, limit=MOST_BYTES), safe(run_id)))
 
-    # -- calls in doubt, budgets
+    # -- calls in doubt, budgets, small state
+
+    def save(self, key: str, value: Any) -> None:
+        """Keep a small value under a key of the memory, together with what is told in the same turn."""
+        self._add(_save, (safe(key), encode(value)))
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
         """Nobody knows whether a call had its effect."""

@@ -118,7 +118,7 @@ class Memory:
 
     async def _begin_journal(self, opened: Opened) -> None:
         try:
-            hand = Hand(None if self.path == IN_MEMORY else f"{self.path}.hand")
+            hand = Hand(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
             self._journal = Journal(opened, self._clock, hand)
             await self._journal.load()
         except BaseException:

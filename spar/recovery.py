@@ -75,8 +75,8 @@ class Recovery:
             return
         name = agent.name
         self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
-        held = frozenset[str]() if self._counted is journal else journal.hand.left
         items, cycles = await journal.items(name), await journal.unfinished(name)
+        held = await self._held(cycles)
         crashpoint("recover.scan")
         await self._suspect(held, items, cycles)
         self._counted = journal
@@ -118,17 +118,24 @@ class Recovery:
 
     # -- taking up
 
+    async def _held(self, cycles: list[Unfinished]) -> frozenset[str]:
+        """What the last process had in hand and that has left no other trace. Counted once, also if this is cut off."""
+        hand, key = self.journal.hand, f"hand:{self._agent.name}"
+        if self._counted is self.journal or await self._agent.memory.load(key) == hand.left_by:
+            return frozenset()
+        self.journal.save(key, hand.left_by)
+        left: frozenset[str] = hand.left
+        return left - {item_id for cycle in cycles for item_id in cycle.items}
+
     async def _suspect(self, held: frozenset[str], items: list[Item], cycles: list[Unfinished]) -> None:
         """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
         known = {item.id for item in items}
-        for cycle in cycles:
-            known.update(cycle.items)
-        key, memory = f"suspects:{self._agent.name}", self._agent.memory
-        before = await memory.load(key) or {}
+        key = f"suspects:{self._agent.name}"
+        before = await self._agent.memory.load(key) or {}
         traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
         self._suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
         if self._suspects or before:
-            await memory.save(key, self._suspects)
+            self.journal.save(key, self._suspects)
 
     async def _take_up(self, items: list[Item], cycles: list[Unfinished], held: frozenset[str]) -> None:
         agent = self._agent
@@ -197,7 +204,7 @@ class Recovery:
             if run is not None:
                 again[run.id] = run
         for item in again.values():
-            items[item.id] = replace(item, attempts=max(item.attempts, cycle.attempts), fault=why)
+            items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
             journal.keep(agent.name, items[item.id])
         done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
         for item_id in done:

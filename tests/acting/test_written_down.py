@@ -1,0 +1,249 @@
+"""What an executor writes down of its calls, and how it goes on with what another process wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acting import Executor, ToolContext
+from memory import Memory
+from spar.clock import SystemClock
+from spar.errors import ConfigError, SparError
+from spar.terms import tool
+from spar.types import Action, ActionResult, Call, CallResult, Message
+
+
+class Told:
+    """A journal that only listens; `safe` waits until it is let."""
+
+    epoch = 7
+
+    def __init__(self) -> None:
+        self.facts: list[tuple[Any, ...]] = []
+        self.is_let = asyncio.Event()
+        self.is_let.set()
+        self.waits = 0
+
+    def acting(self, work: str, action: Action, effect: str = "") -> None:
+        self.facts.append(("acting", work, [call.id for call in action.calls]))
+
+    def planned(self, work: str, call: Call) -> None:
+        self.facts.append(("planned", call.id))
+
+    def started(self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Any = None) -> None:
+        self.facts.append(("started", call_id, attempt, effect, allowed, values))
+
+    def ended(self, work: str, result: CallResult) -> None:
+        self.facts.append(("ended", result.call.id, result.status))
+
+    def detached(self, work: str, action: Action, effect: str, session: str) -> None:
+        self.facts.append(("detached", action.calls[0].id, effect))
+
+    def attached(self, work: str, call_id: str) -> None:
+        self.facts.append(("attached", call_id))
+
+    def is_open(self, work: str) -> bool:
+        return False
+
+    async def safe(self) -> None:
+        self.waits += 1
+        await self.is_let.wait()
+
+
+@tool(effect="once")
+async def pay(amount: int) -> int:
+    return amount * 2
+
+
+@tool(effect="read")
+async def look(at: int) -> int:
+    return at + 1
+
+
+CHAIN = (
+    Call("look", {"at": 1}, id="a", output_path="†state.a"),
+    Call("pay", {"amount": "†state.a"}, id="b", output_path="†state.b"),
+)
+
+
+async def test_what_is_planned_started_and_ended_is_told_in_this_order_and_with_the_values() -> None:
+    told = Told()
+
+    result = await Executor([pay, look], journal=told).run(Action(CHAIN, id="x"))
+
+    assert result.status == "ok"
+    assert told.facts == [
+        ("acting", "x", ["a", "b"]),
+        ("started", "a", 1, "read", "auto", None),
+        ("ended", "a", "ok"),
+        ("started", "b", 1, "once", "auto", {"amount": 2}),
+        ("ended", "b", "ok"),
+    ]
+
+
+async def test_a_call_with_an_effect_starts_only_when_that_it_does_is_safe_and_others_go_on_meanwhile() -> None:
+    told, done = Told(), list[str]()
+
+    @tool(effect="once")
+    async def once(name: str) -> None:
+        done.append(name)
+
+    @tool(effect="read")
+    async def read(name: str) -> None:
+        done.append(name)
+
+    told.is_let.clear()
+    running = asyncio.ensure_future(
+        Executor([once, read], journal=told).run(
+            [Call(kind, {"name": f"{kind} {n}"}) for n in range(5) for kind in ("once", "read")]
+        )
+    )
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert sorted(done) == [f"read {n}" for n in range(5)]
+
+    told.is_let.set()
+    assert (await running).status == "ok"
+    assert sorted(done)[:5] == [f"once {n}" for n in range(5)]
+
+
+async def test_a_call_that_cannot_be_written_down_does_not_start() -> None:
+    class Closed(Told):
+        async def safe(self) -> None:
+            raise SparError("the memory is closed")
+
+    result = await Executor([pay, look], journal=Closed()).run(CHAIN)
+
+    assert [each.status for each in result.results] == ["ok", "failed"]
+    assert result.results[1].attempts == 0
+    fault = result.results[1].fault
+    assert fault is not None
+    assert fault.message == "it could not be written down that it starts: the memory is closed"
+
+
+async def test_a_run_that_is_cancelled_before_its_start_was_safe_says_that_it_did_not_happen() -> None:
+    told = Told()
+    told.is_let.clear()
+    executor = Executor([pay], journal=told)
+    action = Action((Call("pay", {"amount": 1}, id="b"),))
+    running = asyncio.ensure_future(executor.run(action))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert told.facts[-1] == ("ended", "b", "cancelled")
+
+
+async def test_retries_are_told_with_their_number() -> None:
+    told, tries = Told(), list[int]()
+
+    @tool(effect="idempotent", retries=2)
+    async def flaky() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError("not yet")
+
+    class Fast(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(0)
+
+    await Executor([flaky], journal=told, clock=Fast()).run([Call("flaky", id="f")])
+
+    assert [fact[2] for fact in told.facts if fact[0] == "started"] == [1, 2, 3]
+
+
+async def test_calls_of_a_stream_are_told_as_they_come() -> None:
+    told = Told()
+
+    async def stream() -> Any:
+        for call in CHAIN:
+            yield call
+
+    await Executor([pay, look], journal=told).run(stream())
+
+    assert [fact[:2] for fact in told.facts if fact[0] in ("acting", "planned")] == [
+        told.facts[0][:2],
+        ("planned", "a"),
+        ("planned", "b"),
+    ]
+    assert told.facts[0][2] == []
+
+
+async def test_a_detached_call_is_told_to_go_on_and_to_have_come_to_its_end() -> None:
+    told = Told()
+    async with Executor([pay], journal=told) as executor:
+        await executor.run([Call("pay", {"amount": 1}, id="b", meta={"_detach": True})])
+
+    assert [fact[0] for fact in told.facts[-5:]] == ["planned", "started", "detached", "ended", "attached"]
+
+
+async def test_a_fence_is_higher_in_every_process_that_opens_the_journal(tmp_path: Path) -> None:
+    fences: list[int] = []
+
+    @tool(effect="read")
+    async def fenced(context: ToolContext) -> None:
+        fences.append(context.fence)
+
+    for _ in range(3):
+        async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+            await Executor([fenced], journal=memory.journal).run([Call("fenced"), Call("fenced")])
+
+    assert fences == sorted(set(fences))
+    assert len(fences) == 6
+
+
+async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_done(tmp_path: Path) -> None:
+    action = Action(
+        (
+            *CHAIN,
+            Call("say", {"text": "†state.b"}, id="c"),
+            Call("look", {"at": "†said.text"}, id="d", output_path="†state.d"),
+        ),
+        id="mine",
+    )
+    made: list[str] = []
+
+    @tool(effect="idempotent")
+    async def say(text: int) -> Message:
+        made.append("say")
+        return Message("said", {"text": text})
+
+    @tool(effect="read")
+    async def look_again(at: int) -> int:
+        return at
+
+    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+        journal = memory.journal
+        whole = await Executor([pay, look, say]).run(action)
+        journal.acting("mine", action)
+        for result in whole.results[:3]:
+            output = Message("said", {"text": 4}) if result.call.id == "c" else result.output
+            journal.started("mine", result.call.id, 1, "once", "auto")
+            journal.ended("mine", CallResult(result.call, "ok", output=output, attempts=1))
+        await journal.safe()
+        assert await journal.interrupted("other") is None
+    made.clear()
+    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+        known = await memory.journal.interrupted("mine")
+        assert known is not None
+        assert known.action is not None
+        result = await Executor([pay, look, say], journal=memory.journal).run(known.action, resume=known)
+
+    assert made == []
+    assert result.state == whole.state == {"a": 2, "b": 4, "d": 5}
+    assert [each.status for each in result.results] == ["ok"] * 4
+    assert _plain(result.messages) == _plain(whole.messages)
+
+
+def test_what_is_no_journal_is_refused_with_what_one_is() -> None:
+    with pytest.raises(ConfigError, match=r"journal is 'x', expected one such as an open memory's"):
+        Executor(journal="x")
+
+
+def _plain(messages: ActionResult | Any) -> list[dict[str, Any]]:
+    return [{key: value for key, value in message.items() if key != "_date"} for message in messages]
