@@ -56,11 +56,11 @@ def kinds(result: ActionResult) -> list[str]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(400):
+    for _ in range(4000):
         if condition():
             return
         await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to pass within two seconds")
+    raise AssertionError("it did not come to pass within twenty seconds")
 
 
 def others() -> set[asyncio.Task[Any]]:
@@ -383,7 +383,7 @@ async def test_a_tool_that_cancels_its_own_task_costs_no_other_call_its_turn() -
         await asyncio.sleep(1)
 
     calls = [Call("quit"), Call("echo", {"value": 1}), Call("quit"), Call("echo", {"value": 2})]
-    result = await asyncio.wait_for(Executor([quit, echo], settings={"max_parallel": 1}).run(calls), 5)
+    result = await asyncio.wait_for(Executor([quit, echo], settings={"max_parallel": 1}).run(calls), 30)
 
     assert [each.status for each in result.results] == ["cancelled", "ok", "cancelled", "ok"]
     assert not others()
@@ -445,7 +445,7 @@ async def test_a_tools_concurrency_holds_across_runs_and_does_not_hold_back_othe
 
 
 async def test_blocking_functions_run_in_threads_side_by_side() -> None:
-    meeting = threading.Barrier(3, timeout=2)
+    meeting = threading.Barrier(3, timeout=30)
 
     def meet() -> str:
         meeting.wait()
@@ -584,7 +584,7 @@ async def test_a_tool_that_ignores_cancellation_is_left_behind() -> None:
         return "too late"
 
     executor = Executor([stubborn, echo], settings=QUICK)
-    result = await asyncio.wait_for(executor.run([Call("stubborn"), Call("stubborn"), Call("echo")]), 2)
+    result = await asyncio.wait_for(executor.run([Call("stubborn"), Call("stubborn"), Call("echo")]), 30)
 
     assert statuses(result) == ["timeout", "timeout", "ok"]
     assert executor.snapshot()["left_behind"] == 2
@@ -597,9 +597,9 @@ async def test_a_thread_that_blocks_past_its_deadline_is_left_behind() -> None:
 
     @tool(timeout=0.02)
     def block() -> None:
-        free.wait(5)
+        free.wait(60)
 
-    result = await asyncio.wait_for(Executor([block], settings=QUICK).run([Call("block")]), 2)
+    result = await asyncio.wait_for(Executor([block], settings=QUICK).run([Call("block")]), 30)
 
     free.set()
     assert statuses(result) == ["timeout"]
@@ -745,7 +745,7 @@ async def test_cancelling_frees_the_slots_of_what_had_not_begun() -> None:
     await asyncio.wait([run])
 
     assert run.cancelled()
-    assert statuses(await asyncio.wait_for(executor.run([Call("narrow")]), 1)) == ["ok"]
+    assert statuses(await asyncio.wait_for(executor.run([Call("narrow")]), 30)) == ["ok"]
 
 
 async def test_cancelling_is_not_stalled_by_a_tool_that_ignores_it() -> None:
@@ -763,7 +763,7 @@ async def test_cancelling_is_not_stalled_by_a_tool_that_ignores_it() -> None:
     run = asyncio.create_task(executor.run([Call("stubborn")]))
     await until(lambda: executor.snapshot()["running"])
     run.cancel()
-    done, _ = await asyncio.wait([run], timeout=1)
+    done, _ = await asyncio.wait([run], timeout=30)
 
     assert done
     assert run.cancelled()
@@ -787,7 +787,7 @@ async def test_cancelling_at_any_moment_leaves_no_task_and_no_slot_taken() -> No
         await asyncio.wait([run])
         assert others() == set()
 
-    assert statuses(await asyncio.wait_for(executor.run(calls), 2)) == ["ok"] * 12
+    assert statuses(await asyncio.wait_for(executor.run(calls), 30)) == ["ok"] * 12
 
 
 # -- detached
@@ -969,7 +969,7 @@ async def test_an_approver_that_is_late_denies_even_if_it_ignores_cancellation()
         return True
 
     executor = Executor([risky, echo], approval_timeout=0.01, events=events)
-    result = await asyncio.wait_for(executor.run([Call("risky")], confirm=slow), 1)
+    result = await asyncio.wait_for(executor.run([Call("risky")], confirm=slow), 30)
     free.set()
 
     assert statuses(result) == ["denied expired"]
@@ -992,7 +992,7 @@ async def test_others_go_on_while_one_waits_for_its_approval_and_hold_no_slot_me
         Executor([risky, finish], settings={"max_parallel": 1}).run(
             [Call("risky"), Call("risky"), Call("finish")], confirm=confirm
         ),
-        1,
+        30,
     )
 
     assert result.status == "ok"
@@ -1250,7 +1250,7 @@ async def test_ten_thousand_calls_of_every_kind_of_garbage_end_with_a_result_eac
     ]
     calls = [kinds_of_garbage[at % 10](at) for at in range(10_000)]
 
-    result = await asyncio.wait_for(Executor([echo]).run(calls), 60)
+    result = await asyncio.wait_for(Executor([echo]).run(calls), 180)
 
     assert len(result.results) == 10_000
     assert all(each is not None for each in result.results)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,25 +17,17 @@ from hypothesis import strategies as st
 from acting.executor import Executor
 from acting.stage import wire_of
 from spar.types import ActionResult, Call, CallResult, Message
+from tests.effort import Effort, hang_guard
 
 DEEP = 100_000
 STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled"}
 
 
-class HungError(BaseException):
-    """A test took too long in code that gives nobody else a turn."""
-
-
 @pytest.fixture(autouse=True)
 def _watchdog() -> Iterator[None]:
-    def bark(*args: Any) -> None:
-        raise HungError
-
-    before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, 20)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    """For code, too, that gives nobody else a turn."""
+    with hang_guard(150):
+        yield
 
 
 async def echo(value: Any = None) -> Any:
@@ -68,7 +58,7 @@ class Given:
 TOOLS = [echo, number, blocking, Given()]
 
 
-async def run(calls: Any, tools: Any = TOOLS, *, within: float = 30, **more: Any) -> ActionResult:
+async def run(calls: Any, tools: Any = TOOLS, *, within: float = 120, **more: Any) -> ActionResult:
     async with asyncio.timeout(within):
         async with Executor(tools, settings={"grace": 0.05, "drain": 0.05}) as executor:
             return checked(await executor.run(calls, **more))
@@ -383,12 +373,19 @@ def test_any_call_can_be_told(make: Callable[[], Any]) -> None:
 
 
 async def test_ten_thousand_calls_at_once_each_have_a_result() -> None:
-    began = time.monotonic()
-
     found = await run([{"_tool": "echo", "value": number} for number in range(10_000)])
 
     assert [each.output for each in found.results] == list(range(10_000))
-    assert time.monotonic() - began < 20
+
+
+async def test_twice_as_many_calls_are_twice_the_work() -> None:
+    async def work(calls: int) -> int:
+        with Effort() as counted:
+            await run([{"_tool": "echo", "value": number} for number in range(calls)])
+        return counted.steps
+
+    await work(1)
+    assert await work(1_000) < 2.3 * await work(500)
 
 
 async def test_ten_thousand_calls_of_nonsense_each_have_a_result() -> None:
@@ -503,7 +500,7 @@ async def test_a_stream_that_ignores_its_cancellation_does_not_hold_the_run() ->
                 if is_over.is_set():
                     raise
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         task = asyncio.create_task(Executor(TOOLS, settings={"grace": 0.05}).run(stream()))
         await asyncio.sleep(0.02)
         task.cancel()
@@ -564,6 +561,6 @@ def test_nothing_that_can_be_said_in_json_breaks_a_run(calls: list[Any], is_stre
         for each in calls:
             yield each
 
-    found = asyncio.run(run(stream() if is_stream else calls, within=10))
+    found = asyncio.run(run(stream() if is_stream else calls))
 
     assert len(found.results) == len(calls)

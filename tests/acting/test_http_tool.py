@@ -8,7 +8,6 @@ import json
 import shutil
 import socket
 import ssl
-import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ import pytest
 from acting.tools.http import HttpTool, retry_after
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.testing import check_tool
+from tests.effort import hang_guard
 
 Handler = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 
@@ -191,12 +191,9 @@ async def test_a_drip_ends_at_the_total_deadline(server: Any, start: bytes) -> N
             await asyncio.sleep(0.01)
 
     server.answers["/"] = drip
-    began = time.monotonic()
 
-    with pytest.raises(TimeoutError, match=r"GET http://127.0.0.1:\d+/ was not over after 0.2 s"):
+    with hang_guard(), pytest.raises(TimeoutError, match=r"GET http://127.0.0.1:\d+/ was not over after 0.2 s"):
         await tool(server, timeout=0.2)(url=f"{server.url}/")
-
-    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(
@@ -473,13 +470,13 @@ async def test_cancelling_ends_the_connection(server: Any) -> None:
 
     server.answers["/"] = hang
     calling = asyncio.create_task(tool(server)(url=f"{server.url}/"))
-    await asyncio.wait_for(arrived.wait(), 5)
+    await asyncio.wait_for(arrived.wait(), 30)
 
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
 
-    await asyncio.wait_for(gone.wait(), 5)
+    await asyncio.wait_for(gone.wait(), 30)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")

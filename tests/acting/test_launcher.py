@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from acting import launcher
 from acting.launcher import Capture, Program, environment, find_program, launch, run
 from acting.sandbox import offered
 from spar.errors import PermanentError
@@ -24,6 +25,8 @@ from spar.errors import PermanentError
 pytestmark = pytest.mark.process
 
 ENV = environment(("LANG",), workspace="/tmp")
+#: Seconds until an end that takes a moment is no end: a hang guard, for what would go on for minutes.
+AT_ALL = 60
 
 
 def program(*argv: str, cwd: str = "/tmp", **limits: int) -> Program:
@@ -54,7 +57,7 @@ def command_lines() -> list[bytes]:
 
 
 async def pids_in(folder: Path, count: int) -> list[int]:
-    for _ in range(1000):
+    for _ in range(4000):
         found = [file.read_text().strip() for file in folder.glob("*.pid")]  # noqa: ASYNC240
         if len(found) == count and all(found):
             return [int(text) for text in found]
@@ -164,12 +167,12 @@ async def test_input_that_nobody_reads_is_no_failure() -> None:
 
 
 async def test_at_the_timeout_the_whole_tree_dies(tmp_path: Path) -> None:
-    finished = await run(shell(FAMILY + "echo begun; wait; sleep 300", cwd=str(tmp_path)), timeout=0.5)
+    finished = await run(shell(FAMILY + "echo begun; wait; sleep 300", cwd=str(tmp_path)), timeout=1.5)
 
     pids = await pids_in(tmp_path, 5)
     assert finished.timed_out
     assert finished.stdout == b"begun\n"
-    assert finished.duration < 3
+    assert 1.5 <= finished.duration < AT_ALL
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
@@ -185,13 +188,12 @@ async def test_at_a_cancellation_the_whole_tree_dies(tmp_path: Path) -> None:
 
 
 async def test_what_a_program_leaves_behind_dies_with_it(tmp_path: Path) -> None:
-    began = time.monotonic()
     wait_for_all = "while [ $(cat *.pid 2>/dev/null | wc -l) -lt 5 ]; do sleep 0.01; done; echo over"
 
     finished = await run(shell(FAMILY + wait_for_all, cwd=str(tmp_path)), timeout=60)
 
     assert (finished.exit, finished.stdout, finished.timed_out) == (0, b"over\n", False)
-    assert time.monotonic() - began < 10
+    assert finished.duration < AT_ALL
     assert [pid for pid in await pids_in(tmp_path, 5) if is_alive(pid)] == []
 
 
@@ -205,7 +207,7 @@ async def test_a_program_that_stops_its_supervisor_dies_too() -> None:
     finished = await run(shell("kill -STOP $PPID; sleep 300"), timeout=0.2)
 
     assert finished.timed_out
-    assert finished.duration < 3
+    assert finished.duration < AT_ALL
 
 
 async def test_what_kills_its_supervisor_is_found_by_its_mark(tmp_path: Path) -> None:
@@ -226,7 +228,7 @@ async def test_a_fork_storm_is_caught_up_with(tmp_path: Path) -> None:
 
     left = [line for line in command_lines() if name.encode() in line]
     assert finished.timed_out
-    assert finished.duration < 5
+    assert finished.duration < AT_ALL
     assert left == []
 
 
@@ -244,7 +246,7 @@ async def test_the_tree_dies_with_the_service(tmp_path: Path) -> None:
 
     service.kill()
     await service.wait()
-    for _ in range(1000):
+    for _ in range(4000):
         if not any(map(is_alive, pids)):
             break
         await asyncio.sleep(0.005)
@@ -325,10 +327,21 @@ async def test_a_launched_program_can_be_talked_to() -> None:
         assert os.read(process.stdout or -1, 100) == b"hello"
 
 
-async def test_a_start_is_quick() -> None:
-    took = [(await run(program("true"), timeout=10)).duration for _ in range(9)]
+async def test_what_stands_between_imports_nothing_that_each_start_would_wait_for() -> None:
+    said = launcher._SUPERVISOR.replace("supervise()", "print(*sys.modules)")
+    assert said != launcher._SUPERVISOR
+    bare, supervisor = [
+        set(
+            (
+                await run(program(sys.executable, "-I", "-S", "-c", code, launcher._OWN_FOLDER), timeout=30)
+            ).stdout.split()
+        )
+        for code in ("import sys; print(*sys.modules)", said)
+    ]
 
-    assert sorted(took)[4] < 0.25  # 0.02 on an idle machine
+    assert {b"acting.reaper", b"ctypes"} <= supervisor
+    assert len(supervisor - bare) < 20
+    assert not supervisor & {b"asyncio", b"pathlib", b"re", b"signal", b"subprocess", b"typing"}
 
 
 async def test_many_at_once_do_not_mix() -> None:
@@ -374,16 +387,19 @@ async def test_at_every_level_a_program_gets_words_input_and_variables_and_tells
     assert finished.stderr == b"err\n"
 
 
-async def test_at_every_level_nothing_outlives_its_end_or_its_timeout(level: int, tmp_path: Path) -> None:
+async def test_at_every_level_nothing_outlives_its_end_or_its_timeout(
+    level: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "KILL_GRACE", 10 * AT_ALL)  # what is left to the sweep comes too late
     name = f"3{time.time_ns()}"  # seconds to sleep by which its processes are known
     left = f"sleep {name} & setsid sleep {name} & (setsid sh -c 'sleep {name}' &)"
 
     ended = await run(caged(level, tmp_path, "sh", "-c", left), timeout=10)
-    stopped = await run(caged(level, tmp_path, "sh", "-c", f"{left}; echo begun; wait"), timeout=0.4)
+    stopped = await run(caged(level, tmp_path, "sh", "-c", f"{left}; echo begun; wait"), timeout=1.0)
 
     assert (ended.exit, ended.timed_out) == (0, False)
     assert (stopped.signal, stopped.timed_out, stopped.stdout) == (signal.SIGKILL, True, b"begun\n")
-    assert stopped.duration < 2.4
+    assert 1.0 <= stopped.duration < AT_ALL
     assert [line for line in command_lines() if name.encode() in line] == []
 
 
@@ -457,8 +473,8 @@ async def test_the_service_hides_its_memory_once_it_starts_programs() -> None:
 async def test_a_program_shows_its_words_to_nobody_before_it_runs(tmp_path: Path) -> None:
     secret = f"canary-{time.time_ns()}"
 
-    async with launch(caged(0, tmp_path, "sh", "-c", "sleep 5", secret)):
-        for _ in range(400):
+    async with launch(caged(0, tmp_path, "sh", "-c", "sleep 300", secret)):
+        for _ in range(4000):
             shown = [line for line in command_lines() if secret.encode() in line]
             if shown:
                 break

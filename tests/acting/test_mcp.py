@@ -23,6 +23,7 @@ from spar.errors import ConfigError, InDoubtError, PermanentError, TransientErro
 from spar.events import ContractViolation, ErrorOccurred
 from spar.protocols import Home, Host
 from spar.types import Call
+from tests.effort import hang_guard
 
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 
@@ -298,11 +299,10 @@ async def test_a_tool_that_nobody_knows_is_told_together_with_its_server_that_is
 
 async def test_opening_does_not_wait_for_a_server_that_never_answers(world: World) -> None:
     world.mode("mute")
-    began = time.monotonic()
-    async with world.open(wait=0.2) as source:
-        assert source.snapshot()["state"] == "connecting"
+    with hang_guard():
+        async with world.open(wait=0.2, start_timeout=600) as source:
+            assert source.snapshot()["state"] == "connecting"
 
-    assert time.monotonic() - began < 8.0
     assert not is_alive(world.starts[0])
 
 
@@ -317,8 +317,8 @@ async def test_a_slow_server_is_used_once_it_is_there(world: World) -> None:
 
 async def test_a_server_that_is_not_ready_in_time_is_started_again(world: World) -> None:
     world.mode("mute")
-    async with world.open(start_timeout=0.3) as source:
-        await until(lambda: "was not ready within 0.3 s" in source.snapshot()["error"], "the reason")
+    async with world.open(start_timeout=1.0) as source:
+        await until(lambda: "was not ready within 1 s" in source.snapshot()["error"], "the reason")
         world.mode("")
         await until(lambda: source.snapshot()["state"] == "connected", "the connection")
         assert source.snapshot()["failures"] >= 1

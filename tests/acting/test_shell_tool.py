@@ -194,7 +194,7 @@ def test_the_tools_own_deadline_comes_after_the_programs(home: Home) -> None:
 async def test_cancelling_the_call_ends_the_program(anything: ShellTool, tmp_path: Path) -> None:
     name = f"3{time.time_ns()}"  # seconds to sleep by which it is known: in a sandbox its pid is its own
     running = asyncio.create_task(anything(argv=["sh", "-c", f"echo > begun; exec sleep {name}"]))
-    for _ in range(1000):
+    for _ in range(4000):
         if (tmp_path / "workspace/begun").exists():
             break
         await asyncio.sleep(0.005)

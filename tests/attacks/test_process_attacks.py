@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from acting import launcher
 from acting.cage import EMPTY
 from acting.executor import Executor
 from acting.launcher import Finished, Program, environment, find_program, run
@@ -29,6 +30,7 @@ from spar.errors import PermanentError
 from spar.protocols import Home
 from spar.terms import tool
 from spar.types import Call
+from tests.effort import hang_guard
 
 pytestmark = pytest.mark.process
 
@@ -40,6 +42,8 @@ every_level = pytest.mark.parametrize("level", [*OFFERED, *SKIPPED])
 every_sandbox = pytest.mark.parametrize("level", [*OFFERED[1:], *SKIPPED])
 ENV = environment(("LANG",), workspace="/tmp")
 CANARY = "canary-51c9"
+#: Seconds until an end that takes a moment is no end: a hang guard, for what would go on for years.
+AT_ALL = 60
 
 
 def program(level: int, workspace: Path, *argv: str, **limits: int) -> Program:
@@ -49,11 +53,11 @@ def program(level: int, workspace: Path, *argv: str, **limits: int) -> Program:
     return Program(path, argv, str(workspace), {**ENV, "HOME": str(workspace)}, cage=cage, **limits)
 
 
-async def sh(level: int, workspace: Path, script: str, *, timeout: float = 10, **limits: int) -> Finished:
+async def sh(level: int, workspace: Path, script: str, *, timeout: float = 30, **limits: int) -> Finished:
     return await run(program(level, workspace, "sh", "-c", script, **limits), timeout=timeout)
 
 
-async def python(level: int, workspace: Path, code: str, *, timeout: float = 20, **limits: int) -> Finished:
+async def python(level: int, workspace: Path, code: str, *, timeout: float = 30, **limits: int) -> Finished:
     return await run(program(level, workspace, sys.executable, "-c", code, **limits), timeout=timeout)
 
 
@@ -136,16 +140,18 @@ HUNG = {
 @every_level
 @pytest.mark.parametrize("script", HUNG.values(), ids=HUNG)
 async def test_a_hung_program_ends_with_all_it_began_and_delays_nobody(
-    level: int, script: str, workspace: Path, gaps: list[float]
+    level: int, script: str, workspace: Path, gaps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(launcher, "KILL_GRACE", 10 * AT_ALL)  # what is left to the sweep comes too late
     sign = f"3{time.time_ns()}"
 
     finished = await sh(level, workspace, script.replace("{sign}", sign), timeout=0.3)
 
     assert finished.timed_out
-    assert finished.duration < 0.3 + 2
+    assert 0.3 <= finished.duration < AT_ALL
     assert alive(sign) == []
-    assert max(gaps) < 0.5
+    assert len(gaps) > 5
+    assert max(gaps) < 5
 
 
 @every_level
@@ -172,14 +178,13 @@ async def test_six_hung_calls_of_a_blocking_tool_keep_no_other_tool_waiting() ->
         """Blocks for no time."""
         return number
 
-    arrived: dict[str, float] = {}
-    began = time.perf_counter()
+    arrived: list[str] = []
 
     class Watch:
         def publish(self, event: object) -> None:
             call = getattr(event, "call", None)
             if type(event).__name__ == "CallCompleted" and call is not None:
-                arrived[call.id] = time.perf_counter() - began
+                arrived.append(call.id)
 
     calls = [Call("hung", {"number": each}, id=f"hung-{each}") for each in range(6)]
     try:
@@ -189,7 +194,7 @@ async def test_six_hung_calls_of_a_blocking_tool_keep_no_other_tool_waiting() ->
         release.set()
 
     assert {each.call.id: each.status for each in result.results}["quick"] == "ok"
-    assert arrived["quick"] < 1
+    assert arrived[0] == "quick"
     assert sum(each.status == "timeout" for each in result.results) == 6
 
 
@@ -209,7 +214,7 @@ async def test_a_flood_is_cut_at_both_ends_and_costs_little_memory(
     assert finished.stdout.startswith(b"first\n")
     assert b"bytes left out" in finished.stdout
     assert len(finished.stdout) < 300_000
-    assert finished.duration < timeout + 2
+    assert finished.duration < timeout + AT_ALL
     assert grown <= 16 << 20
 
 
@@ -239,17 +244,16 @@ GREEDY = {
 
 @every_level
 @pytest.mark.parametrize("argv", GREEDY.values(), ids=GREEDY)
-async def test_what_a_greedy_program_took_is_back_within_five_seconds(
+async def test_what_a_greedy_program_took_is_back_when_it_has_ended(
     level: int, argv: tuple[str, ...], workspace: Path
 ) -> None:
     limits = {"processes": 200, "file_bytes": 1 << 20, "memory": 1 << 30, "files": 256}
     before = len(processes())
-    began = time.perf_counter()
 
-    finished = await run(program(level, workspace, *argv, **limits), timeout=1)
-    after = await sh(level, workspace, "echo alive", timeout=5)
+    with hang_guard():
+        finished = await run(program(level, workspace, *argv, **limits), timeout=1)
+        after = await sh(level, workspace, "echo alive", timeout=30)
 
-    assert time.perf_counter() - began < 1 + 5
     assert finished.exit != 0
     assert after.stdout == b"alive\n"
     assert len(processes()) < before + 50

@@ -303,7 +303,7 @@ def test_the_kernel_says_who_is_at_the_other_end() -> None:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)
 

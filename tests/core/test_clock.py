@@ -17,7 +17,7 @@ def test_now_is_aware_and_utc() -> None:
     now = SystemClock().now()
 
     assert now.tzinfo is UTC
-    assert abs((datetime.now(UTC) - now).total_seconds()) < 5
+    assert abs((datetime.now(UTC) - now).total_seconds()) < 60
 
 
 def test_monotonic_never_goes_back() -> None:
@@ -35,18 +35,18 @@ def test_ids_are_unique_and_sorted() -> None:
 
 async def test_sleeping_takes_the_time_and_lets_others_run() -> None:
     clock = SystemClock()
-    others: list[float] = []
+    others: list[str] = []
 
     async def other() -> None:
-        others.append(clock.monotonic())
+        others.append("had its turn")
 
     task = asyncio.get_running_loop().create_task(other())
     began = time.monotonic()
     await clock.sleep(0.03)
-    await task
 
     assert time.monotonic() - began >= 0.029
-    assert others[0] - began < 0.03
+    assert others == ["had its turn"]
+    await task
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0, -1.0])
@@ -76,7 +76,7 @@ async def test_a_callback_comes_when_its_time_has_come_and_not_when_it_was_calle
     clock.call_at(when, lambda: called.set_result(clock.monotonic()))
     clock.call_at(when, lambda: off.append(1)).cancel()
 
-    assert await asyncio.wait_for(called, 5) >= when - 0.002
+    assert await asyncio.wait_for(called, 30) >= when - 0.002
     await clock.sleep(0)
     assert off == []
 
@@ -86,7 +86,7 @@ async def test_a_time_that_has_passed_is_called_back_at_once() -> None:
     called = asyncio.Event()
     clock.call_at(clock.monotonic() - 100, called.set)
 
-    await asyncio.wait_for(called.wait(), 5)
+    await asyncio.wait_for(called.wait(), 30)
 
 
 def test_on_a_loop_that_counts_its_own_time_callbacks_are_neither_early_nor_lost() -> None:
@@ -95,7 +95,7 @@ def test_on_a_loop_that_counts_its_own_time_callbacks_are_neither_early_nor_lost
         called: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         when = clock.monotonic() + 0.03
         clock.call_at(when, lambda: called.set_result(clock.monotonic()))
-        return await asyncio.wait_for(called, 5) - when
+        return await asyncio.wait_for(called, 30) - when
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(main()) >= -0.002

@@ -62,7 +62,7 @@ class Part:
         raise AssertionError("nothing was done")
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     """Let the loop turn until something is so; a virtual clock makes the waiting free."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -511,7 +511,7 @@ async def test_from_inside_it_is_a_request_that_returns(where: str, what: str, s
     agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
 
     await agent.start()
-    await until(lambda: agent.state == state, 5.0)
+    await until(lambda: agent.state == state)
 
     assert asked == ["asks", "returned"]
     assert "interrupted" not in outcomes
@@ -708,7 +708,7 @@ async def test_blocking_code_is_left_to_its_thread_at_the_deadline() -> None:
         await agent.start()
         await until(lambda: hang.waiting == 1)
 
-        await asyncio.wait_for(agent.stop(deadline=0.05), 5.0)
+        await asyncio.wait_for(agent.stop(deadline=0.05), 30.0)
 
         assert agent.state == "stopped"
         assert agent.left_behind == 1

@@ -617,7 +617,7 @@ async def test_an_object_with_an_async_call_and_a_lambda_that_returns_a_coroutin
     events.subscribe(Tell, Handler())
     events.subscribe(Tell, lambda event: queue.put(event))
     events.publish(Tell(number=4))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert [(await queue.get()).number for _ in range(2)] == [4, 4]
     events.close()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from spar import Action, Agent, LoopCompleted, LoopStarted, Perception
 from spar.testing import ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
+from tests.effort import hang_guard
 
 
 def starts_of(agent: Agent, clock: VirtualClock) -> list[float]:
@@ -34,15 +34,14 @@ async def test_the_interval_is_counted_from_the_end_of_a_cycle(clock: VirtualClo
     assert starts == [0.0, 1.25, 2.5, 3.75, 5.0]
 
 
-async def test_an_hour_of_cycles_passes_in_less_than_a_second_and_none_is_missed(clock: VirtualClock) -> None:
+async def test_an_hour_of_cycles_is_not_waited_for_and_none_is_missed(clock: VirtualClock) -> None:
     agent = Agent(clock=clock, loop_interval=1.0)
-    real = time.monotonic()
 
-    async with agent:
-        await asyncio.sleep(3599.5)
+    with hang_guard():
+        async with agent:
+            await asyncio.sleep(3599.5)
 
     assert agent.stats.total_cycles == 3600
-    assert time.monotonic() - real < 5.0  # well under one where nothing else runs
 
 
 @pytest.mark.parametrize(("count", "wait"), [(0, 5.0), (1, 4.55), (5, 2.75), (10, 0.5), (50, 0.5)])
@@ -97,12 +96,12 @@ async def test_zero_is_continuous_and_yet_others_get_their_turn(clock: VirtualCl
 
 async def test_zero_lets_timers_and_threads_have_their_turn_in_real_time() -> None:
     agent = Agent(loop_interval=0)
-    async with agent, asyncio.timeout(10.0):
-        await asyncio.sleep(0.02)
+    async with agent, asyncio.timeout(30.0):
+        while agent.stats.total_cycles <= 10:
+            await asyncio.sleep(0.002)
         assert await asyncio.to_thread(lambda: "thread") == "thread"
         await agent.pause()
         assert agent.state == "paused"
-    assert agent.stats.total_cycles > 10
 
 
 async def test_off_turns_only_for_what_is_pushed(clock: VirtualClock) -> None:
@@ -141,7 +140,7 @@ async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
     agent = Agent(plan=planner, loop_interval="off")
     seen: list[int] = []
     agent.events.subscribe(LoopCompleted, lambda event: seen.append(threading.get_ident()))
-    async with agent, asyncio.timeout(5.0):
+    async with agent, asyncio.timeout(30.0):
         while not seen:
             await asyncio.sleep(0.002)
 

@@ -231,7 +231,7 @@ async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile(
 
     class Blocking:
         def store(self, experience: Experience) -> None:
-            seen.append(("store", has_turned.wait(10), threading.get_ident()))
+            seen.append(("store", has_turned.wait(60), threading.get_ident()))
 
         def flush(self) -> None:
             seen.append(("flush", True, threading.get_ident()))
@@ -240,7 +240,7 @@ async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile(
     keeper.keep(Experience("a"))
     await asyncio.sleep(0.05)
     has_turned.set()
-    assert await keeper.flush(10)
+    assert await keeper.flush(30)
     assert [(what, is_fine) for what, is_fine, _ in seen] == [("store", True), ("flush", True)]
     assert threading.get_ident() not in [thread for _, _, thread in seen]
 

@@ -10,7 +10,6 @@ import select
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from spar.errors import ConfigError
 from spar.log_sink import Logs
 from spar.logs import bound, configure, get_logger
+from tests.effort import effort, hang_guard
 
 log = get_logger("spar.test")
 
@@ -286,7 +286,7 @@ def test_on_a_terminal_lines_are_for_people_with_colour_unless_unwanted(
         [sys.executable, "-c", textwrap.dedent(CONFIGURED)], stderr=theirs, env={**clean, "TERM": "xterm", **environ}
     ) as process:
         process.wait(30)
-    assert select.select([ours], [], [], 5)[0]
+    assert select.select([ours], [], [], 30)[0]
     shown = os.read(ours, 4096).decode()
     os.close(theirs)
     os.close(ours)
@@ -328,26 +328,21 @@ def test_in_somebody_elses_program_only_warnings_are_said_with_their_fields_and_
 
 
 STALLED = """
-    import asyncio, json, sys, time
+    import asyncio, json, sys
     from spar.logs import configure, get_logger
     logs = configure("info", "json")
     log = get_logger("x")
     async def main():
-        worst, last = 0.0, time.monotonic()
         for number in range(4000):
             log.info("line", number=number, padding="x" * 7000)
             await asyncio.sleep(0)
-            now = time.monotonic()
-            worst, last = max(worst, now - last), now
-        return worst
-    worst = asyncio.run(main())
-    print(json.dumps({"worst": worst, "dropped": logs.dropped}), flush=True)
+    asyncio.run(main())
+    print(json.dumps({"dropped": logs.dropped}), flush=True)
     if "wait" in sys.argv:
         sys.stdin.readline()
         log.info("after")
-    begun = time.monotonic()
     in_time = logs.close(0.2 if "wait" not in sys.argv else 20)
-    print(json.dumps({"in_time": in_time, "closing": time.monotonic() - begun}), flush=True)
+    print(json.dumps({"in_time": in_time}), flush=True)
 """
 
 
@@ -361,15 +356,17 @@ def test_a_full_pipe_neither_stops_the_loop_nor_the_end() -> None:
     with start(STALLED) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        ready = json.loads(process.stdout.readline())
-        ended = json.loads(process.stdout.readline())
-        code = process.wait(10)  # nobody has read a line
+        try:
+            with hang_guard():  # nobody reads a line: whoever waits for the pipe waits for ever
+                ready = json.loads(process.stdout.readline())
+                ended = json.loads(process.stdout.readline())
+                code = process.wait()
+        finally:
+            process.kill()
         process.stderr.read()
 
-    assert ready["worst"] <= 0.2
     assert ready["dropped"] > 0
     assert (ended["in_time"], code) == (False, 0)
-    assert ended["closing"] < 2
 
 
 def test_when_the_pipe_is_read_again_everything_kept_arrives_and_the_loss_is_told() -> None:
@@ -401,7 +398,7 @@ def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
         sys.stdin.readline()
         for number in range(10):
             log.info("line", number=number)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 20
             while logs.dropped <= number and time.monotonic() < end:
                 time.sleep(0.001)
         print(logs.dropped, flush=True)
@@ -414,7 +411,7 @@ def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
         process.stdin.write(b"\n")
         process.stdin.flush()
         dropped = int(process.stdout.readline())
-        code_of_exit = process.wait(10)
+        code_of_exit = process.wait(30)
 
     assert (dropped, code_of_exit) == (10, 0)
 
@@ -431,11 +428,8 @@ def test_a_closed_stream_does_not_end_the_service() -> None:
 
 
 def test_a_log_call_is_cheap_and_a_muted_one_cheaper(said: Said) -> None:
-    def cost(times: int, level: str) -> float:
-        begun = time.perf_counter()
-        for _ in range(times):
-            getattr(log, level)("cycle finished", agent="main", cycle="c", seconds=0.1)
-        return (time.perf_counter() - begun) / times
+    def cost(level: str) -> int:
+        return effort(lambda: getattr(log, level)("cycle finished", agent="main", cycle="c", seconds=0.1))
 
-    assert min(cost(500, "info") for _ in range(3)) < 0.001
-    assert min(cost(5000, "debug") for _ in range(3)) < 0.00001
+    assert cost("info") < 1_500
+    assert cost("debug") < 30

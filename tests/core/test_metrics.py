@@ -94,7 +94,7 @@ async def test_names_follow_the_conventions() -> None:
         if family.name.startswith("spar_"):
             assert NAME.fullmatch(family.name), family.name
             assert family.documentation
-            assert family.type in ("counter", "gauge", "histogram")
+            assert family.type in ("counter", "gauge", "histogram", "summary")
             for sample in family.samples:
                 assert sample.name.endswith("_total") == (family.type == "counter")
 
@@ -159,11 +159,11 @@ async def test_the_last_cycle_has_a_time_of_day() -> None:
     assert samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] == 0
 
     async with agent:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not agent.stats.total_cycles:
                 await asyncio.sleep(0.01)
 
-        assert abs(samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] - time.time()) < 10
+        assert abs(samples(of(agent), "spar_cycle_last_completed_timestamp_seconds")["main",] - time.time()) < 60
 
 
 async def test_no_interval_is_an_infinite_one() -> None:

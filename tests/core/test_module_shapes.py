@@ -113,7 +113,7 @@ async def test_a_blocking_module_does_not_block_the_event_loop() -> None:
     gate = threading.Event()
 
     def sense() -> list[Perception]:
-        assert gate.wait(10.0)
+        assert gate.wait(60.0)
         return GO
 
     step = asyncio.create_task(Agent(sense=sense).step_sense())
@@ -269,7 +269,7 @@ async def test_junk_never_ends_the_loop(phase: Phase, product: Any) -> None:
     modules: dict[str, Any] = {**dict.fromkeys(PHASES, good), phase: Junk(product)}
     agent = Agent(**modules, loop_interval=0.001)
 
-    async with agent, asyncio.timeout(5.0):
+    async with agent, asyncio.timeout(30.0):
         while agent.stats.failed_cycles < 3:
             await asyncio.sleep(0.001)
         assert agent.state == "running"

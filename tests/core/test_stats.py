@@ -120,7 +120,7 @@ def test_folding_from_many_threads_loses_nothing_and_counts_nothing_twice(fast_s
         made.add(1.0)
     is_over.set()
     for reader in readers:
-        reader.join(10)
+        reader.join(30)
     made.fold()
     assert (made.count, made.total, sum(made.buckets or ())) == (number, float(number), number)
 

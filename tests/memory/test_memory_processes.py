@@ -49,7 +49,7 @@ def child(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
 
 
 def is_empty(folder: Path) -> bool:
@@ -147,7 +147,7 @@ async def test_what_was_flushed_survives_kill_9_each_time_and_is_there_once(tmp_
             for _ in range(5 + 20 * round_):
                 flushed = max(flushed, int(line_of(process)))
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(timeout=10)
+            process.wait(timeout=30)
 
         async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
             counts = await memory.counts()
@@ -171,7 +171,7 @@ async def main(url):
 async def test_closing_writes_everything_that_was_accepted(tmp_path: Path) -> None:
     with child(LEAVE, tmp_path) as process:
         assert line_of(process) == "closed"
-        process.wait(timeout=10)
+        process.wait(timeout=30)
 
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
         assert (await memory.counts())["experiences"] == 500

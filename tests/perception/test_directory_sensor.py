@@ -83,7 +83,7 @@ class Drop:
         assert sorted(self.told) == sorted(told)
 
 
-async def until(is_so: Callable[[], bool], limit: float = 5.0) -> None:
+async def until(is_so: Callable[[], bool], limit: float = 20.0) -> None:
     ends_at = time.monotonic() + limit
     while not is_so():
         assert time.monotonic() < ends_at, "it did not become so in time"

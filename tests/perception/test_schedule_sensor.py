@@ -166,7 +166,7 @@ async def test_ticks_missed_while_down_become_one_perception_and_each_is_told(cl
     assert job.missed == [f"01 0{hour}:00:00" for hour in range(1, 6)]
     assert {event for event, _ in job.reported} == {"TriggerMissed"}
     assert job.reported[0][1]["trigger"] == "job"
-    assert job.reported[0][1]["reason"] == "16200 s late, missed = 'run_once'"
+    assert job.reported[0][1]["reason"] == "late: 16200 s, missed = 'run_once'"
 
 
 async def test_missed_ticks_can_be_skipped_but_are_told(clock: VirtualClock) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from planning import render
 from spar.board import Board
+from tests.effort import hang_guard
 
 WRITTEN = {"_tool": "t", "_id": "c"}
 
@@ -307,11 +307,10 @@ class Broken(dict[str, Any]):
          "bytes", "number keys", "30 MB", "many keys"],
 )  # fmt: skip
 @pytest.mark.parametrize("shape", ["state", "data", "text", "plan", "meta", "advisor", "tool", "error"])
-def test_nothing_that_a_message_holds_raises_or_takes_long(value: Any, shape: str) -> None:
-    began = time.perf_counter()
-    texts = render([{"type": shape, shape: value, "schema": value}, {"type": "data", "kind": shape, "data": value}])
+def test_nothing_that_a_message_holds_raises_or_hangs(value: Any, shape: str) -> None:
+    with hang_guard():
+        texts = render([{"type": shape, shape: value, "schema": value}, {"type": "data", "kind": shape, "data": value}])
 
-    assert time.perf_counter() - began < 8  # a second or two; the machine may be busy
     assert all(len(text) < 2 * 20_000 + 500 for text in texts)
     "".join(texts).encode()
 

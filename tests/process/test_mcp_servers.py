@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from acting import Executor
 from acting.mcp import McpServer
 from spar.protocols import Home
 from spar.types import CallResult
+from tests.effort import hang_guard
 from tests.process.conftest import Spar, until
 
 pytestmark = pytest.mark.process
@@ -200,13 +200,11 @@ async def test_the_server_of_everything_over_http(tmp_path: Path, serve: Callabl
 async def test_a_long_operation_is_left_in_time_and_the_server_goes_on(tmp_path: Path) -> None:
     server = source(tmp_path, "all", command=node("everything", "stdio"), timeout=0.5)
     async with Executor([server]) as executor:
-        began = time.monotonic()
-        late = await one(executor, "all__trigger-long-running-operation", duration=30, steps=3)
-        elapsed = time.monotonic() - began
+        with hang_guard():
+            late = await one(executor, "all__trigger-long-running-operation", duration=600, steps=3)
         then = await one(executor, "all__echo", message="still there")
 
     assert late.status in ("timeout", "in_doubt")
-    assert elapsed < 5.0
     assert "still there" in then.output
 
 

@@ -20,15 +20,15 @@ import uvloop
 
 from spar.clock import Clock
 from spar.testing import VirtualClock
+from tests.effort import hang_guard
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def run(main: Coroutine[Any, Any, None]) -> float:
-    """Run it in a loop of its own; the real seconds that it took."""
-    started = time.monotonic()
-    asyncio.run(main)
-    return time.monotonic() - started
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run it in a loop of its own, where an hour is not waited for."""
+    with hang_guard():
+        asyncio.run(main)
 
 
 @pytest.mark.parametrize("duty", [name for name in vars(Clock) if not name.startswith("_")])
@@ -39,15 +39,13 @@ async def test_it_is_a_clock_as_the_port_says(clock: VirtualClock, duty: str) ->
 # -- an hour passes ---------------------------------------------------------------------------------------
 
 
-async def test_an_hour_of_one_second_sleeps_takes_less_than_a_second(clock: VirtualClock) -> None:
-    started = time.perf_counter()
-
-    for _ in range(3600):
-        await clock.sleep(1)
+async def test_an_hour_of_one_second_sleeps_is_not_waited_for(clock: VirtualClock) -> None:
+    with hang_guard():
+        for _ in range(3600):
+            await clock.sleep(1)
 
     assert clock.elapsed == 3600.0
     assert clock.now() == START + timedelta(hours=1)
-    assert time.perf_counter() - started < 1.0
 
 
 async def test_ten_thousand_tenths_are_a_thousand_seconds(clock: VirtualClock) -> None:
@@ -72,7 +70,7 @@ async def test_the_loop_and_the_clock_agree(clock: VirtualClock) -> None:
     loop = asyncio.get_running_loop()
     real = loop.time()
 
-    assert 0 <= clock.monotonic() - real < 0.1
+    assert clock.monotonic() == real
     await clock.sleep(7)
 
     assert loop.time() == clock.monotonic() == anyio.current_time()
@@ -360,7 +358,7 @@ async def test_time_waits_for_the_loops_own_executor(clock: VirtualClock) -> Non
 
 async def test_a_thread_that_never_ends_is_waited_for_once() -> None:
     release = threading.Event()
-    with VirtualClock(patience=0.03) as clock:
+    with hang_guard(), VirtualClock(patience=0.1) as clock:
         started = time.monotonic()
 
         async def hang() -> None:
@@ -373,8 +371,9 @@ async def test_a_thread_that_never_ends_is_waited_for_once() -> None:
         release.set()
         await task
 
+        assert time.monotonic() - started >= 0.1
+
     assert clock.elapsed == 1000.0
-    assert 0.03 <= time.monotonic() - started < 1.0
 
 
 async def test_time_goes_by_though_the_loop_never_waits() -> None:
@@ -439,7 +438,8 @@ def test_a_clock_made_outside_takes_hold_at_its_first_use() -> None:
     async def main() -> None:
         await clock.sleep(3600)
 
-    assert run(main()) < 1.0
+    run(main())
+
     assert clock.elapsed == 3600.0
 
 
@@ -480,9 +480,9 @@ def test_pending_timers_keep_their_remaining_time_when_the_clock_lets_go() -> No
         with VirtualClock() as clock:
             task = asyncio.create_task(clock.sleep(1000.02))
             await clock.sleep(1000)
-        await asyncio.wait_for(task, 1)
+        await task
 
-    assert run(main()) < 1.0
+    run(main())
 
 
 async def test_a_closed_clock_stands_still_and_refuses_to_wait() -> None:
