@@ -23,6 +23,8 @@ def detach(stage: Stage, launch: Launch, step: Step, minutes: Minutes | None) ->
         message = f"{len(stage.detached)} detached calls are still running: {stage.limits.max_detached} are allowed"
         return CallResult(launch.call, "failed", fault=fault("resources", message, launch.call.tool))
     is_to_be_safe = False
+    if stage.spending is not None:
+        stage.spending.begin(step, launch.scope)
     if minutes is not None:
         is_to_be_safe = minutes.start(step)
         minutes.detached(launch)

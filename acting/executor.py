@@ -22,6 +22,7 @@ from acting.catalog import Catalog
 from acting.desk import Desk
 from acting.guard import LoopGuard, said
 from acting.office import Office
+from acting.spending import Spending
 from acting.stage import Limits, Scope, Stage, trust_of
 from acting.tick import Tick, is_final
 from spar.board import Board
@@ -128,6 +129,7 @@ class Executor:
         stage.events = host.events if self._given["events"] is None else stage.events
         stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
         stage.keep_journal(host.journal if self._given["journal"] is None else stage.journal)
+        stage.spending = Spending(host.budgets) if host.budgets is not None else None
         if stage.office is not None:
             stage.office.attach(host, stage.clock)
         for part in self.tools.parts:
@@ -202,6 +204,8 @@ class Executor:
         """ACT while the plan is still being written: the calls are those of the stream."""
         run = context.run if context is not None else None
         run_id = run.id if run is not None else action.run_id
+        if run is not None and run.results:
+            self._guard.recall(run.id, run.results)
         trust = trust_of(action)
         if self._stage.office is not None:
             trust = self._stage.office.taint.of_plan(action.trust, trust, run_id)

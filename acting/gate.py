@@ -14,6 +14,7 @@ from acting.approvals import Confirm, ask
 from acting.parked import Resumed, parked
 from acting.policy import Ruling, trust_in
 from acting.proposal import Proposal
+from acting.spending import refused
 from acting.stage import Scope, Stage, fault, wire_of
 from spar.approvals import Approval
 from spar.board import Board
@@ -27,6 +28,12 @@ def passes(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
     """Whether a call may run with nobody asked, found out without waiting: most may."""
     if stage.asks("before_call"):
         return False
+    spending = stage.spending
+    return _is_let(stage, proposal, scope) and (spending is None or spending.admits(proposal, scope))
+
+
+def _is_let(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
+    """Whether the policy lets it run without anybody being asked."""
     office = stage.office
     if office is None:
         return proposal.entry.terms.approval == "auto"
@@ -69,11 +76,14 @@ async def pass_gate(
         return _denied(proposal, ruling.why), False
     if resumed is not None and resumed.approval:
         return await _resumed(stage, proposal, trust, scope, resumed), False
-    if not is_asked and ruling.decision == "auto":
+    spent = stage.spending.against(proposal, scope) if stage.spending is not None else ""
+    if not spent and not is_asked and ruling.decision == "auto":
         return None, False
-    why = why or ruling.why
+    why = spent or why or ruling.why
     if confirm is None and stage.office is not None:
-        return await _asked(stage, proposal, trust, scope, why), False
+        return await _asked(stage, proposal, trust, scope, why, is_spent=bool(spent)), False
+    if spent and confirm is None:
+        return refused(proposal.call, spent), False
     return await _confirmed(stage, board, proposal, confirm, trust, scope, is_done, why), False
 
 
@@ -120,13 +130,14 @@ async def _confirmed(
     return _denied(proposal, ruling.why) if ruling.decision == "deny" else None
 
 
-async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, why: str) -> CallResult | None:
-    """What people say at the desk, as long as the call may wait for them."""
+async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, why: str, *,
+                 is_spent: bool) -> CallResult | None:  # fmt: skip
+    """What people say at the desk, as long as the call may wait for them. No grant speaks for a spent budget."""
     assert stage.office is not None
     desk = stage.office.desk
     binding = desk.binder.of(proposal.call, proposal.entry, proposal.params)
     try:
-        if found := await desk.granted(binding, scope.session):
+        if not is_spent and (found := await desk.granted(binding, scope.session)):
             grant, proposal.binds = found
             said = (
                 f"grant {grant.id} by {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M} UTC, use {grant.uses}"
@@ -142,7 +153,8 @@ async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, w
             _tell(stage, scope, ApprovalRequested, replace(proposal.call, meta=meta))
         row = await desk.answer(row.id, 0.0 if row.is_parked else stage.office.hold)
     except (SparError, LookupError, ValueError, TypeError) as error:
-        return _denied(proposal, f"it could not be asked about: {error}")
+        message = f"it could not be asked about: {error}"
+        return refused(proposal.call, f"{why}, and {message}") if is_spent else _denied(proposal, message)
     return _answered(stage, proposal, trust, scope, row)
 
 

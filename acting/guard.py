@@ -10,7 +10,8 @@ When a result was made is no part of what it says: times at which and for which 
 with a time of day inside a text), unless nothing else is left, for a clock's answer is the time. Everything else
 counts as news, a number that grows or another message of the same error included: better late than stopped at work.
 
-Pure but for what it remembers: at most 1,000 runs, of each at most 1,000 digests; the oldest are forgotten.
+Pure but for what it remembers: at most 1,000 runs, of each at most 1,000 digests; the oldest are forgotten. What it
+does not remember of a run, because its process is a new one, it finds again in the results of that run's earlier ticks.
 Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
@@ -26,8 +28,9 @@ import msgspec
 from msgspec import Struct
 
 from acting.stage import fault
-from spar.board import message_of
+from spar.board import Board, message_of
 from spar.ids import new_id
+from spar.paths import Expression, references, resolve
 from spar.plain import plain
 from spar.types import ActionResult, CallResult, Fault, replace
 
@@ -92,6 +95,32 @@ class _Run:
         self.is_told = False
 
 
+class _Late:
+    """What calls were given, found out afterwards from what had been written when their tick was over."""
+
+    __slots__ = ("_board", "_messages")
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self._messages = messages
+        self._board: Board | None = None
+
+    def given(self, result: CallResult) -> Mapping[str, Any]:
+        """The parameters of a call as they were when it ran; like no others if that cannot be told."""
+        call = result.call
+        if not result.attempts and result.status != "denied":
+            return call.params  # it was given nothing yet
+        try:
+            if any(references(call.params).values()) and self._board is None:
+                self._board = Board(self._messages)
+            return {name: resolve(value, partial(self._look, call.instance)) for name, value in call.params.items()}
+        except Exception:  # what stood there is gone, or a message of another version
+            return {"": new_id()}
+
+    def _look(self, instance: str | None, expression: Expression) -> Any:
+        assert self._board is not None
+        return self._board.look(expression, instance)
+
+
 class LoopGuard:
     """Remembers what the calls of each run came to; one for an executor."""
 
@@ -118,6 +147,22 @@ class LoopGuard:
         if len(digests) > _MOST_IN_TICK:
             digests = {_hashed(_encode(sorted(digests))): ""}
         return self._judge(self._run(run_id), digests, tools)
+
+    def recall(self, run_id: str, earlier: Iterable[ActionResult]) -> None:
+        """Know of a run what its earlier ticks came to, unless it is known: they were made by an earlier process.
+
+        What a call referred to is read from what these ticks wrote; one that cannot be read any more is taken as news.
+        Never raises.
+        """
+        if run_id in self._runs:
+            return
+        self._run(run_id)
+        messages: list[dict[str, Any]] = []
+        for tick in earlier:
+            messages += tick.messages
+            if tick.action is None or tick.action.output is None:  # one that answers is not judged
+                board = _Late(messages)
+                self.note(run_id, [(board.given(each), each) for each in tick.results])
 
     def forget(self, run_id: str) -> None:
         """Know nothing of a run any more."""

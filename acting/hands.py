@@ -85,6 +85,8 @@ class Hands:
                 step.is_started = True
                 if step.ticket and not await self._may_begin(step):
                     continue
+                if self._stage.spending is not None:
+                    self._stage.spending.begin(step, self._scope)
                 if self._minutes is not None and self._minutes.start(step) and not await self._is_written(step):
                     continue
                 launch = self._launch(step)

@@ -160,6 +160,8 @@ async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], a
         if pause is None:
             return ended
         await stage.clock.sleep(pause)
+        if stage.spending is not None and not stage.spending.again(launch):
+            return ended
         ended = _attempt(stage, launch)
 
 

@@ -15,6 +15,7 @@ from acting.prescriptions import prescribed
 from acting.reading import BadCallError, read
 from acting.schema import ParametersError
 from acting.stage import Stage, fault, wire_of
+from spar.accounts import Fare
 from spar.board import Board
 from spar.paths import (
     BadReferenceError,
@@ -37,7 +38,7 @@ class Proposal:
     """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
 
     `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it. `binds` is
-    what bound the call when it was let run (None: nobody had to).
+    what bound the call when it was let run (None: nobody had to), `fare` what is reserved for it of the budgets.
     """
 
     if not TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Proposal:
     ticket: str
     is_guest: bool
     binds: Mapping[str, Any] | None
+    fare: Fare | None
 
     @property
     def is_detached(self) -> bool:

@@ -32,6 +32,7 @@ from spar.types import Action, Call, Fault, Trust, replace
 if TYPE_CHECKING:
     from acting.office import Office
     from acting.proposal import Proposal
+    from acting.spending import Spending
 
 MOST_RESOURCES = 10_000  # names that exclude each other, before idle ones are forgotten
 _SHORT = 1024  # characters of all names of a call together that need no cutting
@@ -97,6 +98,7 @@ class Stage:
         self.approval_timeout = expiry
         self.fallback: Literal["wait", "race"] = "wait"  # whether `||` waits for earlier writers of what stands left
         self.is_strict = False  # whether a message may only hold what its call says that it writes
+        self.spending: Spending | None = None  # the budgets that calls take from
         self.office: Office | None = None  # who is asked for approvals, beside the program itself
         self.agent = ""
         self.journal: CallJournal | None = None

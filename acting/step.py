@@ -14,6 +14,7 @@ from acting.prescriptions import prescribed, rewritten
 from acting.proposal import STRUCTURAL, Proposal, kind_of
 from acting.slots import Gate
 from acting.stage import Stage, fault
+from spar.accounts import Fare
 from spar.board import Board
 from spar.paths import MARK, SCALARS, Expression, TooLargeError, distinct, parse_write, references, resolve
 from spar.plain import plain
@@ -47,9 +48,9 @@ class Step(Node, Proposal):
     gates that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
     starts. `is_small` says that its parameters are short scalars, fit to keep as they are."""
 
-    __slots__ = ("allowed", "arguments", "began", "binds", "call", "draft", "entry", "found", "gates", "is_admitted",
-                 "is_guest", "is_reading", "is_small", "is_started", "is_told", "launch", "params", "passed", "result",
-                 "target", "ticket")  # fmt: skip
+    __slots__ = ("allowed", "arguments", "began", "binds", "call", "draft", "entry", "fare", "found", "gates",
+                 "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told", "launch", "params",
+                 "passed", "result", "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -66,6 +67,7 @@ class Step(Node, Proposal):
         self.gates: Sequence[Gate] = ()
         self.passed = self.began = 0
         self.ticket, self.is_guest, self.binds = "", False, None
+        self.fare: Fare | None = None
         self.allowed, self.is_told = "", False
         self.found: Mapping[str, tuple[Expression, ...]] = {}
 

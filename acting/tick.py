@@ -271,6 +271,8 @@ class Tick:
         """Keep the result, write what it brought, tell it and free what waits for it."""
         if step.passed:
             self._release(step)
+        if step.fare is not None and self._stage.spending is not None:
+            self._stage.spending.release(step)
         if self._minutes is not None:
             self._minutes.ended(step, result)
         chosen: int | None = None

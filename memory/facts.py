@@ -41,6 +41,7 @@ CREATE TABLE item (             -- accepted work, and for a while what is known 
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX item_by_key ON item (agent, key) WHERE key IS NOT NULL;
 CREATE INDEX item_by_state ON item (state, at);
+CREATE INDEX item_by_age ON item (at);
 
 CREATE TABLE open_cycle (       -- begun and not ended
     id        TEXT PRIMARY KEY,
@@ -81,11 +82,17 @@ OPEN = (
 CLOSE = "DELETE FROM open_cycle WHERE id = ?"
 DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, ?) ON CONFLICT (id) DO NOTHING"
 ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
-SPEND = (
-    "INSERT INTO spent (window, quantity, used) VALUES (?1, ?2, max(0, ?3)) "
-    "ON CONFLICT (window, quantity) DO UPDATE SET used = max(0, used + ?3)"
-)
 SAVE = "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)"
+
+#: What is known of work that is through, and of answered doubts, is forgotten in batches: its ids and keys are what a
+#: repetition is known by. Dead letters that nobody deals with make room for newer ones.
+_FORGET = (
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' AND at < ? LIMIT 250)",
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'done' ORDER BY at DESC LIMIT 250 OFFSET 100000)",
+    "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE state = 'dead' ORDER BY at DESC LIMIT 250 OFFSET 1000)",
+    "DELETE FROM doubt WHERE id IN (SELECT id FROM doubt WHERE answer IS NOT NULL AND at < ? LIMIT 250)",
+)
+KEPT_DAYS = 30.0  # for which a key that was accepted is known again
 
 #: A fact before it has its place: when, which work, what it is about, kind, body.
 Told = tuple[float, str, str, str, str]
@@ -104,6 +111,15 @@ def append(connection: Connection, told: Sequence[Told]) -> None:
         link = chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
     connection.executemany(_INSERT, rows)
+
+
+def forget(connection: Connection, now: float) -> int:
+    """Delete one batch of what is through for so long that nobody asks for it; returns how many rows went."""
+    gone = 0
+    for sql in _FORGET:
+        connection.execute(sql, (now - KEPT_DAYS * 86_400.0,) if "?" in sql else ())
+        gone += connection.changes()
+    return gone
 
 
 def of_work(connection: Connection, work: str) -> Iterator[tuple[str, str, str, float]]:

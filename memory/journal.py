@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
-from memory import experiences, facts, recollect, tape
+from memory import experiences, facts, recollect, spending, tape
 from memory.codec import encode, safe
 from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
@@ -77,7 +77,7 @@ def _many(sql: str) -> Write:
 
 
 _put_item, _end_item, _open, _close = map(_many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
-_doubt, _save, _record, _spend = map(_many, (facts.DOUBT, facts.SAVE, tape.UPSERT, facts.SPEND))
+_doubt, _save, _record, _spend = map(_many, (facts.DOUBT, facts.SAVE, tape.UPSERT, spending.SPEND))
 
 
 class Journal:
@@ -321,7 +321,7 @@ class Journal:
 
     async def spent(self) -> list[Spend]:
         """What was used of the budgets, by window and quantity."""
-        return await self._read(recollect.spent)
+        return await self._read(spending.all_of)
 
     async def _read(self, work: Callable[[Connection], R]) -> R:
         self.hand_over()

@@ -14,7 +14,7 @@ import msgspec
 
 from memory import facts
 from memory.codec import decode, read, safe
-from spar.journal import DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
 
 if TYPE_CHECKING:
@@ -88,12 +88,6 @@ def doubts(connection: Connection, agent: str, is_open: bool) -> list[Doubt]:
     """Calls in doubt, the oldest first."""
     where = "agent = ?" + (" AND answer IS NULL" if is_open else "") + " ORDER BY at, id"
     return list(_read(connection, "doubt", Doubt, where, safe(agent)))
-
-
-def spent(connection: Connection) -> list[Spend]:
-    """What was used of the budgets."""
-    rows = facts.rows(connection, "SELECT window, quantity, used FROM spent")
-    return [Spend(str(window), str(quantity), int(used)) for window, quantity, used in rows]
 
 
 def call(connection: Connection, doubt: Doubt) -> Call:

@@ -6,8 +6,10 @@ Only the statements; they run in the writer's thread (`keep`, `drop`) or a reade
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
-from memory.codec import decode
+from memory import facts
+from memory.codec import decode, encode
 from spar.errors import ConflictError
 from spar.protocols import Record
 
@@ -32,8 +34,11 @@ def all_of(connection: Connection, kind: str) -> list[Record]:
     return [Record(str(id), int(str(version)), decode(str(value), object)) for id, version, value in rows]
 
 
-def keep(connection: Connection, kind: str, id: str, text: str, expect: int | None) -> int:
-    """Write a row; returns its new version. Raises: ConflictError when it has not the version that was expected."""
+def keep(connection: Connection, kind: str, id: str, text: str, expect: int | None, at: float) -> int:
+    """Write a row; returns its new version. Raises: ConflictError when it has not the version that was expected.
+
+    Each version leaves a fact with its checksum, so that none can be altered or taken away unseen.
+    """
     found = connection.execute("SELECT version FROM record WHERE kind = ? AND id = ?", (kind, id)).get
     version = int(str(found)) if found is not None else 0
     if expect is not None and expect != version:
@@ -41,10 +46,18 @@ def keep(connection: Connection, kind: str, id: str, text: str, expect: int | No
         raise ConflictError(f"{kind} {id!r} {has}, expected {f'version {expect}' if expect else 'that it does not'}")
     connection.execute("INSERT OR REPLACE INTO record (kind, id, version, value) VALUES (?, ?, ?, ?)",
                        (kind, id, version + 1, text))  # fmt: skip
+    _note(connection, at, kind, id, {"version": version + 1, "crc": crc32(text.encode())})
     return version + 1
 
 
-def drop(connection: Connection, kind: str, id: str) -> bool:
+def drop(connection: Connection, kind: str, id: str, at: float) -> bool:
     """Delete a row; False if there was none."""
     connection.execute("DELETE FROM record WHERE kind = ? AND id = ?", (kind, id))
-    return connection.changes() > 0
+    is_gone = connection.changes() > 0
+    if is_gone:
+        _note(connection, at, kind, id, {"version": 0})
+    return is_gone
+
+
+def _note(connection: Connection, at: float, kind: str, id: str, body: dict[str, int]) -> None:
+    facts.append(connection, [(at, "", id, f"record.{kind}", encode(body))])

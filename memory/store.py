@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import anyio
 from annotated_types import Gt
 
-from memory import database, experiences, interchange, records, retention, tape
+from memory import database, experiences, facts, interchange, records, retention, spending, tape
 from memory.codec import decode, encode, safe
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
@@ -308,12 +308,13 @@ class Memory:
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
         than a megabyte.
         """
-        text = encode(value, exact=True)
-        return await self._file.commit(lambda c: records.keep(c, safe(kind), safe(id), text, expect), len(text))
+        text, at = encode(value, exact=True), self._clock.now().timestamp()
+        return await self._file.commit(lambda c: records.keep(c, safe(kind), safe(id), text, expect, at), len(text))
 
     async def drop(self, kind: str, id: str) -> bool:
         """Delete a row, on disk as `durability` says when this returns; False if there was none."""
-        return await self._file.commit(lambda c: records.drop(c, safe(kind), safe(id)))
+        at = self._clock.now().timestamp()
+        return await self._file.commit(lambda c: records.drop(c, safe(kind), safe(id), at))
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -322,6 +323,8 @@ class Memory:
 
         Raises: TransientError when that took more than `within` seconds, with what is in the way.
         """
+        if self._journal is not None:
+            self._journal.hand_over()
         if not await self._file.written(within):
             waiting = self.snapshot()
             raise TransientError(f"{waiting['queued']} accepted items are not written yet: {waiting['last_error']}")
@@ -358,9 +361,10 @@ class Memory:
         return self._opened
 
     def _tend(self, connection: Connection) -> bool:
-        return bool(retention.trim(connection, self._limits, self._clock.now().timestamp())) or retention.tidy(
-            connection
-        )
+        now = self._clock.now().timestamp()
+        gone = retention.trim(connection, self._limits, now) + retention.trim_facts(connection, self._limits, now)
+        gone += facts.forget(connection, now) + spending.trim(connection)
+        return bool(gone) or retention.tidy(connection)
 
     def _told(self, fault: Fault | None) -> None:
         try:

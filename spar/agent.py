@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from spar import defaults
 from spar.assembly import Assembly
+from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
 from spar.cycle import Cycle, Step
@@ -36,6 +37,7 @@ from spar.protocols import Home
 from spar.recovery import Recovery
 from spar.reports import Reports
 from spar.requests import Requests
+from spar.restraint import Restraint
 from spar.runs import Receipt, Runs, RunStatus
 from spar.sessions import Sessions
 from spar.stats import Snapshot, Stats
@@ -63,10 +65,11 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "clock", "events",
-                 "failure", "health", "home", "hooks", "intake", "keeping", "lanes", "lifecycle", "memory", "modules",
-                 "name", "pace", "perceive", "plan_when_idle", "recovery", "reports", "requests", "run_timeout", "runs",
-                 "sessions", "settings", "settled", "state", "stepping", "steps")  # fmt: skip
+    __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "budgets",
+                 "clock", "events", "failure", "health", "home", "hooks", "intake", "keeping", "lanes", "lifecycle",
+                 "memory", "modules", "name", "pace", "perceive", "plan_when_idle", "recovery", "reports",
+                 "requests", "run_timeout", "runs", "sessions", "settings", "settled", "state", "stepping",
+                 "steps")  # fmt: skip
 
     settings: Settings
     events: Events
@@ -113,6 +116,7 @@ class Agent:
         self.hooks = Hooks()
         self.account = Stats()
         self.abilities: dict[str, Ability] = {}
+        self.budgets = Budgets(self.settings.budgets.limits, self.clock, self.events, Restraint(self))
         self.requests = Requests(self.name, self.clock, self.events)
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
         self.recovery = Recovery(self)

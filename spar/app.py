@@ -77,7 +77,7 @@ class Parts:
         for index, part in enumerate(self.settings.sensors):
             sensor = self._build("spar.sensors", ("sensors", index), part.use, part.options)
             specs.append(SensorSpec(part.label, sensor, part.every, part.timeout, part.max_failures, part.within,
-                                    part.probe_after, part.session))  # fmt: skip
+                                    part.probe_after, part.session, part.when_full))  # fmt: skip
         return specs
 
     def tools(self) -> list[Any]:
@@ -346,6 +346,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "left_behind": agent.left_behind,
         "modules": {phase: _snapshot(module) for phase, module in agent.modules.items()},
         "memory": _snapshot_of(agent.memory),
+        "budgets": agent.budgets.snapshot(),
     }
 
 

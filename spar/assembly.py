@@ -60,6 +60,7 @@ class Assembly:
         """Take the settings that a running agent can change."""
         agent, of_agent, health = self._agent, settings.agent, settings.health
         agent.settings = settings
+        agent.budgets.apply(settings.budgets.limits)
         agent.pace = _pace(of_agent.loop_interval, of_agent.min_interval, of_agent.max_interval, of_agent.busy_count)
         agent.plan_when_idle = of_agent.plan_when_idle
         agent.run_timeout = agent.runs.timeout = settings.runs.timeout
@@ -111,6 +112,8 @@ class Assembly:
                 opened.append(opening)
                 await opening.open()
             await keeping.load()
+            journal = keeping.journal
+            agent.budgets.open(journal, () if journal is None else await journal.spent())
         except BaseException:
             await self._close(opened)
             raise
@@ -118,10 +121,11 @@ class Assembly:
     def _host(self) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume, agent.keeping.journal)  # fmt: skip
+                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets)  # fmt: skip
 
     async def close(self) -> None:
         """Close the modules in reverse order; what that raises is reported."""
+        self._agent.budgets.close()
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:

@@ -43,14 +43,24 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
         return _settings()
     from spar.settings import Settings, from_mapping
 
-    return given if isinstance(given, Settings) else from_mapping(given)
+    if isinstance(given, Settings):
+        return given
+    made = from_mapping(given)
+    return made if "budgets" in given else without_budgets(made)
 
 
 @functools.cache
 def _settings() -> Settings:
     from spar.settings import from_mapping
 
-    return from_mapping({})
+    return without_budgets(from_mapping({}))
+
+
+def without_budgets(settings: Settings) -> Settings:
+    """The same without limits: who makes an agent by hand says what it may use, or it may use all."""
+    from spar.sections import BudgetSettings
+
+    return settings.model_copy(update={"budgets": BudgetSettings.off()})
 
 
 def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any]) -> dict[Phase, Any]:

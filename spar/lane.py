@@ -84,7 +84,7 @@ class Lane:
                 await self._say_ended(cycle, *self._ended)
             if agent.state != "running" or not (self.is_standing or self.has_work):
                 return
-            wait = self._wait_after(cycle)
+            wait = agent.budgets.paced(self._wait_after(cycle), agent.pace.max_interval)
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN

@@ -250,6 +250,7 @@ class Host(Struct, frozen=True):
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
     once. `journal` (`spar.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps one.
+    `budgets` (`spar.budgets.Budgets`) is what calls and requests to models are taken from.
     """
 
     agent: str
@@ -261,6 +262,7 @@ class Host(Struct, frozen=True):
     home: Home | None = None
     resume: Callable[[str], None] = lambda session: None
     journal: Any = None
+    budgets: Any = None
 
 
 class SensorSpec(Struct, frozen=True):

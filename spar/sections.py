@@ -7,6 +7,7 @@ and may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. Everything is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
@@ -14,6 +15,8 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validat
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from spar.accounts import QUANTITIES, WINDOWS, Limits
+from spar.amounts import Count, Money, in_micro
 from spar.parts import ActPart, Name, Options, PlanPart, ReflectPart, Section, SensePart, SensorPart, Text, ToolPart
 from spar.values import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 
@@ -231,6 +234,95 @@ class ApprovalSettings(Section):
     """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
 
 
+# -- [budgets]
+
+
+class WindowBudget(Section):
+    """What may be used within one window. 0: nothing; "off": any amount."""
+
+    calls: Count = "off"
+    """Calls of tools, each attempt one."""
+    effects: Count = "off"
+    """Of them those that change something."""
+    requests: Count = "off"
+    """Requests to models."""
+    tokens: Count = "off"
+    """Tokens of models, both ways."""
+    money: Money = "off"
+    """What models cost, in units of the currency that their prices are given in."""
+
+
+class CycleBudget(WindowBudget):
+    """What one cycle may use; what is more is refused, and the next cycle has as much again."""
+
+    calls: Count = 10_000
+    """Calls of tools; a plan with more of them is a mistake."""
+    requests: Count = 8
+    """Requests to models; more do not make a plan better."""
+    money: Money = Decimal("0.5")
+    """Half a unit: a tenth of a day's."""
+
+
+class HourBudget(WindowBudget):
+    """What an hour, by the clock and in UTC, may use."""
+
+    effects: Count = 1_000
+    """Calls that change something: an agent that files what is dropped stays below, one that runs wild does not."""
+    requests: Count = 120
+    """Requests to models: one each half minute."""
+    tokens: Count = 200_000
+    """Tokens of models."""
+    money: Money = Decimal(1)
+    """What models cost."""
+
+
+class DayBudget(WindowBudget):
+    """What a day (UTC) may use: less than its hours together."""
+
+    effects: Count = 10_000
+    """Calls that change something."""
+    tokens: Count = 2_000_000
+    """Tokens of models."""
+    money: Money = Decimal(5)
+    """What models cost."""
+
+
+class MonthBudget(WindowBudget):
+    """What a month (UTC) may use."""
+
+    money: Money = Decimal(50)
+    """What models cost: ten days at their limit."""
+
+
+class BudgetSettings(Section):
+    """How much may be used: the agent slows down at 80 %, does without or asks at 100 %, is paused at 120 %."""
+
+    cycle: CycleBudget = CycleBudget()
+    """One cycle."""
+    hour: HourBudget = HourBudget()
+    """An hour."""
+    day: DayBudget = DayBudget()
+    """A day."""
+    month: MonthBudget = MonthBudget()
+    """A month."""
+
+    @classmethod
+    def off(cls) -> BudgetSettings:
+        """No limit at all, as an agent has that is made by hand."""
+        none = WindowBudget().model_dump()
+        return cls.model_validate(dict.fromkeys(cls.model_fields, none))
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that there are, by window and quantity; money in millionths."""
+        return {
+            (window, quantity): in_micro(amount)
+            for window in WINDOWS
+            for quantity in QUANTITIES
+            if (amount := getattr(getattr(self, window), quantity)) != "off"
+        }
+
+
 # -- [memory]
 
 
@@ -265,6 +357,14 @@ class ServiceSettings(Section):
     """Whether /livez, /startupz and /readyz are served."""
     drain: Seconds = 20.0
     """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+    memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
+    """Bytes of memory that the process takes, from which on caches are given up; 0: none. Usual use is a tenth."""
+    memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
+    """Bytes from which on the process drains and ends with 75, to be started again; 0: none. A leak ends here, before
+    the system kills something else."""
+    min_free_disk: Annotated[Whole, Ge(0)] | None = None
+    """Bytes that must be free on the state directory's disk, or nothing new is accepted; left out: 512 MiB or 5 %,
+    whichever is less; 0: none."""
 
 
 class LogSettings(Section):
@@ -312,6 +412,8 @@ class Settings(BaseSettings):
     """How calls are carried out."""
     approval: ApprovalSettings = ApprovalSettings()
     """When people are asked about a call, and for how long."""
+    budgets: BudgetSettings = BudgetSettings()
+    """How much may be used in a cycle, an hour, a day, a month."""
     memory: MemorySettings = MemorySettings()
     """Where experiences and the tape are kept."""
     service: ServiceSettings = ServiceSettings()

@@ -75,6 +75,7 @@ class Sessions:
                     continue
                 alive += 1
             lane.stop_reason = ""
+            lane.last_completed = agent.clock.monotonic()  # while it did not turn, no cycle was missed
             lane.wake.clear()  # its first cycle comes at once
             self.begin(lane, self._life(lane), partial(self._ended, lane))
 

@@ -56,6 +56,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "tools": "live",
     "acting": "live",
     "approval": "live",
+    "budgets": "live",
     "memory": "restart",
     "service": "restart",
     "service.drain": "live",

@@ -1,0 +1,207 @@
+"""What calls take of the budgets: reserved when nothing else is against them, used at their start, else given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from acting.catalog import Catalog
+from acting.launch import Launch
+from acting.spending import Spending, refused
+from acting.stage import Scope
+from spar import tool
+from spar.accounts import Fare
+from spar.budgets import Budgets
+from spar.events import BudgetExceeded
+from spar.journal import Spend
+from spar.testing import RecordingEvents, VirtualClock
+from spar.types import Call
+
+SCOPE = Scope("action", "cycle")
+HOUR = "hour:2026-01-01T00"
+
+
+@tool(effect="read")
+def look(x: int = 0) -> str:
+    return "seen"
+
+
+@tool(effect="once")
+def send(x: int = 0) -> str:
+    return "sent"
+
+
+class Either:
+    """A tool whose parameters say what it does."""
+
+    name, timeout = "either", 1.0
+    schema: Mapping[str, Any] = {"type": "object", "properties": {"_tool": {"const": "either"}, "write": {}}}
+    effect = "once"
+
+    def effect_of(self, params: Mapping[str, Any]) -> str:
+        return "once" if params.get("write") else "read"
+
+    async def __call__(self, **params: Any) -> None: ...
+
+
+CATALOG = Catalog([look, send, Either()])
+
+
+class Ready:
+    """A call that is ready, as far as budgets look at it."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        entry = CATALOG.find(name)
+        assert entry is not None
+        self.call, self.entry, self.params = Call(name, params), entry, params
+        self.fare: Fare | None = None
+
+    def launch(self) -> Launch:
+        from contextvars import copy_context
+
+        return Launch(self.call, self.entry, self.params, SCOPE, copy_context())
+
+
+class Told:
+    def __init__(self) -> None:
+        self.spends: list[Spend] = []
+
+    def spend(self, spends: Iterable[Spend], /) -> None:
+        self.spends += spends
+
+    async def safe(self) -> None: ...
+
+
+class Case:
+    def __init__(self, limits: Any, clock: VirtualClock) -> None:
+        self.events, self.journal = RecordingEvents(), Told()
+        self.budgets = Budgets(limits, clock, self.events)
+        self.budgets.open(self.journal)
+        self.spending = Spending(self.budgets)
+
+    def used(self, budget: str) -> int:
+        return next(each["used"] for each in self.budgets.snapshot() if each["budget"] == budget)
+
+
+async def test_a_call_is_reserved_while_it_waits_and_kept_when_it_starts(clock: VirtualClock) -> None:
+    case = Case({("hour", "effects"): 2, ("cycle", "calls"): 9}, clock)
+    payer = Ready("send")
+
+    assert case.spending.admits(payer, SCOPE)
+    assert (case.used("hour.effects"), case.journal.spends) == (1, [])
+    case.spending.begin(payer, SCOPE)
+
+    assert case.journal.spends == [Spend(HOUR, "effects", 1)]
+    case.spending.release(payer)  # its end: it did start
+    assert (case.used("hour.effects"), case.used("cycle.calls")) == (1, 1)
+
+
+async def test_a_call_that_never_starts_is_given_back_once(clock: VirtualClock) -> None:
+    case = Case({("hour", "calls"): 2}, clock)
+    payer = Ready("look")
+
+    assert case.spending.admits(payer, SCOPE)
+    assert case.spending.admits(payer, SCOPE)
+    case.spending.release(payer)
+    case.spending.release(payer)
+
+    assert (case.used("hour.calls"), case.journal.spends) == (0, [])
+
+
+async def test_the_last_call_runs_and_what_is_against_the_next_names_the_limit(clock: VirtualClock) -> None:
+    case = Case({("cycle", "calls"): 2}, clock)
+    payers = [Ready("look") for _ in range(3)]
+
+    found = [case.spending.admits(payer, SCOPE) for payer in payers]
+    told_before = list(case.events.seen)
+    why = [case.spending.against(payer, SCOPE) for payer in payers]
+
+    assert (found, told_before) == ([True, True, False], [])
+    assert why == ["", "", "budget cycle.calls does not allow 1 more: 2 of 2 used until the next cycle"]
+    assert [(e.budget, e.what, e.cycle_id) for e in case.events.of(BudgetExceeded)] == [
+        ("cycle.calls", "look", "cycle")
+    ]
+    assert case.spending.admits(payers[2], Scope("another"))
+
+
+async def test_what_people_approve_starts_and_counts_whatever_is_left(clock: VirtualClock) -> None:
+    case = Case({("hour", "effects"): 0}, clock)
+    payer = Ready("send")
+
+    assert case.spending.against(payer, SCOPE)
+    case.spending.begin(payer, SCOPE)
+
+    assert case.used("hour.effects") == 1
+    assert case.journal.spends == [Spend(HOUR, "effects", 1)]
+
+
+async def test_a_call_is_an_effect_by_what_it_is_given(clock: VirtualClock) -> None:
+    case = Case({("hour", "effects"): 1}, clock)
+
+    assert case.spending.admits(Ready("either", write=True), SCOPE)
+    assert not case.spending.admits(Ready("either", write=True), SCOPE)
+    assert case.spending.admits(Ready("either", write=False), SCOPE)
+    assert case.spending.admits(Ready("look"), SCOPE)
+
+
+async def test_a_call_in_the_place_of_another_one_takes_what_it_takes_itself(clock: VirtualClock) -> None:
+    case = Case({("hour", "effects"): 5, ("hour", "calls"): 5}, clock)
+    payer = Ready("look")
+    case.spending.admits(payer, SCOPE)
+
+    other = Ready("send")
+    payer.entry, payer.params = other.entry, other.params
+    payer.call = Call("send", meta={"_original": {"_tool": "look"}})
+    case.spending.begin(payer, SCOPE)
+
+    assert (case.used("hour.effects"), case.used("hour.calls")) == (1, 1)
+
+
+async def test_each_further_attempt_takes_one_more_as_long_as_there_is_one(clock: VirtualClock) -> None:
+    case = Case({("hour", "calls"): 3}, clock)
+    payer = Ready("look")
+    case.spending.admits(payer, SCOPE)
+    case.spending.begin(payer, SCOPE)
+
+    again = [case.spending.again(payer.launch()) for _ in range(3)]
+
+    assert again == [True, True, False]
+    assert case.journal.spends == [Spend(HOUR, "calls", 1)] * 3
+    assert len(case.events.of(BudgetExceeded)) == 1
+
+
+@pytest.mark.parametrize("limits", [{}, {("hour", "tokens"): 1}])
+async def test_without_limits_for_calls_nothing_is_counted(limits: Any, clock: VirtualClock) -> None:
+    case = Case(limits, clock)
+    payers = [Ready("send") for _ in range(1_000)]
+
+    for payer in payers:
+        assert case.spending.admits(payer, SCOPE)
+        assert not case.spending.against(payer, SCOPE)
+        case.spending.begin(payer, SCOPE)
+        assert case.spending.again(payer.launch())
+
+    assert case.journal.spends == case.events.seen == []
+    assert not any(payer.fare for payer in payers)
+
+
+async def test_limits_that_come_with_a_new_configuration_count_from_then_on(clock: VirtualClock) -> None:
+    case = Case({}, clock)
+    waiting = Ready("send")
+    case.spending.admits(waiting, SCOPE)
+
+    case.budgets.apply({("hour", "calls"): 2})
+    case.spending.begin(waiting, SCOPE)
+
+    assert [case.spending.admits(Ready("look"), SCOPE) for _ in range(2)] == [True, False]
+
+
+def test_the_result_of_a_refused_call_says_that_it_was_the_budget() -> None:
+    result = refused(Call("send"), "budget hour.effects does not allow 1 more")
+
+    assert (result.status, result.reason) == ("denied", "budget")
+    assert result.fault is not None
+    assert (result.fault.kind, result.fault.retryable) == ("budget", False)
+    assert result.fault.message == "budget hour.effects does not allow 1 more"
