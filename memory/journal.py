@@ -1,7 +1,7 @@
 """The journal of a memory: facts become rows, in order, in as few transactions as possible.
 
-What is told within one turn of the event loop is one unit of work for the writer: what belongs together becomes
-durable together, and a cycle that begins and ends within one turn never leaves the row that says that it is open.
+What is told within a moment is one unit of work for the writer: what belongs together becomes durable together, and a
+cycle that begins and ends within that moment never leaves the row that says that it is open.
 Telling never waits; `safe` waits, for a flush that all who wait at the time share. How it is read again is
 `memory.recollect`'s affair.
 """
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 8 << 20
 #: Calls of a plan in one fact.
 CALLS_IN_A_FACT = 500
+#: Seconds for which what nobody waits for is gathered, and how much of it may be.
+MOMENT, MOST_GATHERED = 0.002, 1_000
 #: Seconds until what found no room at the writer is offered again.
 AGAIN = 0.05
 
@@ -85,10 +87,10 @@ class Journal:
 
     def __init__(self, file: Opened, clock: Clock, hand: Hand) -> None:
         self._file, self._clock, self.hand = file, clock, hand
-        self._unit = Unit()
+        self._unit, self._is_full = Unit(), False
         self._opening: dict[
             str, tuple[str, Callable[[], Unfinished]]
-        ] = {}  # begun in this turn: by id, the agent's name and what
+        ] = {}  # begun in this moment: by id, the agent's name and what
         self._held: deque[Unit] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
@@ -168,7 +170,7 @@ class Journal:
     ) -> None:
         """A cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors go on.
 
-        `make` is asked for what is to be kept of it only if it does not end in the same turn.
+        `make` is asked for what is to be kept of it only if it does not end in the same moment.
         """
         self.hand.take(cycle_id, [*items, *[trait(each) for each in perceptions[:NOTED] if each.id not in items]])
         self._opening[cycle_id] = agent, make
@@ -218,7 +220,7 @@ class Journal:
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
         """A cycle has ended: what it came to becomes durable in one transaction."""
         if cycle_id in self._opening and not closing.leaves_a_trace:
-            self._end(cycle_id)  # it began and ended in one turn, and nothing came of it
+            self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
             return
         record = closing.record
         columns = None if record is None else tape.row(record)
@@ -258,7 +260,7 @@ class Journal:
     # -- calls in doubt, budgets, small state
 
     def save(self, key: str, value: Any) -> None:
-        """Keep a small value under a key of the memory, together with what is told in the same turn."""
+        """Keep a small value under a key of the memory, together with what is told in the same moment."""
         self._add(_save, (safe(key), encode(value)))
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
@@ -280,7 +282,7 @@ class Journal:
         await self._file.commit(write, len(body))
 
     def spend(self, spends: Iterable[Spend]) -> None:
-        """Count these to the budgets, together with what is told in the same turn."""
+        """Count these to the budgets, together with what is told in the same moment."""
         for spend in spends:
             self._add(_spend, (spend.window, spend.quantity, spend.amount))
 
@@ -382,7 +384,7 @@ class Journal:
             self._is_unsafe = True
 
     def _taken(self) -> Unit:
-        unit, self._unit = self._unit, Unit()
+        unit, self._unit, self._is_full = self._unit, Unit(), False
         if self._opening:
             begun = [(name, agent, make()) for name, (agent, make) in self._opening.items()]
             self._opening.clear()
@@ -400,12 +402,12 @@ class Journal:
 
     def _change(self) -> None:
         if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+            self._turn = asyncio.get_running_loop().call_later(MOMENT, self.hand_over)
 
     def _add(self, write: Write, given: Any) -> None:
         self._unit.add(write, given)
         if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+            self._change()
 
     def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
         return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=MOST_BYTES)
@@ -415,7 +417,11 @@ class Journal:
         unit.told.append(told)
         unit.size += len(told[4])
         if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)
+            self._change()
+        elif len(unit.told) >= MOST_GATHERED and not self._is_full:
+            self._is_full = True
+            self._calm()
+            self._turn = asyncio.get_running_loop().call_soon(self.hand_over)  # not now: what belongs to it comes yet
 
 
 def _item_row(agent: str, item: Item) -> tuple[Any, ...]:
