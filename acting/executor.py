@@ -225,10 +225,15 @@ class Executor:
 
     def snapshot(self) -> dict[str, Any]:
         """What is going on, for people: the calls that run or wait, and what outlived its run."""
-        open_steps = [step for tick in self._ticks for step in tick.steps if step.result is None]
+        open_steps = [step for tick in list(self._ticks) for step in tick.steps if step.result is None]
+        now = self._stage.clock.monotonic()
         return {
             "tools": list(self.tools),
-            "running": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if step.is_started],
+            "running": [
+                {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.launch.began}
+                for step in open_steps
+                if step.is_started and step.launch is not None
+            ],
             "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if not step.is_started],
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),

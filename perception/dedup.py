@@ -135,6 +135,13 @@ class DedupWindow:
         while len(self.seen) > settings.window:
             self.forget(next(iter(self.seen)), settings)
 
+    def shed(self, settings: DedupSettings) -> int:
+        """Forget the older half, for want of memory; how many that were. What repeats them comes through again."""
+        older = list(self.seen)[: len(self.seen) // 2]
+        for digest in older:
+            self.forget(digest, settings)
+        return len(older)
+
     def forget(self, digest: bytes, settings: DedupSettings) -> None:
         seen = self.seen.pop(digest, None)
         if seen is None:

@@ -1,13 +1,15 @@
 """What one sensor has handed over and no cycle has taken yet.
 
 Pushed from any thread or returned by a poll, checked, signed with the sensor's name and kept in one bounded buffer,
-together with the cursor that belongs to it. It decides nothing: `Keeper` opens and closes it, `Sense` empties it.
+together with the cursor that belongs to it. What a flood leaves of it is the sensor's declared policy; whatever is not
+kept is counted. It decides nothing else: `Keeper` opens and closes it, `Sense` empties it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,51 +18,81 @@ from spar.protocols import SensorSpec
 from spar.types import Perception, replace
 
 NOTHING: Any = object()  # a cursor may be anything, None too
+#: Bytes of text that may wait, whatever their number.
+MOST_BYTES = 64 * 1024 * 1024
+#: Why a perception was not kept: there was no room for it, a newer one of its key came, older ones made room for newer
+#: ones, a flood was thinned out.
+REASONS = ("refused", "replaced", "oldest", "sampled")
 
 
 class Inlet:
     """The buffer of one sensor; `inlet(perception)` is what the sensor knows as `push`.
 
-    A push into a full or closed one is refused and counted. `waiting` tells the sensor how much of its own nobody has
-    sensed yet. A cursor is held back until everything handed over before it has been taken by a cycle.
+    `when_full` says what becomes of a push into a full one. "refuse": it is refused, and the sensor told so. "latest":
+    it takes the place of the waiting one of its key, else of the oldest. "sample": of those that wait every second one
+    goes, so that what is kept is spread over the flood. `shed` counts what was not kept by `REASONS`.
+
+    `waiting` tells the sensor how much of its own nobody has sensed yet. A cursor is held back until everything handed
+    over before it has been taken by a cycle or was shed.
 
     Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; lied: called with
-    whatever was pushed that is no perception, from its thread.
+    whatever was pushed that is no perception, from its thread; now: monotonic seconds.
     """
 
     def __init__(
-        self, spec: SensorSpec, limit: int, arrived: Callable[[], None], lied: Callable[[object], None]
+        self,
+        spec: SensorSpec,
+        limit: int,
+        arrived: Callable[[], None],
+        lied: Callable[[object], None],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._spec, self._limit, self._arrived, self._lied = spec, limit, arrived, lied
-        self._items: deque[Perception] = deque()
+        self._spec, self._limit, self._arrived, self._lied, self._now = spec, limit, arrived, lied, now
+        # By their number, the oldest first, with the time at which they came.
+        self._items: OrderedDict[int, tuple[float, Perception]] = OrderedDict()
+        self._of_key: dict[str, int] = {}  # of those that wait, under "latest"
+        self._bytes = 0
         self._lock = threading.Lock()
         self._fresh: Any = NOTHING
         self._fresh_after = 0
         self.cursor: Any = None  # the latest, for opening the sensor again
         self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
         self.is_open = False
-        self.handed_over = self.taken = self.refused = 0
+        self.handed_over = 0
+        self.shed = dict.fromkeys(REASONS, 0)
 
     def __call__(self, perception: Perception) -> bool:
         if not isinstance(perception, Perception):
             self._lied(perception)
             return False
         with self._lock:
-            if not self.is_open or len(self._items) >= self._limit:
-                self.refused += 1
+            if not self.is_open:
+                self.shed["refused"] += 1
                 return False
-            self._items.append(self._signed(perception))
-            self.handed_over += 1
-        self._arrived()
-        return True
+            is_kept = self._keep(self._signed(perception))
+        if is_kept:
+            self._arrived()
+        return is_kept
 
     @property
     def waiting(self) -> int:
         return len(self._items)
 
     @property
+    def oldest_age(self) -> float | None:
+        """Seconds for which the oldest has waited; None when none does."""
+        with self._lock:
+            since = next((at for at, _ in self._items.values()), None)
+        return None if since is None else max(self._now() - since, 0.0)
+
+    @property
     def has_news(self) -> bool:
         return bool(self._items) or self._fresh is not NOTHING
+
+    @property
+    def dropped(self) -> int:
+        """How many perceptions were not kept, for whatever reason."""
+        return sum(self.shed.values())
 
     def checkpoint(self, cursor: Any) -> None:
         """What the sensor knows as `checkpoint`."""
@@ -71,31 +103,66 @@ class Inlet:
     def accept(self, product: object) -> None:
         """Take what a poll returned; a cursor that the poll set comes after it.
 
-        Raises: ContractError for what is no perception, OverflowError for what finds no room; the rest was taken.
+        Raises: ContractError for what is no perception, OverflowError for what was refused; the rest was taken.
         """
         items, wrong = _perceptions_of(product)
         with self._lock:
-            room = max(self._limit - len(self._items), 0)
-            self._items.extend(self._signed(item) for item in items[:room])
-            self.handed_over += min(room, len(items))
+            kept = sum([self._keep(self._signed(item)) for item in items])
             self._fresh_after = self.handed_over
-            self.refused += max(len(items) - room, 0)
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
-        if len(items) > room:
+        if kept < len(items):
             raise OverflowError(
-                f"sensor {name!r} returned {len(items)} perceptions, room was for {room}; the rest is lost"
+                f"sensor {name!r} returned {len(items)} perceptions, room was for {kept}; the rest is lost"
             )
 
     def take(self, at_most: int, *, is_polling: bool) -> list[Perception]:
         """The oldest that wait. While a poll runs, a cursor stays: its perceptions may not be here yet."""
         with self._lock:
-            items = [self._items.popleft() for _ in range(min(at_most, len(self._items)))]
-            self.taken += len(items)
-            if self._fresh is not NOTHING and not is_polling and self._fresh_after <= self.taken:
+            items = [self._pop(next(iter(self._items))) for _ in range(min(at_most, len(self._items)))]
+            oldest = next(iter(self._items), self.handed_over)
+            if self._fresh is not NOTHING and not is_polling and self._fresh_after <= oldest:
                 self.unsaved, self._fresh = self._fresh, NOTHING
         return items
+
+    # -- with the lock held
+
+    def _keep(self, perception: Perception) -> bool:
+        """Keep one more as the policy has it; False if it was refused."""
+        size = _size(perception)
+        policy, key = self._spec.when_full, perception.key
+        if self._is_full(size):
+            if policy == "refuse" or size > MOST_BYTES:
+                self.shed["refused"] += 1
+                return False
+            if policy == "latest" and key is not None and (number := self._of_key.get(key)) is not None:
+                self._shed(number, "replaced")
+            elif policy == "sample":
+                for number in list(self._items)[::2]:
+                    self._shed(number, "sampled")
+            while self._is_full(size):
+                self._shed(next(iter(self._items)), "oldest")
+        self._items[self.handed_over] = self._now(), perception
+        if policy == "latest" and key is not None:
+            self._of_key[key] = self.handed_over
+        self._bytes += size
+        self.handed_over += 1
+        return True
+
+    def _is_full(self, size: int) -> bool:
+        return len(self._items) >= self._limit or self._bytes + size > MOST_BYTES
+
+    def _shed(self, number: int, reason: str) -> None:
+        self._pop(number)
+        self.shed[reason] += 1
+
+    def _pop(self, number: int) -> Perception:
+        _, perception = self._items.pop(number)
+        self._bytes -= _size(perception)
+        if perception.key is not None and self._of_key.get(perception.key) == number:
+            del self._of_key[perception.key]
+        return perception
 
     def _signed(self, perception: Perception) -> Perception:
         changes: dict[str, str] = {}
@@ -104,6 +171,12 @@ class Inlet:
         if perception.session == "main" and self._spec.session != "main":
             changes["session"] = self._spec.session
         return replace(perception, **changes) if changes else perception
+
+
+def _size(perception: Perception) -> int:
+    """The bytes that its content takes, as far as that is told at once: texts are what grows large."""
+    content = perception.content
+    return len(content) if isinstance(content, (str, bytes, bytearray)) else 0
 
 
 def described(value: object) -> str:

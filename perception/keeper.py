@@ -49,10 +49,10 @@ class Keeper:
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        self.inlet = Inlet(spec, limit, arrived, self._lied)
+        self.inlet = Inlet(spec, limit, arrived, self._lied, host.clock.monotonic)
         self.missed = MissedTicks()
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
-        self.failures = self.polls = 0
+        self.failures = self.polls = self.restarts = 0
         self.due = NEVER  # when to poll, monotonic seconds
         self.is_busy = False
         self._poll = getattr(spec.sensor, "poll", None)
@@ -90,6 +90,13 @@ class Keeper:
         self.is_busy = True
         self._cycle_id = "" if context is None else context.cycle_id
         self._spawn(self._turn(context))
+
+    def probe(self) -> None:
+        """Try a sensor that is in quarantine again now and not only when its time has come."""
+        if self.state == "quarantined" and not self._is_closing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.begin()
 
     async def close(self) -> None:
         """End everything, within about the sensor's timeout."""
@@ -160,6 +167,8 @@ class Keeper:
             "dropped": self.inlet.dropped,
             "shed": dict(self.inlet.shed),
             "waiting": self.inlet.waiting,
+            "oldest_age": self.inlet.oldest_age,
+            "restarts": self.restarts,
             "left_behind": len(self._left),
             "missed": self.missed.snapshot(),
         }
@@ -242,6 +251,7 @@ class Keeper:
         pause = spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), asked)
         if is_quarantined or not self._is_open:
             await self._shut()
+            self.restarts += 1
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._clock.call_at(now + pause, self.begin)

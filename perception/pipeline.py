@@ -93,9 +93,10 @@ class Pipeline:
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = read_settings({} if settings is None else settings)
         of = self.settings
+        self._window = DedupWindow()
         self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], Sifted]], ...] = (
             ("intake", True, "dropped", intake),
-            ("dedup", of.dedup.enabled, "dropped", partial(dedup, DedupWindow(), of.dedup)),
+            ("dedup", of.dedup.enabled, "dropped", partial(dedup, self._window, of.dedup)),
             ("classify", of.classify.enabled, "", partial(classify, of.classify)),
             ("intent", of.intent.enabled, "", partial(recognise, of.intent)),
             ("priority", of.priority.enabled, "", partial(prioritise, Scale(of.priority))),
@@ -127,6 +128,12 @@ class Pipeline:
                 counts[fate] += len(sifted.decisions)
                 self._dropped.extend(sifted.decisions)
         return list(batch)
+
+    def shed(self) -> int:
+        """Give up what is remembered for convenience, for want of memory; how many entries that were."""
+        decisions = len(self._dropped)
+        self._dropped.clear()
+        return decisions + self._window.shed(self.settings.dedup)
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

@@ -30,6 +30,7 @@ from spar.types import Perception
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running
 PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has nothing else
 CLOSING = 1.0  # seconds until the next sensor is closed while one is slow to
+BUFFER = 10_000  # perceptions of one sensor that may wait, unless it is said otherwise
 BATCH = 1_000  # perceptions taken in one cycle; more would be cut by the pipeline's usual limit
 
 
@@ -53,7 +54,7 @@ class Sense:
         sensors: Sequence[SensorSpec] = (),
         *,
         pipeline: Mapping[str, Any] | None = None,
-        buffer: Annotated[int, Ge(1)] = 10_000,
+        buffer: Annotated[int, Ge(1)] = BUFFER,
     ) -> None:
         names = Counter(spec.name for spec in sensors)
         if twice := [name for name, count in names.items() if count > 1]:
@@ -140,6 +141,20 @@ class Sense:
         """When the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time known."""
         earliest = min((keeper.due for keeper in self._keepers if keeper.has_rhythm), default=NEVER)
         return None if earliest == NEVER else earliest
+
+    def shed(self) -> int:
+        """Give up what is remembered for convenience, for want of memory; how many entries that were."""
+        return self.pipeline.shed()
+
+    def restore(self, sensor: str) -> None:
+        """Try a sensor that is in quarantine again now. Raises: LookupError for one that is not known."""
+        for keeper in self._keepers:
+            if keeper.name == sensor:
+                keeper.probe()
+                return
+        raise LookupError(
+            f"no sensor {sensor!r}; known: {', '.join(keeper.name for keeper in self._keepers) or 'none'}"
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """How each sensor is, and what the pipeline has counted; JSON-able."""

@@ -33,6 +33,7 @@ from spar.lane import STANDING
 from spar.lifecycle import Lifecycle, State
 from spar.modules import Module
 from spar.pacing import Interval, Pace
+from spar.pressure import Pressure
 from spar.protocols import Home
 from spar.recovery import Recovery
 from spar.reports import Reports
@@ -193,10 +194,15 @@ class Agent:
 
     @property
     def left_behind(self) -> int:
-        """How many phases, hooks and blocking calls ignored their cancellation and still run."""
+        """How many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(lane.strand.left_behind) for lane in list(self.lanes.values()))
         threads = sum(module.left_behind for module in self.modules.values())
-        return tasks + threads + len(self.hooks.left_behind)
+        return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
+
+    @property
+    def pressure(self) -> Pressure:
+        """How memory and disk of the process are doing, if its service watches them; `refusal()` says what it costs."""
+        return self.health.pressure
 
     @property
     def kept(self) -> dict[str, int]:

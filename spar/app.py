@@ -240,7 +240,8 @@ class Service:
         return status == "started", {"status": status}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Whether cycles complete. Paused by a person is ready; stalled, stuck, blocked and failed are not."""
+        """Whether cycles complete and anything new is accepted. Paused by a person is ready; stalled is not, nor is a
+        full disk."""
         agent = self._agent
         # While the loop is blocked nothing can open the alert: the watcher's word is enough.
         alerts = sorted({*agent.health.alerts, *(["blocked"] if agent.blocked_since is not None else [])})
@@ -249,6 +250,7 @@ class Service:
             "stuck",
             "blocked",
             "failing",
+            "disk",
         } & set(alerts)
         last = agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
@@ -344,6 +346,8 @@ def describe(agent: Agent) -> dict[str, Any]:
         "open_runs": agent.runs.open,
         "kept": agent.kept,
         "left_behind": agent.left_behind,
+        "blocked_by": agent.blocked_by,
+        "health": agent.health.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.modules.items()},
         "memory": _snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),

@@ -1,9 +1,9 @@
 """What happened, told to whoever wants to know.
 
-Publishing cannot fail and cannot wait. A handler that raises is logged, counted and skipped, and turned off
-after ten failures in a row; an async handler has a bounded queue and a task of its own; one that is slow loses
-the oldest events, which is counted and told by a `Gap`. Subscribers are receivers of blinker signals
-(`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
+Publishing cannot fail and cannot wait. A handler that raises is logged, counted and skipped, and turned off for a while
+after ten failures in a row; an async handler has a bounded queue, a task of its own and a few seconds for each event;
+one that is slow loses the oldest events, which is counted and told by a `Gap`. Subscribers are receivers of blinker
+signals (`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
 `wanted[PhaseCompleted]` first, so an event that nobody wants is not even made.
 
 This is the one place that knows blinker. What is told is `spar.events`, who is told `spar.subscriptions`.
@@ -26,6 +26,7 @@ from spar.events import Event
 from spar.subscriptions import (
     ENDS_PROCESS,
     FAILURES_UNTIL_OFF,
+    HANDLER_WITHIN,
     EventStream,
     Subscription,
     current_task,
@@ -44,8 +45,8 @@ Handler = Callable[[E], Any]
 class Events:
     """The event bus of one agent. Publish from the event loop's thread only."""
 
-    __slots__ = ("__weakref__", "_channels", "_now", "_streams", "_tasks", "agent", "clock", "dropped",
-                 "handler_errors", "on_handler_error", "seq", "wanted")  # fmt: skip
+    __slots__ = ("__weakref__", "_channels", "_now", "_streams", "_tasks", "agent", "clock", "dropped", "gaps",
+                 "handler_errors", "left_behind", "off", "on_handler_error", "seq", "wanted")  # fmt: skip
 
     def __init__(self, agent: str = "", *, clock: Clock | None = None) -> None:
         self.agent = agent
@@ -53,7 +54,11 @@ class Events:
         self._now = self.clock.now
         self.seq = 0
         self.handler_errors = 0
-        self.dropped = 0
+        self.dropped = self.gaps = 0
+        #: Handlers that failed too often and are turned off; `restore()` of each lets it hear again.
+        self.off: set[Subscription] = set()
+        #: Tasks of async handlers that ignored their cancellation and still run.
+        self.left_behind: set[asyncio.Task[None]] = set()
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
         self._channels: dict[type[Event], _Channel] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
@@ -137,6 +142,12 @@ class Events:
             await subscription.drain()
 
     @property
+    def waiting(self) -> int:
+        """How many events wait for async handlers and the readers of streams."""
+        streams = list(self._streams or ())
+        return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
+
+    @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         return tuple(item for channel in self._channels.values() for item in channel.subscriptions)
 
@@ -148,16 +159,18 @@ class Events:
         """Subscribe; what `only_keeps` events is told before whoever may publish some."""
         if not callable(handler):
             raise TypeError(f"a handler must be callable, found {handler!r}")
-        channel = self._channel(kind)
+        self._channel(kind)  # says what is no class of events
         subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
-        channel.signal.connect(self._receiver_of(subscription), weak=False)
-        channel.subscriptions += (subscription,)
-        self.rerouted()
+        self._admit(subscription)
         return subscription
 
-    def forget(self, subscription: Subscription) -> None:
-        """Tell this subscription nothing more. Idempotent."""
+    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
+        """Tell this subscription nothing more, until it returns if it is to. Idempotent."""
         channel = self._channels[subscription.kind]
+        if is_to_return:
+            self.off.add(subscription)
+        else:
+            self.off.discard(subscription)
         if subscription in channel.subscriptions:
             channel.subscriptions = tuple(item for item in channel.subscriptions if item is not subscription)
             for receiver in list(channel.signal.receivers.values()):
@@ -166,6 +179,15 @@ class Events:
             self.rerouted()
             self.dropped += subscription.dropped
         subscription.close()
+
+    def take_back(self, subscription: Subscription) -> bool:
+        """Tell a subscription that was turned off again; False if it was not, or was unsubscribed since."""
+        if subscription not in self.off:
+            return False
+        self.off.discard(subscription)
+        self.dropped -= subscription.dropped  # it counts for itself again
+        self._admit(subscription)
+        return True
 
     def rerouted(self, *_: object, **__: object) -> None:
         """Receivers have changed: routes are found anew when they are next needed."""
@@ -176,7 +198,12 @@ class Events:
 
         async def run() -> None:
             try:
-                await outcome
+                async with asyncio.timeout(HANDLER_WITHIN) as limit:
+                    await outcome
+            except TimeoutError as error:
+                failed(
+                    TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event") if limit.expired() else error
+                )
             except (*ENDS_PROCESS, GeneratorExit):
                 raise
             except BaseException as error:
@@ -211,6 +238,12 @@ class Events:
         return task
 
     # -- inside
+
+    def _admit(self, subscription: Subscription) -> None:
+        channel = self._channel(subscription.kind)
+        channel.signal.connect(self._receiver_of(subscription), weak=False)
+        channel.subscriptions += (subscription,)
+        self.rerouted()
 
     def _channel(self, kind: type[Event]) -> _Channel:
         if not (isinstance(kind, type) and issubclass(kind, Event)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from spar.events import DeadLettered
@@ -16,14 +17,14 @@ log = get_logger("spar.recovery")
 
 
 class DeadLetters:
-    """The dead letters of one agent; their number by `len`, `total` since the process began."""
+    """The dead letters of one agent; their number by `len`, `totals` by kind since the process began."""
 
-    __slots__ = ("_agent", "_known", "total")
+    __slots__ = ("_agent", "_known", "totals")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._known: set[str] = set()
-        self.total = 0
+        self.totals: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -43,7 +44,7 @@ class DeadLetters:
         reason = f"{item.attempts} attempts failed; the last: {why}"
         agent.recovery.journal.bury(agent.name, item, reason)
         self._known.add(item.id)
-        self.total += 1
+        self.totals[item.kind] += 1
         log.error("put aside", agent=agent.name, item=item.id, attempts=item.attempts, reason=why)
         agent.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
         if item.kind == "run":

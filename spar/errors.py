@@ -30,6 +30,20 @@ class PermanentError(SparError):
     """It will fail again in the same way: do not retry."""
 
 
+class FencedError(PermanentError):
+    """Another process has taken the data over: what this one does is no longer kept, and it must stop.
+
+    Args: name: the file; own: the epoch in which this process opened it; found: the one that it has now.
+    """
+
+    def __init__(self, name: str, own: int, found: int) -> None:
+        self.own, self.found = own, found
+        super().__init__(
+            f"{name!r} was taken over by another process (it is in epoch {found}, this process in {own}): "
+            "nothing is written any more; stop this process and look at the other with: spar status"
+        )
+
+
 class LifecycleError(SparError):
     """What was asked makes no sense in the state that the agent is in.
 
@@ -70,6 +84,10 @@ class PhaseTimeoutError(SparError, TimeoutError):
 
 class InboxFullError(SparError):
     """The bounded inbox takes no more: the sender must try again later."""
+
+
+class NoRoomError(InboxFullError):
+    """Nothing more can be kept, as on a disk that is full: the sender must try again once there is room."""
 
 
 class InDoubtError(SparError):

@@ -1,15 +1,17 @@
 """Is the agent well, and what is done when it is not.
 
 `Health` knows the open alerts of one agent and climbs the ladder: back off → cancel (the deadline of the phase) →
-restart the module → degraded mode → pause and alert. What the loop itself cannot tell, because it does not run, is
-seen from outside (`spar.watcher`).
+restart the module → degraded mode → pause and alert. Every step is told, counted, and kept for a while for whoever
+looks. What the loop itself cannot tell, because it does not run, is seen from outside (`spar.watcher`); how memory and
+disk are doing is `spar.pressure`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
@@ -18,6 +20,7 @@ from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoverySte
 from spar.ids import new_id
 from spar.logs import get_logger
 from spar.policies import Backoff, Intensity
+from spar.pressure import CALM, Pressure
 from spar.types import Fault, Phase, replace
 from spar.watcher import LoopWatcher as LoopWatcher
 from spar.watcher import watcher as watcher
@@ -27,12 +30,17 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.health")
 
-Kind = Literal["stuck", "slow", "failing", "stalled", "blocked"]
+Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget"]
 Severity = Literal["warning", "critical"]
 #: How much slower than the usual (the medians of the phases it went through) is `slow`, and what never is (seconds).
 SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
 #: Seconds that closing a module and opening it again may take.
 MEND_WITHIN = 30.0
+#: Steps of recovery that are kept for whoever looks; older ones are in the log.
+STEPS_KEPT = 20
+#: What a step can be, as metrics count it.
+STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
+         "other")  # fmt: skip
 
 
 class Limits(Struct, frozen=True):
@@ -59,15 +67,33 @@ class Alert(Struct, frozen=True):
     cycle_id: str = ""
 
 
-class Health:
-    """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread."""
+class Step(Struct, frozen=True):
+    """One step of recovery that was taken; `at` in UTC."""
 
-    __slots__ = ("_agent", "_backoff", "_degraded_at", "_fault", "_limits", "_looks_at_all", "_rung", "_to_restart",
-                 "alerts", "restarts")  # fmt: skip
+    at: datetime
+    step: str
+    part: str
+    reason: str
+    alert_id: str = ""
+
+
+class Health:
+    """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread.
+
+    `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
+    memory and disk are doing. They and `snapshot` can be read from any thread.
+    """
+
+    __slots__ = ("_agent", "_backoff", "_degraded_at", "_fault", "_limits", "_looks_at_all", "_rung", "_steps",
+                 "_to_restart", "alerts", "counts", "pressure", "restarted", "restarts")  # fmt: skip
 
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
         self.alerts: dict[str, Alert] = {}
+        self.pressure: Pressure = CALM
+        self.restarted: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._steps: deque[Step] | None = None  # most agents never need any
         self.restarts = Intensity(limits.max_restarts, limits.within)
         self.limits = limits
         self._rung = 0
@@ -89,6 +115,20 @@ class Health:
     def is_calm(self) -> bool:
         """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
         return not (self.alerts or self._rung or self._looks_at_all)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the planner has been told to make do with less."""
+        return self._degraded_at is not None
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is wrong and what was done about it lately, JSON-able; safe from any thread."""
+        return {
+            "degraded": self.is_degraded,
+            "restarts": dict(self.restarted),
+            "steps": list(self._steps or ()),
+            "pressure": self.pressure.snapshot(),
+        }
 
     # -- alerts
 
@@ -120,6 +160,11 @@ class Health:
         log.info("health recovered", agent=self._agent.name, kind=kind, seconds=round(duration, 3))
         self._agent.events.publish(HealthRecovered(kind=kind, alert_id=alert.id, duration=duration))
 
+    def close(self) -> None:
+        """The agent has stopped: what is no more is not wrong any more."""
+        for kind in list(self.alerts):
+            self.recovered(cast(Kind, kind))
+
     # -- after each cycle
 
     def observe(self, cycle: Cycle, duration: float) -> None:
@@ -147,7 +192,7 @@ class Health:
             return wait
         fault, alert = self._fault, self.alerts.get("failing")
         reason = f"the next cycle waits {delay:g} s"
-        self._step("back_off", fault.part if fault else "", reason, alert.id if alert else "")
+        self.step("back_off", fault.part if fault else "", reason, alert.id if alert else "")
         return delay
 
     def _all_clear(self, cycle: Cycle) -> None:
@@ -163,7 +208,7 @@ class Health:
             # Well for a while without the planner that failed: it may try again.
             self._rung, self._degraded_at = 0, None
             if self._ask_planner("restore"):
-                self._step("restore", self._agent.modules["plan"].name, "well again", "")
+                self.step("restore", self._agent.modules["plan"].name, "well again", "")
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         given = self.limits.slow_after
@@ -194,17 +239,17 @@ class Health:
         alert_id = alert.id if alert else ""
         if not self.restarts.allow(self._agent.clock.monotonic()):
             reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
-            self._step("pause", fault.part, reason, alert_id)
+            self.step("pause", fault.part, reason, alert_id)
             self._agent.request_pause()
             message = f"paused, {fault.phase} keeps failing: {fault.message}"
             self.alert("failing", message, severity="critical", cycle_id=cycle.id)
             return
         self._rung += 1
-        self._step("restart", fault.part, fault.message, alert_id)
+        self.step("restart", fault.part, fault.message, alert_id)
         self._to_restart = cast(Phase, fault.phase)
         if self._rung > 1 and self._degraded_at is None and self._ask_planner("degrade", fault.message):
             self._degraded_at = self._agent.clock.monotonic()
-            self._step("degrade", fault.part, fault.message, alert_id)
+            self.step("degrade", fault.part, fault.message, alert_id)
 
     def _ask_planner(self, what: str, *args: str) -> bool:
         """Have the planner `degrade` or `restore`, if it can; True if it did."""
@@ -221,6 +266,7 @@ class Health:
         phase, self._to_restart = self._to_restart, None
         if phase is None:
             return
+        self.count_restart(phase)
         try:
             async with asyncio.timeout(MEND_WITHIN):
                 await self._agent.restart_module(phase)
@@ -232,6 +278,17 @@ class Health:
         log.warning("recovery failed", agent=self._agent.name, step=what, part=part, reason=fault.message)
         self._agent.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
 
-    def _step(self, step: str, part: str, reason: str, alert_id: str) -> None:
-        log.warning("recovery step", agent=self._agent.name, step=step, part=part, reason=reason)
-        self._agent.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id))
+    def count_restart(self, child: str) -> None:
+        """A child (a phase's module, "loop") is begun anew."""
+        self.restarted[child] = self.restarted.get(child, 0) + 1
+
+    def step(self, step: str, part: str, reason: str, alert_id: str = "") -> None:
+        """Tell of a step of recovery, count it and keep it."""
+        agent = self._agent
+        log.warning("recovery step", agent=agent.name, step=step, part=part, reason=reason)
+        name = step if step in STEPS else "other"
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if self._steps is None:
+            self._steps = deque(maxlen=STEPS_KEPT)
+        self._steps.append(Step(agent.clock.now(), step, part, reason, alert_id))
+        agent.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id))

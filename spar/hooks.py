@@ -92,11 +92,16 @@ class HookContext(Struct):
 Hook = Callable[[HookContext], Awaitable[Decision | None] | Decision | None]
 
 
+#: Failures in a row until a hook that does not guard is asked no more. A guard that is broken goes on denying.
+FAILURES_UNTIL_OFF = 10
+
+
 class _Registered(Struct):
     priority: int
     order: int
     hook: Hook
     timeout: float
+    failures: int = 0  # in a row
 
 
 class Outcome(Struct, frozen=True):
@@ -113,11 +118,13 @@ class Outcome(Struct, frozen=True):
 class Hooks:
     """The hooks of one agent, by point. Registering is synchronous and may be done at any time."""
 
-    __slots__ = ("_count", "_hooks", "_timeout", "are_used", "left_behind")
+    __slots__ = ("_count", "_hooks", "_timeout", "are_used", "left_behind", "off")
 
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
         self._hooks: dict[str, tuple[_Registered, ...]] = {}
+        #: Hooks that failed too often and are asked no more, by name and point.
+        self.off: list[str] = []
         self._count = 0
         #: Tasks of hooks that ignored their cancellation and still run.
         self.left_behind: set[asyncio.Future[Any]] = set()
@@ -158,10 +165,15 @@ class Hooks:
                 raise
             except BaseException as error:
                 faults.append(Fault.of(error, part=name, phase=ctx.point))
+                entry.failures += 1
                 if guards:
                     reason = f"hook {name} failed: {faults[-1].message}"
                     return Outcome(value, denied=True, reason=reason, faults=tuple(faults))
+                if entry.failures >= FAILURES_UNTIL_OFF:
+                    self._hooks[ctx.point] = tuple(h for h in self._hooks[ctx.point] if h is not entry)
+                    self.off.append(f"{name} at {ctx.point}")
                 continue
+            entry.failures = 0
             if decision is None:
                 continue
             if decision.verdict == "rewrite":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spar import defaults
-from spar.errors import InboxFullError
+from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
 from spar.journal import Item
 from spar.runs import End, Receipt, Run, too_long
@@ -50,8 +50,7 @@ class Intake:
         agent.lifecycle.demand("submit")  # time has passed if hooks were asked
         if (receipt := agent.runs.known(key)) is not None:
             return receipt
-        if (full := self._full(perception.session)) is not None:
-            raise InboxFullError(f"{full}; try again later")
+        self._demand_room(perception.session)
         run = agent.runs.made(perception)
         if agent.recovery.journal is not None:
             item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
@@ -71,9 +70,11 @@ class Intake:
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
         agent.lifecycle.demand("submit", "accept")
-        if (full := self._full(perception.session)) is not None:
+        try:
+            self._demand_room(perception.session)
+        except InboxFullError:
             self.refused += 1
-            raise InboxFullError(f"{full}; try again later")
+            raise
         if agent.recovery.journal is None:
             return self.push(perception)
         at = agent.clock.now()
@@ -97,7 +98,7 @@ class Intake:
     def push(self, perception: Perception) -> bool:
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
-        if self._full(perception.session) is not None:
+        if self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
         agent = self._agent
@@ -114,6 +115,17 @@ class Intake:
         lane = self._agent.sessions.lane(perception.session)
         lane.push(perception)
         self._agent.sessions.spawn(lane)
+
+    def _demand_room(self, session: str) -> None:
+        """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
+        if refusal := self._refusal():
+            raise NoRoomError(refusal)
+        if (full := self._full(session)) is not None:
+            raise InboxFullError(f"{full}; try again later")
+
+    def _refusal(self) -> str:
+        """Why nothing more can be kept now; empty when it can. From any thread."""
+        return self._agent.health.pressure.refusal() or self._agent.recovery.refusal
 
     def _full(self, session: str) -> str | None:
         """Why nothing more can wait for this session; None if there is room. From any thread."""

@@ -28,6 +28,8 @@ SEQ_AHEAD = 1000
 SEQ_BLOCK = 1_000_000_000
 #: Seconds that the store may take to flush, to load, to save.
 STORE_WITHIN = 10.0
+#: The kind of fault of a memory that another process has taken over.
+FENCED = "fenced"
 
 
 class Keeping:
@@ -107,8 +109,12 @@ class Keeping:
         if fault is None:
             log.info("memory writes again", agent=agent.name)
             return
+        is_fenced = fault.kind == FENCED
+        policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
         log.error("memory cannot write", agent=agent.name, part=fault.part, reason=fault.message)
-        agent.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy="retry"))
+        agent.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
+        if is_fenced and agent.state in ("running", "pausing"):
+            agent.lifecycle.fail(fault.message)  # what it would do now nobody would remember
 
     async def load(self) -> None:
         """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""

@@ -48,13 +48,15 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_inbox", "_runs", "agent", "apart", "calls", "cycle", "is_resuming", "last_completed",
-                 "loop", "rests_until", "run", "session", "stop_reason", "strand", "wake")  # fmt: skip
+    __slots__ = ("_ended", "_inbox", "_runs", "_waits_since", "agent", "apart", "calls", "cycle", "is_resuming",
+                 "last_completed", "loop", "rests_until", "run", "session", "stop_reason", "strand",
+                 "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
         self.strand = Strand(f"{agent.name}/{session}", agent.clock)
         self.wake = Wake(agent.clock)
+        self._waits_since = 0.0  # when something began to wait where nothing did
         self._inbox: deque[Perception] | None = None
         self._runs: deque[Run] | None = None
         self.run: Run | None = None
@@ -115,16 +117,25 @@ class Lane:
     # -- what comes in
 
     def push(self, perception: Perception) -> None:
+        if not self.waiting:
+            self._waits_since = self.agent.clock.monotonic()
         if self._inbox is None:
             self._inbox = deque()
         self._inbox.append(perception)
         self.wake.set()
 
     def queue(self, run: Run) -> None:
+        if not self.waiting:
+            self._waits_since = self.agent.clock.monotonic()
         if self._runs is None:
             self._runs = deque()
         self._runs.append(run)
         self.wake.set()
+
+    @property
+    def oldest(self) -> float | None:
+        """Since when the oldest perception or run waits (monotonic seconds); None when none does. From any thread."""
+        return self._waits_since if self.waiting else None
 
     def drop(self, run: Run) -> bool:
         """Take a run that has not started out of the queue; False if it is not in it."""

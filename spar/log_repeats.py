@@ -12,7 +12,8 @@ from spar.log_lines import Line
 #: Lines that differ in one of these are different, however often the message repeats.
 IDENTITY = ("agent", "phase", "tool", "sensor", "part")
 
-_MAX_KEYS = 1000
+#: Different lines that are told apart within the time; of more, none is left out.
+MAX_KEYS = 1000
 
 Key = tuple[object, ...]
 
@@ -33,6 +34,9 @@ class Repeats:
         self._lock = threading.Lock()
         self.left_out = 0
 
+    def __len__(self) -> int:
+        return len(self._windows)
+
     def admit(self, line: Line) -> bool:
         """Whether to write this line; counts it if not."""
         key: Key = (line.level, line.logger, line.message, *(str(line.fields.get(name)) for name in IDENTITY))
@@ -40,7 +44,7 @@ class Repeats:
         with self._lock:
             window = self._windows.get(key)
             if window is None or (now >= window.ends and not window.left_out):
-                if window is None and len(self._windows) >= _MAX_KEYS and not self._make_room(now):
+                if window is None and len(self._windows) >= MAX_KEYS and not self._make_room(now):
                     return True  # a thousand different complaints in a minute: this one is new too
                 window = self._windows[key] = _Window(now + self._within, line)
             window.count += 1
@@ -68,4 +72,4 @@ class Repeats:
     def _make_room(self, now: float) -> bool:
         for key in [key for key, window in self._windows.items() if now >= window.ends and not window.left_out]:
             del self._windows[key]
-        return len(self._windows) < _MAX_KEYS
+        return len(self._windows) < MAX_KEYS

@@ -82,6 +82,12 @@ class Logs:
         """Lines that were left out because they repeated others."""
         return self._repeats.left_out
 
+    def shed(self) -> int:
+        """Tell of repetitions at once and remember none; how many lines were remembered."""
+        remembered = len(self._repeats)
+        self._tell_repeats(all_of_them=True)
+        return remembered
+
     def hide(self, *values: str) -> None:
         """Never write these secrets, wherever they turn up."""
         self._scrub.hide(*values)

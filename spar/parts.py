@@ -74,6 +74,9 @@ class SensorPart(Part):
     """Seconds in quarantine until it is tried again."""
     session: Name = "main"
     """The session that its perceptions belong to."""
+    when_full: Literal["refuse", "latest", "sample"] = "refuse"
+    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, of each key one;
+    "sample": thin them out, so that what is kept is spread over the flood."""
 
     @property
     def label(self) -> str:

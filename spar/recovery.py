@@ -441,12 +441,19 @@ class Recovery:
             return RunStatus(run_id, "timeout")
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing more can be accepted now; empty when it can."""
+        return self.journal.refusal if self.journal is not None else ""
+
     def snapshot(self) -> dict[str, Any]:
         """How much is in doubt, put aside, waiting; JSON-able."""
         return {
             "is_journalled": self.journal is not None,
             "in_doubt": len(self.doubts),
             "dead_letters": len(self.letters),
+            "dead_by_kind": dict(self.letters.totals),
+            "open_cycles": self.journal.open_cycles if self.journal is not None else 0,
             "in_hand": len(self.in_hand),
             "to_be_retried": len(self._timers),
             "resumed": self.resumed,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle
 from spar.errors import PhaseTimeoutError
-from spar.events import ErrorOccurred, RecoveryStep
+from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
 from spar.logs import get_logger
 from spar.types import Fault
@@ -40,7 +40,7 @@ class Reports:
         if isinstance(error, PhaseTimeoutError):
             alert = agent.health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id)
             step = "abandon" if error.was_left_behind else "cancel"
-            agent.events.publish(RecoveryStep(step=step, part=fault.part, reason=fault.message, alert_id=alert.id))
+            agent.health.step(step, fault.part, fault.message, alert.id)
         if policy == "pause":
             agent.lifecycle.request_pause()
         elif policy == "stop":
@@ -61,6 +61,8 @@ class Reports:
 
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
         log.warning("handler failed", agent=self._agent.name, handler=name, reason=repr(error), turned_off=turned_off)
+        if turned_off:
+            self._agent.health.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
 
     async def ask(self, point: str, value: Any) -> None:
         """Ask the hooks at a point that is about the agent itself; what they answer changes nothing."""

@@ -1,7 +1,7 @@
 """The process: one service in the foreground, from the first log line to the exit code.
 
 SIGTERM and SIGINT drain, a second one cancels at once; SIGHUP reads the configuration again; SIGUSR1 writes state
-and stacks to the log. Standard output stays empty; logs go to standard error.
+and stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to standard error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
-from spar import exits
+from spar import exits, pressure
 from spar.agent import Agent
 from spar.app import Service, build_agent, describe_lane, home_of
 from spar.config_file import KeyPath, explain
@@ -34,9 +34,12 @@ from spar.server.front import Front, url_host
 from spar.settings import Loaded, Settings
 from spar.stacks import stack_of_task
 from spar.tool_log import log_tools
-from spar.watcher import stack_of
+from spar.watcher import LOOK_EVERY, stack_of, watcher
 
 log = get_logger("spar.runner")
+
+#: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
+HARMLESS = {"failing", "slow", "memory", "disk", "budget"}
 
 
 class CannotStartError(Exception):
@@ -109,15 +112,33 @@ class Process:
         self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
                            loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
         self.systemd = Notifier()
+        bounds = loaded.settings.service
+        self.relief = pressure.Relief(
+            agent,
+            pressure.Bounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
+            home_of(loaded).state,
+            give_up=self._renew,
+            more=(logs.shed,),
+        )
+        self._is_to_return = self._is_dump_asked = self._is_dump_urgent = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._terms = 0
         self._start: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def main(self) -> int:
         agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
+        self._loop = loop
         for number, answer in self.signals().items():
             loop.add_signal_handler(number, answer)
+        # Not the loop's to answer: it may be what is asked about.
+        signal.signal(signal.SIGUSR1, self._ask_for_dump)
+        chores = (
+            watcher.attend(self.relief.look, pressure.LOOK_EVERY),
+            watcher.attend(self._dump_while_blocked, LOOK_EVERY),
+        )
         try:
+            self.relief.look()
             self.front.open()
             if self.front.port:
                 self.service.addresses["probes"] = f"http://{url_host(loaded.settings.service.host)}:{self.front.port}"
@@ -138,14 +159,15 @@ class Process:
             return exits.GAVE_UP
         finally:
             self.front.close()  # the signals stay in our hands until the loop is closed
-        return exits.UNFINISHED if agent.runs.open or agent.left_behind else exits.OK
+            for end in chores:
+                end()
+        return exits.UNFINISHED if self._is_to_return or agent.runs.open or agent.left_behind else exits.OK
 
     def signals(self) -> dict[signal.Signals, Callable[[], None]]:
         return {
             signal.SIGTERM: self.drain,
             signal.SIGINT: self.drain,
             signal.SIGHUP: lambda: self._spawn(self._reload()),
-            signal.SIGUSR1: self.dump,
         }
 
     def drain(self) -> None:
@@ -180,12 +202,36 @@ class Process:
             await self.agent.stop(deadline=0.0)
         return not self._terms
 
-    def dump(self) -> None:
-        """Write the state and the stack of every task and thread to the log, a line each."""
+    def _renew(self) -> None:
+        """End as when asked to, but with a code that has whoever started the process start it again."""
+        self._is_to_return = True
+        self.drain()
+
+    def _ask_for_dump(self, *_: object) -> None:
+        """SIGUSR1, in the middle of whatever the main thread does, locks included: no more than note it."""
+        self._is_dump_asked = self._is_dump_urgent = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it ends
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._dump_if_asked)
+
+    def _dump_if_asked(self) -> None:
+        if self._is_dump_asked:
+            self._is_dump_asked = self._is_dump_urgent = False
+            self.dump(asyncio.all_tasks())
+
+    def _dump_while_blocked(self) -> None:
+        """In the watcher's thread: what the loop cannot write down now; the stacks of its tasks follow when it can."""
+        if self._is_dump_urgent and self.agent.blocked_since is not None:
+            self._is_dump_urgent = False
+            self.dump()
+
+    def dump(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
+        """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
         agent = self.agent
-        lanes = {session: describe_lane(lane) for session, lane in agent.lanes.items()}
-        log.warning("state dump", agent=agent.name, state=agent.state, lanes=lanes, alerts=list(agent.health.alerts))
-        for task in asyncio.all_tasks():
+        lanes = {session: describe_lane(lane) for session, lane in list(agent.lanes.items())}
+        log.warning("state dump", agent=agent.name, state=agent.state, lanes=lanes, alerts=list(agent.health.alerts),
+                    blocked_seconds=round(agent.blocked_for(), 1), health=agent.health.snapshot())  # fmt: skip
+        for task in tasks:
             log.warning("task stack", agent=agent.name, part=task.get_name(), stack=stack_of_task(task))
         for thread in threading.enumerate():
             log.warning("thread stack", agent=agent.name, part=thread.name, stack=stack_of(thread.ident or 0))
@@ -202,7 +248,7 @@ class Process:
         every = self.systemd.beat_every
         while every is not None:
             is_ready, report = self.service.ready()
-            if is_ready or set(report["alerts"]) <= {"failing", "slow"}:
+            if is_ready or set(report["alerts"]) <= HARMLESS:
                 self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.state}, {self.agent.stats.total_cycles} cycles")
             await asyncio.sleep(every)
 

@@ -250,13 +250,19 @@ class Runs:
                     timer.cancel()
         return run.status_at(None, self._clock.now())
 
-    def _forget_oldest(self) -> None:
-        while len(self._runs) > KEPT:
+    def shed(self) -> int:
+        """Forget most of the runs that have ended, for want of memory; how many those were."""
+        before = len(self._runs)
+        self._forget_oldest(KEPT // 10)
+        return before - len(self._runs)
+
+    def _forget_oldest(self, most: int = KEPT) -> None:
+        while len(self._runs) > most:
             ended = next((run_id for run_id, run in self._runs.items() if run.status is not None), None)
             if ended is None:
                 break
             del self._runs[ended]
-        while len(self._keys) > KEPT:
+        while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
 
 

@@ -199,6 +199,7 @@ class Sessions:
         agent.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
         if self._restarts is None:
             self._restarts = Intensity(agent.settings.health.max_restarts, agent.settings.health.within)
+        agent.health.count_restart("loop")
         if agent.state in ("running", "pausing") and not self._restarts.allow(agent.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
             agent.lifecycle.fail(f"the loop failed {often}: {fault.message}")

@@ -82,16 +82,18 @@ _OUTCOME_OF: dict[str, str] = {"failed": "error", **{name: name for name in CALL
 class Calls:
     """What single calls came to, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
 
-    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran.
+    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran; `overflow` counts those
+    that are not told apart by their tool.
     """
 
-    __slots__ = ("_add", "_lock", "_pending", "durations", "outcomes")
+    __slots__ = ("_add", "_lock", "_pending", "durations", "outcomes", "overflow")
 
     def __init__(self) -> None:
         self._pending: list[tuple[str, str, float]] = []
         self._add = self._pending.append
         self._lock = threading.Lock()
         self.outcomes: dict[str, dict[str, int]] = {}
+        self.overflow = 0
         self.durations: dict[str, Series] = {}
 
     def add(self, results: Iterable[CallResult]) -> None:
@@ -116,6 +118,8 @@ class Calls:
                     groups[tool, status] = [duration]
             for (tool, status), durations in groups.items():
                 name = self._name(tool)
+                if name == OTHER_TOOLS and tool != OTHER_TOOLS:
+                    self.overflow += len(durations)
                 self.outcomes[name][_OUTCOME_OF.get(status, "unknown")] += len(durations)
                 self.durations[name].pending.extend(duration for duration in durations if duration > 0)
             for series in self.durations.values():

@@ -1,7 +1,8 @@
 """Who is told of events: plain handlers, async handlers with a queue and a task, streams with a buffer.
 
-Each is bounded and counts what it loses; none can slow or stop whoever publishes. The bus (`spar.bus`) makes them and
-hands the events over.
+Each is bounded and counts what it loses; none can slow or stop whoever publishes. An async handler that hangs over one
+event is cancelled, which is a failure; one that keeps failing is turned off, and tried again after a while, as a sensor
+is. The bus (`spar.bus`) makes them and hands the events over.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from spar.clock import Timer
 from spar.events import Event, Gap
 
 if TYPE_CHECKING:
     from spar.bus import Events
 
-FAILURES_UNTIL_OFF = 10
+#: Failures in a row until a handler is turned off, and seconds until it is tried again: one more turns it off again.
+FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
+#: Seconds that an async handler may take over one event, and from its cancellation until it is left behind.
+HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
 #: What a handler raises to end the process; everything else is its own failure.
 ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
@@ -30,8 +35,9 @@ class Subscription:
     and `is_off` can be read at any time.
     """
 
-    __slots__ = ("__weakref__", "_events", "_handler", "_queue", "_task", "_wake", "delivered", "dropped", "failures",
-                 "hand", "is_inline", "is_off", "kind", "name", "only_keeps")  # fmt: skip
+    __slots__ = ("__weakref__", "_began", "_deadline", "_events", "_handler", "_is_cut", "_left", "_probe", "_queue",
+                 "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline", "is_off", "kind", "name",
+                 "only_keeps")  # fmt: skip
 
     def __init__(
         self, events: Events, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
@@ -54,35 +60,58 @@ class Subscription:
         self._queue: deque[Event] = deque(maxlen=limit if is_async else 0)
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        #: Since when the handler is busy with one event (monotonic seconds), and what looks whether that is too long.
+        self._began: float | None = None
+        self._deadline: Timer | None = None
+        self._is_cut = False
+        self._left = 0  # of its calls, how many ignored their cancellation and still run
+        self._probe: Timer | None = None
 
     def __call__(self) -> None:
         """Unsubscribe. Idempotent; what is queued for an async handler is dropped."""
         self._events.forget(self)
+        self.hand = self._handler = _nobody
+
+    @property
+    def waiting(self) -> int:
+        """How many events an async handler has yet to see."""
+        return len(self._queue)
 
     def failed(self, error: BaseException) -> None:
         """Count a failure of the handler; too many in a row turn it off."""
         self.failures += 1
-        turned_off = self.failures >= FAILURES_UNTIL_OFF
-        self._events.tell_of_failure(self.name, error, turned_off)
+        turned_off = self.failures >= FAILURES_UNTIL_OFF and not self.is_off
         if turned_off:
-            self()
+            self._events.forget(self, is_to_return=True)
+            self._call_at(PROBE_AFTER, self._try_again)
+        self._events.tell_of_failure(self.name, error, turned_off)
+
+    def restore(self) -> None:
+        """Let a handler that was turned off hear events again; its next failure turns it off again."""
+        if self.is_off and self._events.take_back(self):
+            self._disarm()
+            self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
+            self.hand = self._handler if self.is_inline else self._put
 
     async def drain(self) -> None:
         """Return once an async handler has seen everything that was queued for it."""
         task = self._task
         if task is None or task is current_task():
             return
-        while not task.done() and (self._queue or self._wake is None):
+        while not task.done() and task is self._task and (self._queue or self._wake is None):
             await self._events.clock.sleep(0.001)
 
     def close(self) -> None:
         """Hear nothing more; the bus has forgotten it."""
         self.is_off = True
         # Whoever is just being told of an event still has this subscription on the list.
-        self.hand = self._handler = _nobody
+        self.hand = _nobody
         self._queue.clear()
+        self._disarm()
         if self._task is not None and not self._task.done() and self._task is not current_task():
             self._task.cancel()
+
+    # -- an async handler
 
     def _put(self, event: Event) -> None:
         queue, wake = self._queue, self._wake
@@ -93,22 +122,45 @@ class Subscription:
             if not wake.done():
                 wake.set_result(None)
         elif self._task is None or self._task.done():
-            self._task = self._events.spawn(self._serve(queue), f"handler {self.name}")
+            self._begin()
+
+    def _begin(self) -> None:
+        self._began, self._is_cut = None, False
+        if self._deadline is not None:  # of an event loop that may have ended
+            self._deadline.cancel()
+            self._deadline = None
+        self._task = self._events.spawn(self._serve(self._queue), f"handler {self.name}")
 
     async def _serve(self, queue: deque[Event]) -> None:
-        loop = asyncio.get_running_loop()
+        loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._events.clock
         while not self.is_off:
             while queue and not self.is_off:
+                self._began = clock.monotonic()
+                if self._deadline is None:
+                    self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._judge)
+                failure: BaseException | None = None
                 try:
                     await self._handler(queue.popleft())
                 except (*ENDS_PROCESS, GeneratorExit):
                     raise
                 except BaseException as error:
+                    if task is self._task and self._is_cut:
+                        self._uncut()
                     if is_cancelled():
                         raise
-                    self.failed(error)
-                else:
+                    failure = error
+                if task is not self._task:  # it was left behind meanwhile, and another one serves
+                    return
+                if self._began is None:  # it was cut
+                    failure = self._too_late("was cancelled")
+                elif self._is_cut:  # it took no notice, and ended by itself
+                    self._uncut()
+                    failure = self._too_late("was cancelled")
+                self._began = None
+                if failure is None:
                     self.failures = 0
+                else:
+                    self.failed(failure)
             if self.is_off:
                 return
             self._wake = loop.create_future()
@@ -116,6 +168,67 @@ class Subscription:
                 await self._wake
             finally:
                 self._wake = None
+
+    def _uncut(self) -> None:
+        self._began, self._is_cut = None, False
+        if (task := current_task()) is not None:
+            task.uncancel()
+
+    def _judge(self) -> None:
+        """Is the handler too long over one event? One timer serves many: it is put forward when it finds it is not."""
+        self._deadline = None
+        if self._began is None or self.is_off or self._task is None or self._task.done():
+            return
+        clock = self._events.clock
+        due = self._began + HANDLER_WITHIN
+        if (now := clock.monotonic()) < due:
+            self._deadline = clock.call_at(due, self._judge)
+        elif not self._is_cut:
+            self._is_cut = True
+            self._task.cancel()
+            self._deadline = clock.call_at(now + HANDLER_GRACE, self._judge)
+        else:
+            self._leave_behind(self._task)
+
+    def _leave_behind(self, task: asyncio.Task[None]) -> None:
+        """The handler ignores its cancellation: what comes next does not wait for it."""
+        self._left += 1
+        self._events.left_behind.add(task)
+        task.add_done_callback(self._came_back)
+        self._task, self._began = None, None
+        self.failed(self._too_late("was left behind"))
+        if self._queue and not self.is_off:
+            self._begin()
+
+    def _came_back(self, task: asyncio.Task[None]) -> None:
+        self._left -= 1
+        self._events.left_behind.discard(task)
+
+    @staticmethod
+    def _too_late(end: str) -> TimeoutError:
+        return TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event and {end}")
+
+    # -- off and on again
+
+    def _try_again(self) -> None:
+        self._probe = None
+        if self._left:  # what it left behind has not ended: nothing would be different
+            self._call_at(PROBE_AFTER, self._try_again)
+        else:
+            self.restore()
+
+    def _call_at(self, seconds: float, act: Callable[[], None]) -> None:
+        clock = self._events.clock
+        try:
+            self._probe = clock.call_at(clock.monotonic() + seconds, act)
+        except RuntimeError:  # no event loop runs: it stays off until somebody restores it
+            self._probe = None
+
+    def _disarm(self) -> None:
+        for timer in (self._probe, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._probe = self._deadline = None
 
 
 class _Buffer:
@@ -140,6 +253,7 @@ class _Buffer:
     def gap(self) -> Gap:
         """Stands for what was missed, stamped as the last of it: to resume after it is to miss nothing more."""
         missed, self.missed = self.missed, 0
+        self._events.gaps += 1
         return Gap(missed=missed, agent=self._events.agent, seq=self.kept[0].seq - 1, at=self._events.clock.now())
 
 
@@ -158,6 +272,11 @@ class EventStream(AsyncIterator[Event]):
         receive = self._buffer.receive
         self._subscriptions = [events.connect(kind, receive, only_keeps=True) for kind in _widest(kinds)]
         weakref.finalize(self, _unsubscribe, self._subscriptions).atexit = False
+
+    @property
+    def waiting(self) -> int:
+        """How many events are buffered for whoever reads."""
+        return len(self._buffer.kept)
 
     def __aiter__(self) -> EventStream:
         return self

@@ -3,7 +3,8 @@
 The watcher shares no thread with the work: it reads a few plain attributes of each agent and finds a phase `stuck`
 past its deadline, a loop `stalled` between cycles, an event loop that is `blocked` and the stack that blocks it. It
 decides nothing and repairs nothing: alerts are opened in the agent's own thread (`spar.health`), as soon as that
-answers; what blocks it is logged and can be read at once (`agent.blocked_by`).
+answers; what blocks it is logged and can be read at once (`agent.blocked_by`). What else has to be seen to while a loop
+is blocked may be done by its thread, too (`watcher.attend`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,6 +38,8 @@ STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
 LOOK_EVERY = 0.25
 #: How many frames of a stack are shown and logged; an alert, of which each agent has its own, carries the innermost.
 FRAMES, FRAMES_TOLD = 12, 6
+#: How many answers of an event loop are remembered: about a minute's.
+ANSWERS_KEPT = 240
 #: How many agents are told in one turn of their event loop: telling a thousand must not block it again.
 TOLD_A_TURN = 32
 
@@ -86,6 +90,25 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._beats: dict[asyncio.AbstractEventLoop, _Beat] = {}
+        self._chores: tuple[_Chore, ...] = ()
+
+    def attend(self, act: Callable[[], object], every: float) -> Callable[[], None]:
+        """Do something every so many seconds in the watcher's thread, while any agent is watched; returns what ends it.
+
+        It must not block: whatever is watched waits for it. What it raises is logged.
+        """
+        chore = _Chore(act, every)
+        self._chores = (*self._chores, chore)
+
+        def end() -> None:
+            self._chores = tuple(other for other in self._chores if other is not chore)
+
+        return end
+
+    def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
+        """Seconds that an event loop took to answer, the longest within about a minute; from any thread."""
+        beat = self._beats.get(loop) if loop is not None else None
+        return 0.0 if beat is None else beat.lag()
 
     def add(self, agent: Agent) -> None:
         """Watch an agent; called from the event loop that it runs in."""
@@ -111,6 +134,8 @@ class Watcher:
             if not self._beats:
                 self._wake.set()
         agent.health.recovered("blocked")
+        if agent.state != "failed":  # why it failed stays to be read
+            agent.health.close()
 
     def _watch(self) -> None:
         while True:
@@ -126,6 +151,8 @@ class Watcher:
 
     def _look_around(self) -> None:
         """One look at everybody. In a method of its own: while it waits, the thread holds no agent."""
+        for chore in self._chores:
+            chore.do(time.monotonic())
         for beat in self._beats.values():
             agents = list(beat.agents)
             self._listen(beat, agents)
@@ -154,16 +181,39 @@ class Watcher:
             beat.tell(lambda agent: agent.health.recovered("blocked"))
 
 
+class _Chore:
+    """Something that the watcher's thread does every so often."""
+
+    __slots__ = ("_act", "_due", "_every")
+
+    def __init__(self, act: Callable[[], object], every: float) -> None:
+        self._act, self._every, self._due = act, every, 0.0
+
+    def do(self, now: float) -> None:
+        if now < self._due:
+            return
+        self._due = now + self._every
+        try:
+            self._act()
+        except Exception as error:
+            log.error("watcher's chore failed", part=repr(self._act), reason=repr(error))
+
+
 class _Beat:
     """A question put to the event loop of some agents again and again; how long it has gone unanswered."""
 
-    __slots__ = ("agents", "asked", "is_blocked", "loop", "thread_id")
+    __slots__ = ("agents", "answers", "asked", "is_blocked", "loop", "thread_id")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         self.loop, self.thread_id = loop, thread_id
         self.agents: weakref.WeakSet[Agent] = weakref.WeakSet()
         self.asked: float | None = None
+        self.answers: deque[float] = deque(maxlen=ANSWERS_KEPT)
         self.is_blocked = False
+
+    def lag(self) -> float:
+        asked = self.asked
+        return max([0.0 if asked is None else time.monotonic() - asked, *self.answers.copy()])
 
     def late(self) -> float:
         """Seconds since the unanswered question was put; asks again when it was answered."""
@@ -195,6 +245,8 @@ class _Beat:
             pass  # closed meanwhile
 
     def _answer(self) -> None:
+        if self.asked is not None:
+            self.answers.append(time.monotonic() - self.asked)
         self.asked = None
 
 

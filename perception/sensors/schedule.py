@@ -131,12 +131,15 @@ class ScheduleSensor:
         ticks = list(itertools.islice(self._due(self._last, now), BOUND + 1))
         if not ticks:
             return
-        rest = ""
+        rest, dealt_with = "", ticks[-1]
         if len(ticks) > BOUND:
             # Too many to count them all; those that are merely late are not passed over.
             resumed = max(ticks.pop(), now - self._grace)
-            rest = f"more than {BOUND} ticks were missed; those until {resumed.isoformat()} are not told one by one"
+            rest = (
+                f"many: more than {BOUND} ticks were missed; those until {resumed.isoformat()} are not told one by one"
+            )
             ticks += itertools.islice(self._due(resumed - MOMENT, now), BOUND)
+            dealt_with = max(ticks[-1], self._before(resumed))  # or the next look would go on where this one ended
         verdicts = judged(
             ticks,
             now,
@@ -151,9 +154,9 @@ class ScheduleSensor:
         for due_at, reason in told[:BOUND]:
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=due_at, reason=reason)
         if rest or len(told) > BOUND:
-            rest = rest or f"{len(told) - BOUND} more ticks were missed, the last of them this one"
+            rest = rest or f"many: {len(told) - BOUND} more ticks were missed, the last of them this one"
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=told[-1][0], reason=rest)
-        self._deal_with(ticks[-1])
+        self._deal_with(dealt_with)
 
     # -- times
 
@@ -164,6 +167,12 @@ class ScheduleSensor:
         if self._step is not None:  # counted from a tick that was: whole steps, no drift
             return self._last + ((moment - self._last) // self._step + 1) * self._step
         return self._moment if self._moment > moment else None
+
+    def _before(self, moment: datetime) -> datetime:
+        """The last tick before a moment, or what does as well to go on from."""
+        if self._step is not None:
+            return self._last + (moment - MOMENT - self._last) // self._step * self._step
+        return moment - MOMENT
 
     def _due(self, since: datetime, now: datetime) -> Iterator[datetime]:
         tick = self._after(since)
@@ -220,7 +229,7 @@ def judged(
     too_late = [tick for tick in ticks if lateness[tick] > grace]
     late = [tick for tick in ticks if lateness[tick] <= grace]
     running = late if overlap == "queue" else [] if waits else late[-1:]
-    told = [(tick, f"{lateness[tick].total_seconds():.0f} s late, missed = {missed!r}") for tick in too_late]
+    told = [(tick, f"late: {lateness[tick].total_seconds():.0f} s, missed = {missed!r}") for tick in too_late]
     told += [(tick, "overlap: another tick waits to be sensed") for tick in late if tick not in running]
     due = [Due(tick) for tick in running]
     if missed == "run_all":

@@ -128,7 +128,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
             lines.append(f"  session  {lane['session']}: {doing}, {lane['waiting']} waiting")
         for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
             extra = f": {sensor['last_error']}" if sensor.get("last_error") else ""
-            lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{extra}")
+            lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{_losses(sensor)}{extra}")
         for name, part in agent["modules"]["act"].get("parts", {}).items():
             if said := _of_tool(part):
                 lines.append(f"  tool     {name}: {said}")
@@ -136,6 +136,17 @@ def _lines(status: dict[str, Any]) -> list[str]:
             f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}"
             for alert in agent["alerts"]
         ]
+        if agent["health"]["degraded"]:
+            lines.append("  degraded the planner makes do with less")
+        lines += [
+            f"  step     {step['at'][:19]}Z {step['step']} {_line(step['part'])}: {_line(step['reason'])}"
+            for step in agent["health"]["steps"][-5:]
+        ]
+        if agent["blocked_by"]:
+            lines += [
+                "  blocked  the event loop, by:",
+                *(f"    {printable(line)}" for line in agent["blocked_by"].splitlines()),
+            ]
     lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
     return lines
 
@@ -155,6 +166,16 @@ def _of_tool(part: Any) -> str:
         case {"server": _, "state": state, "tools": list(tools), "off": dict(off)}:
             return ", ".join([state, f"{len(tools)} tools", *(f"{name} is off: {_line(off[name])}" for name in off)])
     return ""
+
+
+def _losses(sensor: Any) -> str:
+    """What of a sensor did not arrive, in a few words; "" if all did."""
+    missed = sum(sensor.get("missed", {}).get("counts", {}).values())
+    latest = sensor.get("missed", {}).get("latest") or [{}]
+    said = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
+    if missed:
+        said.append(f"{missed} ticks missed, the latest due {latest[-1].get('due_at', '?')[:19]}Z")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _line(text: Any) -> str:

@@ -88,6 +88,19 @@ def control(service: Service) -> Starlette:
             raise ValueError(f"timeout = {timeout:g}: must be 0 to 3600 seconds")
         return reply(await on_loop(agent, agent.wait(request.path_params["run_id"], timeout), timeout + PATIENCE))
 
+    async def restore(request: Request) -> Response:
+        """Try a sensor that is in quarantine again now."""
+        agent, sensor = service.agent(""), request.path_params["sensor"]
+        again = getattr(agent.modules["sense"].part, "restore", None)
+        if again is None:
+            raise LookupError(f"no sensor {sensor!r}: this sense module keeps none")
+
+        async def work() -> None:
+            again(sensor)
+
+        await on_loop(agent, work(), PATIENCE)
+        return reply({"sensor": sensor}, 202)
+
     async def cycles(request: Request) -> Response:
         query = request.query_params
         limit = int(query.get("limit", "20"))
@@ -110,6 +123,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/agents/{target}", act_on, methods=["POST"]),
             Route("/v1/runs", submit, methods=["POST"]),
             Route("/v1/runs/{run_id:path}/wait", wait),
+            Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
             Route("/v1/cycles", cycles),
             Route("/v1/cycles/{cycle_id}", cycle),
             Route("/v1/memory/search", recall),

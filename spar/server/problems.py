@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spar.approvals import DigestMismatchError
-from spar.errors import ConfigError, InboxFullError, LifecycleError, TransientError
+from spar.errors import ConfigError, InboxFullError, LifecycleError, NoRoomError, TransientError
 
 #: What an exception of the agent means to whoever called over HTTP.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
@@ -19,6 +19,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (DigestMismatchError, 409),
     (TransientError, 503),
     (ConfigError, 400),  # and nothing else is: the command line tells a bad configuration by it
+    (NoRoomError, 507),
     (InboxFullError, 429),
     (PermissionError, 403),
     (LookupError, 404),

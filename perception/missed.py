@@ -1,0 +1,65 @@
+"""What one trigger has missed: counted by reason for as long as its service lives, the latest told one by one.
+
+It is one small row of the store, written together with the sensor's cursor. A tick that is told again, because a crash
+came between, is counted once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+#: Missed ticks that are kept one by one.
+KEPT = 100
+#: Of those, how many are shown in a status.
+SHOWN = 5
+#: Why a tick may not have run, by the first word of its reason; what else a sensor says is "other".
+REASONS = ("late", "overlap", "refused", "many", "other")
+
+
+class MissedTicks:
+    """The account of one trigger. `is_unsaved`: something was added since `state` was last taken to be written."""
+
+    __slots__ = ("_latest", "counts", "is_unsaved")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self._latest: deque[tuple[str, str]] = deque(maxlen=KEPT)
+        self.is_unsaved = False
+
+    def add(self, due_at: datetime, reason: str) -> None:
+        """Count a tick that was missed, once."""
+        entry = (due_at.astimezone(UTC).isoformat(), reason)
+        word = _word(reason)
+        if any(at == entry[0] and _word(why) == word for at, why in self._latest):
+            return
+        self._latest.append(entry)
+        self.counts[word] = self.counts.get(word, 0) + 1
+        self.is_unsaved = True
+
+    def state(self) -> dict[str, Any]:
+        """What is written, JSON-able."""
+        return {"counts": dict(self.counts), "latest": [list(entry) for entry in self._latest]}
+
+    def restore(self, state: object) -> None:
+        """Go on from what was written, unless something was added already; what cannot be read is none."""
+        if not isinstance(state, Mapping) or self.counts:
+            return
+        counts, latest = state.get("counts"), state.get("latest")
+        if isinstance(counts, Mapping):
+            self.counts = {word: number for word, number in counts.items() if word in REASONS and type(number) is int}
+        for entry in latest if isinstance(latest, (list, tuple)) else ():
+            if isinstance(entry, (list, tuple)) and len(entry) == 2 and all(isinstance(part, str) for part in entry):
+                self._latest.append((entry[0], entry[1]))
+
+    def snapshot(self) -> dict[str, Any]:
+        """How many were missed by reason, and the latest, JSON-able; safe from any thread."""
+        latest = [{"due_at": at, "reason": reason} for at, reason in list(self._latest)[-SHOWN:]]
+        return {"counts": dict(self.counts), "latest": latest}
+
+
+def _word(reason: str) -> str:
+    word = reason.partition(":")[0]
+    return word if word in REASONS else "other"

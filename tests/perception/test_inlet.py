@@ -1,0 +1,128 @@
+"""What a flood leaves of a sensor's perceptions: as the sensor's policy has it, bounded, and every one counted."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from perception.inlet import MOST_BYTES, NOTHING, Inlet
+from perception.sense import Sense
+from spar.app import Parts
+from spar.protocols import SensorSpec
+from spar.settings import Loaded, Sources, from_mapping
+from spar.types import Perception
+
+Policy = Literal["refuse", "latest", "sample"]
+
+
+def inlet(policy: Policy, limit: int = 10) -> Inlet:
+    found = Inlet(SensorSpec("flood", None, when_full=policy), limit, lambda: None, lambda lie: None)  # type: ignore[arg-type]
+    found.is_open = True
+    return found
+
+
+def contents(inlet: Inlet) -> list[Any]:
+    return [item.content for item in inlet.take(10**9, is_polling=False)]
+
+
+def flood(inlet: Inlet, number: int, keys: int = 0) -> list[bool]:
+    return [inlet(Perception(index, key=str(index % keys) if keys else None)) for index in range(number)]
+
+
+def test_to_refuse_tells_the_sensor_and_keeps_what_was_accepted() -> None:
+    one = inlet("refuse")
+    assert flood(one, 25) == [True] * 10 + [False] * 15
+    assert one.shed == {"refused": 15, "replaced": 0, "oldest": 0, "sampled": 0}
+    assert contents(one) == list(range(10))
+    assert one(Perception("room again"))
+
+
+def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before() -> None:
+    one = inlet("latest")
+    assert all(flood(one, 1000, keys=7))
+    found = contents(one)
+    assert found[-7:] == list(range(993, 1000))
+    assert len(found) == 10
+    assert one.shed["replaced"] + one.shed["oldest"] == one.dropped == 990
+    assert one.shed["replaced"] > 0
+
+
+def test_the_latest_without_a_key_pushes_the_oldest_out() -> None:
+    one = inlet("latest")
+    assert all(flood(one, 25))
+    assert one.shed["oldest"] == one.dropped == 15
+    assert contents(one) == list(range(15, 25))
+
+
+def test_a_sample_is_spread_over_the_flood() -> None:
+    one = inlet("sample", 100)
+    assert all(flood(one, 10_000))
+    found = contents(one)
+    assert 50 <= len(found) <= 100
+    assert found == sorted(found)
+    assert found[-1] == 9_999
+    assert one.shed["sampled"] == one.dropped == 10_000 - len(found)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
+@pytest.mark.parametrize("keys", [0, 3])
+def test_everything_handed_over_was_taken_shed_or_still_waits(policy: Policy, keys: int) -> None:
+    one, taken, offered = inlet(policy, 8), 0, 0
+    for turn in range(200):
+        offered += len(flood(one, turn % 23, keys))
+        assert one.waiting <= 8
+        taken += len(one.take(turn % 5, is_polling=False))
+        assert taken + one.dropped + one.waiting == offered
+
+
+@pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
+def test_what_waits_is_bounded_in_bytes_too(policy: Policy) -> None:
+    one, text = inlet(policy, 10_000), "x" * (MOST_BYTES // 8)
+    kept = [one(Perception(text)) for _ in range(20)]
+    assert one.waiting <= 8
+    assert sum(kept) == (8 if policy == "refuse" else 20)
+    assert not one(Perception("x" * (MOST_BYTES + 1)))
+    assert one.shed["refused"] == (13 if policy == "refuse" else 1)
+    contents(one)
+    assert one(Perception(text))
+
+
+@pytest.mark.parametrize("policy", ["latest", "sample"])
+def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_shed(policy: Policy) -> None:
+    one = inlet(policy, 4)
+    flood(one, 4)
+    one.checkpoint("after four")
+    one.take(2, is_polling=False)
+    assert one.unsaved is NOTHING
+    flood(one, 40)  # the last two of the four are shed
+    one.take(1, is_polling=False)
+    assert one.unsaved == "after four"
+
+
+def test_a_poll_that_brings_too_much_is_an_error_only_where_it_is_refused() -> None:
+    many = [Perception(number) for number in range(25)]
+    with pytest.raises(OverflowError, match="returned 25 perceptions, room was for 10"):
+        inlet("refuse").accept(many)
+    one = inlet("latest")
+    one.accept(many)
+    assert contents(one) == list(range(15, 25))
+
+
+def test_the_policy_of_a_sensor_is_configured() -> None:
+    settings = from_mapping({"sensors": [{"use": "host", "when_full": "latest"}, {"use": "messages"}]})
+    specs = Parts(Loaded(settings, Sources())).sensors()
+    assert [spec.when_full for spec in specs] == ["latest", "refuse"]
+    snapshot = Sense(specs, buffer=1).snapshot()["sensors"]["host"]
+    assert snapshot["shed"] == {"refused": 0, "replaced": 0, "oldest": 0, "sampled": 0}
+
+
+async def test_for_want_of_memory_the_older_half_of_what_was_seen_is_forgotten() -> None:
+    sense = Sense()
+    for number in range(100):
+        sense.pipeline.process([Perception(f"number {number}", key=str(number))])
+    sense.pipeline.process([Perception("again", key="99")])
+    assert sense.shed() == 51  # half of a hundred, and what was dropped
+    assert len(sense.pipeline.dropped) == 0
+    assert sense.pipeline.process([Perception("again", key="0")])
+    assert not sense.pipeline.process([Perception("again", key="99")])
