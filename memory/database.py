@@ -1,8 +1,10 @@
 """Where the file is and how it is opened: the only place that knows the driver's settings.
 
-`locate` reads the URL; `open_writer` and `open_reader` give connections; errors of the driver become sentences
-that name the file. One connection alone writes and checkpoints, readers cannot write at all and nothing is
-mapped into memory: that is what keeps a WAL safe.
+`locate` reads the URL; `prepare` makes the file ready for its one writer, `open_writer` and `open_reader` give
+connections; errors of the driver become sentences that name the file. One connection alone writes and checkpoints,
+readers cannot write at all and nothing is mapped into memory: that is what keeps a WAL safe.
+
+Each opening for writing counts the file's epoch up. Who opened it in an earlier one must not write any more.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from memory import schema
-from memory.lock import Lock
+from msgspec import Struct
+
+from memory import chain, log, schema
 from spar.errors import ConfigError, TransientError
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -26,6 +30,25 @@ SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "off": "OFF
 IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # the writer then counts it as a failure, tells, and tries again
 _READER_BUSY_MS = 2_000
+_EPOCH = "epoch"
+FLUSHED = "flushed"  # written only for the flush that this brings
+#: Keys in the table `state` that are not the agent's.
+OWN_KEYS = (_EPOCH, chain.ANCHOR, FLUSHED)
+_SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
+TAIL = 1_000  # facts whose chain is looked at when it is opened
+
+
+class DamagedError(ConfigError):
+    """The file is no database, or not a whole one."""
+
+
+class Prepared(Struct, frozen=True):
+    """A file that is ready to be written: in which epoch, and what was found to be wrong with it."""
+
+    connection: Connection
+    epoch: int
+    broken: chain.Broken | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 def locate(url: str, start: str | None) -> str:
@@ -46,48 +69,94 @@ def locate(url: str, start: str | None) -> str:
     return os.path.realpath(Path(start or ".") / name)
 
 
-def prepare(path: str, durability: str, lock: Lock) -> Connection:
-    """The one writing connection, with the lock held, the file made, checked and brought to the present format.
+def prepare(path: str, durability: str) -> Prepared:
+    """The one writing connection to a file that is ours alone: made, checked, brought to the present format.
 
-    Raises: ConfigError, TransientError; the lock is then free and a file that cannot be used is left unchanged.
+    Raises: DamagedError, ConfigError, TransientError; a file that cannot be used is left unchanged.
     """
-    if path == IN_MEMORY:
-        return _migrated(path, durability)
-    with explained(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
+    claimed = 0
+    if path != IN_MEMORY:
         with explained(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            claimed = log.committed_frames(path)
         if Path(path).stat().st_size:
+            _roll_back(path)
             inspect(path)
-        return _migrated(path, durability)
-    except BaseException:
-        lock.release()
-        raise
-
-
-def _migrated(path: str, durability: str) -> Connection:
+            _look_at_pages(path)
     with explained(path):
         connection = open_writer(path, durability)
         try:
+            held = log.frames(connection)
             schema.migrate(connection)
+            epoch = _next_epoch(connection)
+            broken = chain.check(connection, last=TAIL)
         except BaseException:
             connection.close()
             raise
-    return connection
+    faults = []
+    if claimed > held >= 0:
+        faults.append(_damaged(
+            f"the write-ahead log of {path!r} can be read up to page {held} of {claimed} only: the disk damaged it, or "
+            "the power failed while it was written; what was written last is missing"
+        ))  # fmt: skip
+    if broken is not None:
+        faults.append(_damaged(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify"))
+    return Prepared(connection, epoch, broken, tuple(faults))
+
+
+def _damaged(sentence: str) -> Fault:
+    return Fault("damaged", sentence, "memory", retryable=False)
+
+
+def _roll_back(path: str) -> None:
+    """Undo a first transaction that was cut off before there was a write-ahead log; a reader could not."""
+    import apsw
+
+    if Path(f"{path}-journal").exists():
+        with explained(path):
+            connection = apsw.Connection(path)
+            try:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            finally:
+                connection.close()
+
+
+def _look_at_pages(path: str) -> None:
+    if sum(sizes(path)) > _SMALL:
+        return  # of a large one the copy that is made once a day is looked at
+    with explained(path), reading(path) as connection:
+        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+    if found != ["ok"]:
+        raise _is_damaged(path, "; ".join(found)[:300])
+
+
+def _next_epoch(connection: Connection) -> int:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        epoch = max(0, epoch_of(connection)) + 1
+        connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (_EPOCH, str(epoch)))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return epoch
+
+
+def epoch_of(connection: Connection) -> int:
+    """How often the file was opened for writing; 0 for never, -1 when that cannot be read."""
+    text = connection.execute("SELECT value FROM state WHERE key = 'epoch'").get
+    if text is None:
+        return 0
+    return int(text) if isinstance(text, str) and text.isdecimal() else -1
 
 
 def inspect(path: str, *, read_only: bool = False) -> None:
     """Look whether a file can be used, without changing it. Raises: ConfigError, TransientError."""
     if not Path(path).exists():
         raise ConfigError(f"there is no memory at {path!r} yet; the first 'spar run' makes it", path=("url",))
-    with explained(path):
-        connection = open_reader(path)
-        try:
-            schema.check(connection, path, read_only=read_only)
-        finally:
-            connection.close()
+    with explained(path), reading(path) as connection:
+        schema.check(connection, path, read_only=read_only)
 
 
 def open_writer(path: str, durability: str) -> Connection:
@@ -122,6 +191,16 @@ def open_reader(path: str) -> Connection:
     return connection
 
 
+@contextmanager
+def reading(path: str) -> Iterator[Connection]:
+    """A connection that cannot write, for a while. Raises: apsw.Error."""
+    connection = open_reader(path)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 def _guard(connection: Connection) -> None:
     # A file may come from elsewhere: its schema must not run what we did not write, its pages are checked.
     connection.execute("PRAGMA mmap_size = 0; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
@@ -135,15 +214,12 @@ def explained(path: str) -> Iterator[None]:
     try:
         yield
     except apsw.NotADBError:
-        raise ConfigError(
+        raise DamagedError(
             f"{path!r} is not a database; it is left unchanged: move it away, or let memory.url name another file",
             path=("url",),
         ) from None
     except apsw.CorruptError as error:
-        raise ConfigError(
-            f"{path!r} is damaged ({error}); it is left unchanged: put a copy in its place, or move it away",
-            path=("url",),
-        ) from None
+        raise _is_damaged(path, str(error)) from None
     except (apsw.BusyError, apsw.LockedError) as error:
         raise TransientError(f"{path!r} is locked by another program ({error}); close that and try again") from None
     except (apsw.Error, OSError) as error:
@@ -153,6 +229,13 @@ def explained(path: str) -> Iterator[None]:
             f"{path!r} cannot be opened: {reason}; see that {folder!r} exists, can be written and has room",
             path=("url",),
         ) from error
+
+
+def _is_damaged(path: str, why: str) -> DamagedError:
+    return DamagedError(
+        f"{path!r} is damaged ({why}); it is left unchanged: put a copy in its place (spar restore), or move it away",
+        path=("url",),
+    )
 
 
 def is_storage(error: BaseException) -> bool:

@@ -105,6 +105,11 @@ class Journal:
     def is_open(self, work: str) -> bool:
         return work in self._open
 
+    @property
+    def open_cycles(self) -> int:
+        """How many cycles have begun and not ended."""
+        return len(self._open)
+
     # -- accepted work
 
     async def accept(self, agent: str, item: Item) -> tuple[Item, bool]:
@@ -346,6 +351,11 @@ class Journal:
         if flight is not None:
             with self._clock.working():
                 await asyncio.shield(flight)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing more can be accepted now; empty when it can."""
+        return "" if self._file.is_writable else f"it cannot be kept now: {self._file.writer.last_error}"
 
     @property
     def is_safe(self) -> bool:

@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import database
-from memory.database import IN_MEMORY
+from memory import database, salvage
+from memory.backup import Copies
+from memory.ballast import SIZE, Ballast
+from memory.database import IN_MEMORY, Prepared
 from memory.lock import Lock
 from memory.reader import Readers
 from memory.writer import Writer, is_done
@@ -31,19 +33,34 @@ _READERS = 4
 
 
 class Opened:
-    """An open file; made by `open_file`."""
+    """An open file; made by `open_file`.
 
-    def __init__(self, path: str, clock: Clock, writer: Writer | None, readers: Readers | None) -> None:
+    `epoch` counts how often it was opened for writing, 0 when read-only; `broken` says where the newest facts did not
+    fit together when it was opened.
+    """
+
+    def __init__(
+        self, path: str, clock: Clock, writer: Writer | None, readers: Readers | None, prepared: Prepared | None
+    ) -> None:
         self._path, self._clock, self._writer, self._readers = path, clock, writer, readers
+        self.epoch = prepared.epoch if prepared is not None else 0
+        self.broken = prepared.broken if prepared is not None else None
 
     @property
     def pending(self) -> int:
         """How much was accepted and is not yet committed."""
         return self._writer.pending if self._writer is not None else 0
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is of use to accept more now: there is a writer, it works, and there is room on the disk."""
+        return self._writer is not None and self._writer.is_writable
+
     def snapshot(self) -> dict[str, Any]:
         """The writer's counts; empty when read-only. Safe from any thread."""
-        return self._writer.snapshot() if self._writer is not None else {}
+        if self._writer is None:
+            return {}
+        return {**self._writer.snapshot(), "epoch": self.epoch, "chain": str(self.broken) if self.broken else None}
 
     async def put(self, work: Callable[[Connection], Any], size: int) -> None:
         """Accept work; waits only while the queue is full. Raises: PermanentError when read-only."""
@@ -106,36 +123,58 @@ async def open_file(
     read_only: bool,
     tend: Callable[[Connection], bool],
     told: Callable[[Fault | None], None],
+    ballast: int = SIZE,
+    on_damage: salvage.OnDamage = "restore",
+    copies: bool = True,
 ) -> Opened:
-    """Open a file, or say why not. Raises: ConfigError, TransientError; nothing then stays open or locked."""
-    threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
+    """Open a file, or say why not; what is wrong with it although it can be used is told.
 
-    def prepare() -> Connection | None:
+    Args: ballast: bytes that are kept free for the day on which the disk is full; copies: whether one is made a day.
+    Raises: ConfigError, TransientError; nothing then stays open or locked.
+    """
+    threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
+    kept = Ballast(path, ballast)
+
+    def prepare() -> Prepared | None:
         if read_only:
             database.inspect(path, read_only=True)
             return None
-        return database.prepare(path, durability, lock)
+        return salvage.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
 
     # A thread cannot be cancelled: when the caller is, what it opens in the end is closed again.
     opening = asyncio.ensure_future(threads.run(prepare))
     try:
-        connection = await asyncio.shield(opening)
+        prepared = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(lambda late: _close_late(late, lock))
         raise
-    writer = None
-    if connection is not None:
-        writer = Writer(connection, path, tend=tend, told=told, ended=lock.release)
+    writer: Writer | None = None
+    if prepared is not None:
+        is_file = path != IN_MEMORY
+        writer = Writer(
+            prepared.connection,
+            path,
+            durability=durability,
+            epoch=prepared.epoch,
+            tend=tend,
+            told=told,
+            ended=lock.release,
+            reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
+            ballast=kept if is_file else None,
+            copies=Copies(path) if is_file and copies else None,
+        )
         writer.start()
+        for fault in prepared.faults:
+            writer.tell(fault)
     readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
-    return Opened(path, clock, writer, readers)
+    return Opened(path, clock, writer, readers, prepared)
 
 
-def _close_late(opening: asyncio.Future[Connection | None], lock: Lock) -> None:
+def _close_late(opening: asyncio.Future[Prepared | None], lock: Lock) -> None:
     if opening.cancelled() or opening.exception() is not None:
         return
-    if (connection := opening.result()) is not None:
-        connection.close()
+    if (prepared := opening.result()) is not None:
+        prepared.connection.close()
     lock.release()
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, TypeVar
 
-from spar.errors import SparError, TransientError
+from spar.errors import PermanentError, SparError, TransientError
 from spar.threads import Threads
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Readers:
     async def read(self, work: Callable[[Connection], R]) -> R:
         """What `work` returns, run in a thread within one transaction.
 
-        Raises: TransientError when the file cannot be read now; SparError once closed; what `work` raises.
+        Raises: TransientError when the file cannot be read now; PermanentError when a row of it is damaged; SparError
+        once closed; what `work` raises.
         """
         return await self._threads.run(self._run, work)
 
@@ -61,6 +63,8 @@ class Readers:
             if self._is_closed:
                 raise SparError("the memory was closed while it was read") from None
             raise TransientError(f"cannot read {self._path!r}: {error}") from error
+        except (UnicodeDecodeError, JSONDecodeError) as error:  # we wrote ASCII JSON
+            raise PermanentError(f"a row of {self._path!r} is damaged ({error}); spar verify says which") from error
 
     def _take(self) -> Connection:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What may go, and when: by age, by number, by size, the oldest first.
+"""What may go, and when: by age, by number, by size, the oldest first; of facts only what no open cycle needs.
 
 `due` is the pure decision; `trim` carries it out in one small transaction on the writer's connection, so that no
 other work waits long. When the whole is too large, the tape and the experiences each keep half: neither can crowd the
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from memory import chain
+from spar.crash import crashpoint
+
 if TYPE_CHECKING:
     from apsw import Connection
 
 BATCH = 250  # rows deleted at once: some milliseconds
+FACTS = 5_000  # of facts, which stand together, more than a group of work brings
 _DAY = 86_400.0
 _TIMES = {"cycle": "started_at", "experience": "at"}
 _MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merged, a search costs a fifth
@@ -23,12 +27,14 @@ _VACUUM_PAGES = 500
 
 
 class Limits(Struct, frozen=True):
-    """What is kept; None means all. `bytes` is about what the rows take in the file."""
+    """What is kept; None means all. `bytes` is about what the rows take in the file, without facts."""
 
     days: float | None
     cycles: int | None
     experiences: int | None
     bytes: int | None
+    fact_days: float | None = 7
+    facts: int | None = 1_000_000
 
     def rows(self, kind: str) -> int | None:
         return self.cycles if kind == "cycle" else self.experiences
@@ -72,11 +78,37 @@ def trim(connection: Connection, limits: Limits, now: float) -> int:
         ]
         number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
         if number:
+            crashpoint("retention.delete")
             connection.execute(
                 f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {at} LIMIT ?)", (number,)
             )
             gone += connection.changes()
     return gone
+
+
+def trim_facts(connection: Connection, limits: Limits, now: float) -> int:
+    """Delete one batch of the oldest facts, as far as they are due; returns how many. The last one always stays.
+
+    Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too.
+    """
+    first, last = (_number(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
+    horizon = now - limits.fact_days * _DAY if limits.fact_days is not None else -1e18
+    surplus = last - limits.facts if limits.facts is not None else 0
+    if not first or not (surplus >= first or _oldest_at(connection, first) < horizon):
+        return 0
+    end = min(first + FACTS, last)
+    for stays, binding in (
+        ("at >= ?2 AND seq > ?3", (end, horizon, surplus)),
+        ("work IN (SELECT id FROM open_cycle)", (end,)),
+    ):
+        found = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ?1 AND {stays}", binding).get
+        end = found if isinstance(found, int) else end
+    if end <= first:
+        return 0
+    crashpoint("retention.delete")
+    chain.move_anchor(connection, end - 1)
+    connection.execute("DELETE FROM fact WHERE seq < ?", (end,))
+    return connection.changes()
 
 
 def tidy(connection: Connection) -> bool:
@@ -98,6 +130,10 @@ def _held(connection: Connection, kind: str) -> tuple[int, int]:
 
 def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
     return list(connection.execute(sql))
+
+
+def _oldest_at(connection: Connection, seq: int) -> float:
+    return float(str(connection.execute("SELECT at FROM fact WHERE seq = ?", (seq,)).get))
 
 
 def _number(connection: Connection, sql: str) -> int:

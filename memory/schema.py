@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from memory.facts import TABLES
 from memory.records import TABLE
+from spar.crash import crashpoint
 from spar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def migrate(connection: Connection, *, steps: Sequence[Step] = STEPS) -> int:
         found = version(connection)
         for step in steps[found:]:
             step(connection)
+            crashpoint("migrate.step")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {len(steps)}; COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, get_args
 
 import anyio
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 
-from memory import database, experiences, facts, interchange, records, retention, spending, tape
+from memory import database, experiences, facts, interchange, records, retention, salvage, spending, tape
+from memory.care import Care
 from memory.codec import decode, encode, safe
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
@@ -47,6 +48,10 @@ class Memory:
         durability: what survives of what `flush` acknowledged: "power" a power cut, "process" the death of the
             process, "off" neither for sure.
         keep_days, keep_cycles, keep_experiences, keep_bytes: what is kept, the oldest goes first; None keeps all.
+        keep_fact_days, keep_facts: what is kept of the journal of cycles that have ended.
+        ballast: bytes that are held beside the file and given up when the disk is full, so that it can be cleaned; less
+            where the disk is small.
+        on_damage: "restore" sets a damaged file aside and takes the last good copy, "refuse" leaves it to you.
         read_only: reads a file that another process may have open; takes no lock and cannot write.
     Raises: ConfigError when a value cannot be used.
 
@@ -64,6 +69,10 @@ class Memory:
         keep_cycles: Annotated[int, Gt(0)] | None = 100_000,
         keep_experiences: Annotated[int, Gt(0)] | None = 100_000,
         keep_bytes: Annotated[int, Gt(0)] | None = 1 << 30,
+        keep_fact_days: Annotated[float, Gt(0)] | None = 7,
+        keep_facts: Annotated[int, Gt(0)] | None = 1_000_000,
+        ballast: Annotated[int, Ge(0)] = 64 << 20,
+        on_damage: salvage.OnDamage = "restore",
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
@@ -72,14 +81,23 @@ class Memory:
                 f"durability cannot be {durability!r}; known: {', '.join(SYNCHRONOUS)}", path=("durability",)
             )
         limits = {"keep_days": keep_days, "keep_cycles": keep_cycles, "keep_experiences": keep_experiences}
-        for name, limit in {**limits, "keep_bytes": keep_bytes}.items():
+        limits |= {"keep_bytes": keep_bytes, "keep_fact_days": keep_fact_days, "keep_facts": keep_facts}
+        for name, limit in limits.items():
             if limit is not None and not limit > 0:
                 raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
         self.path = database.locate(url, home.state if home is not None else None)
         if read_only and self.path == IN_MEMORY:
             raise ConfigError("a memory that is new and in memory cannot be read-only", path=("read_only",))
         self.read_only, self.durability = read_only, durability
-        self._limits = retention.Limits(keep_days, keep_cycles, keep_experiences, keep_bytes)
+        if on_damage not in get_args(salvage.OnDamage):
+            known = ", ".join(get_args(salvage.OnDamage))
+            raise ConfigError(f"on_damage cannot be {on_damage!r}; known: {known}", path=("on_damage",))
+        if not ballast >= 0:
+            raise ConfigError(f"ballast must be bytes, 0 or more, found {ballast!r}", path=("ballast",))
+        self._ballast, self._on_damage = ballast, on_damage
+        self._limits = retention.Limits(
+            keep_days, keep_cycles, keep_experiences, keep_bytes, keep_fact_days, keep_facts
+        )
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
@@ -110,6 +128,8 @@ class Memory:
                     read_only=self.read_only,
                     tend=self._tend,
                     told=self._told,
+                    ballast=self._ballast,
+                    on_damage=self._on_damage,
                 )
                 if not self.read_only:
                     await self._begin_journal(self._opened)
@@ -125,6 +145,11 @@ class Memory:
             self._forget_file(opened)
             await opened.close()
             raise
+
+    @property
+    def care(self) -> Care:
+        """What people do to look after the file: copy it, put a copy in its place, look whether all of it is well."""
+        return Care(self.path, self._ballast)
 
     @property
     def journal(self) -> Journal:
@@ -275,7 +300,7 @@ class Memory:
 
         Raises: ValueError when it is not JSON-able or larger than a megabyte.
         """
-        name, text = safe(key), encode(value, exact=True)
+        name, text = _own(key), encode(value, exact=True)
 
         def write(connection: Connection) -> None:
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
@@ -285,7 +310,7 @@ class Memory:
 
     async def load(self, key: str) -> Any:
         """The value that was last saved under a key, or None."""
-        name = safe(key)
+        name = _own(key)
         if not self._file.pending:
             self._unsaved.clear()
         if (unsaved := self._unsaved.get(name)) is not None:
@@ -334,7 +359,9 @@ class Memory:
 
         def count(connection: Connection) -> dict[str, int]:
             tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
-            return {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
+            found = {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
+            own = connection.execute(f"SELECT count(*) FROM state WHERE key IN {database.OWN_KEYS}").get
+            return {**found, "state": found["state"] - int(str(own))}
 
         return await self._file.read(count)
 
@@ -371,6 +398,13 @@ class Memory:
             self.on_fault(fault)
         except Exception:  # who listens badly must not disturb the writing
             self.on_fault = _ignore
+
+
+def _own(key: str) -> str:
+    """The key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
+    if key in database.OWN_KEYS:
+        raise ValueError(f"the key {key!r} is the memory's own; use another one")
+    return safe(key)
 
 
 def _ignore(fault: Fault | None) -> None:

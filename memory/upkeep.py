@@ -1,4 +1,4 @@
-"""What the writer's thread does when it has time: empty the write-ahead log, tend the data.
+"""What the writer's thread does when it has time: empty the write-ahead log, tend the data, keep the ballast, copy.
 
 SQLite's own checkpoints are off, because they would make an unlucky commit wait for milliseconds. A long log is
 moved into the file between two groups, an idle one is emptied, and one that readers keep from being reused is
@@ -8,17 +8,25 @@ written nothing is done, except for an hourly look at what merely grew older.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING
+
+from spar.crash import crashpoint
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+    from memory.backup import Copies
+    from memory.transactions import Transactions
 
 REST = 1.0  # seconds without work after which the data is tended
 RESTS_UNTIL_TRUNCATED = 5  # an emptied log costs two more flushes
 TEND_WITHIN = 60.0  # seconds after which it is tended although there is always work
 TEND_AGAIN = 3_600.0  # seconds until what merely grew older is looked at
+BALLAST_AGAIN = 1.0  # seconds until it is seen whether a full disk has room again
 WAL_PAGES = 1_000  # 4 MiB: moved into the file between groups
 WAL_PAGES_HARD = 16_000  # 64 MiB: readers held that up so long that now they must wait
 
@@ -26,80 +34,124 @@ WAL_PAGES_HARD = 16_000  # 64 MiB: readers held that up so long that now they mu
 class Upkeep:
     """The schedule and the steps, all in the writer's thread.
 
-    Args: tend: one small step inside a transaction; returns whether there is more to do; rest: seconds without work
-        after which the data is tended.
+    Args: transactions: those of the writer; tend: one small step inside one, returns whether there is more to do; rest:
+        seconds without work after which the data is tended; hold: takes the ballast, returns False to be asked again
+        soon; copies: begun when one is due.
     """
 
-    def __init__(self, connection: Connection, tend: Callable[[Connection], bool], rest: float = REST) -> None:
-        self._connection, self._tend, self._rest = connection, tend, rest
+    def __init__(
+        self,
+        transactions: Transactions,
+        tend: Callable[[Connection], bool],
+        rest: float = REST,
+        hold: Callable[[], bool] | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        self._transactions, self._tend, self._rest = transactions, tend, rest
+        self._hold, self._copies = hold, copies
         self._wal_pages = self._checkpointed = 0  # in the log; and how many there were at the last checkpoint
         self._changes = 0
-        self._tend_at: float | None = None
+        self._due: dict[Callable[[], None], float] = {}  # what is to be done, and when in monotonic seconds
         self._overdue_at: float | None = None
-        self._truncate_at: float | None = None
         self.last_error: str | None = None
 
     def begin(self) -> None:
-        """Watch the log; look soon at what grew too old while nobody was there."""
-        self._connection.set_wal_hook(self._note_pages)
-        self._changes = self._connection.total_changes()
-        self._tend_at = time.monotonic() + self._rest
+        """Watch the log of a connection that is new; look soon at what grew too old while nobody was there."""
+        self._transactions.connected = self.begin
+        connection = self._connection
+        self._wal_pages = self._checkpointed = 0
+        connection.set_wal_hook(self._note_pages)
+        self._changes = connection.total_changes()
+        self._due[self._tend_once] = time.monotonic() + self._rest
+        if self._hold is not None:
+            self._due[self._hold_ballast] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
         """Work was committed: tend later, and move the log into the file if it has grown long."""
-        changes, now = self._connection.total_changes(), time.monotonic()
+        changes = self._connection.total_changes()
         if changes != self._changes:
-            self._changes, self._tend_at = changes, now + self._rest
+            now = time.monotonic()
+            self._changes, self._due[self._tend_once] = changes, now + self._rest
             self._overdue_at = now + TEND_WITHIN if self._overdue_at is None else self._overdue_at
-        self.checkpoint()
+        if self._wal_pages - self._checkpointed >= WAL_PAGES:
+            self.checkpoint()
 
     def due_at(self) -> float | None:
         """When the next step is due, in monotonic seconds; None when nothing is."""
-        return min((at for at in (self._tend_at, self._truncate_at) if at is not None), default=None)
+        return min(self._due.values(), default=None)
 
     def is_overdue(self) -> bool:
         """Whether tending can wait no longer for a rest."""
         return self._overdue_at is not None and time.monotonic() >= self._overdue_at
 
+    @property
+    def _connection(self) -> Connection:
+        return self._transactions.connection
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the log is longer than it should ever be, because a reader holds it up."""
+        return self._wal_pages >= WAL_PAGES_HARD
+
     def step(self) -> None:
         """One step of what is due. Raises: what the database raises."""
-        now = time.monotonic()
-        if self.is_overdue() or (self._tend_at is not None and now >= self._tend_at):
-            self._connection.execute("BEGIN IMMEDIATE")
-            has_more = self._tend(self._connection)
-            self._connection.execute("COMMIT")
-            self._changes = self._connection.total_changes()
-            self._tend_at, self._overdue_at = (now, now) if has_more else (now + TEND_AGAIN, None)
-            self.checkpoint()
-        elif self._truncate_at is not None and now >= self._truncate_at:
-            self._truncate_at = None
-            self.checkpoint(is_idle=True)
+        if self.is_overdue():
+            self._tend_once()
+            return
+        at, first = min(((at, step) for step, at in self._due.items()), key=itemgetter(0), default=(math.inf, None))
+        if first is not None and time.monotonic() >= at:
+            first()
 
     def put_off(self) -> None:
         """A step failed: try again after a while."""
-        self._tend_at, self._overdue_at = time.monotonic() + TEND_WITHIN, None
+        self._due[self._tend_once], self._overdue_at = time.monotonic() + TEND_WITHIN, None
+
+    def hold_ballast_soon(self) -> None:
+        self._due[self._hold_ballast] = time.monotonic() + BALLAST_AGAIN
 
     def checkpoint(self, *, is_idle: bool = False) -> None:
-        """Move the log into the file when it is long, empty it when idle or far too long; never raises.
+        """Move the log into the file, empty it when idle or far too long; never raises.
 
         When a reader or a full disk is in the way the log keeps everything, and it is tried again later.
         """
         import apsw
 
-        if not is_idle and self._wal_pages - self._checkpointed < WAL_PAGES:
-            return
-        is_hard = is_idle or self._wal_pages >= WAL_PAGES_HARD
+        is_hard = is_idle or self.is_long
         self._checkpointed = self._wal_pages
+        crashpoint("wal.checkpoint")
         try:
             mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_hard else apsw.SQLITE_CHECKPOINT_PASSIVE
             self._connection.wal_checkpoint(mode=mode)
             self.last_error = None
         except Exception as error:
             self.last_error = f"the write-ahead log could not be emptied yet: {error}"
-            self._truncate_at = time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest
+            self._transactions.failed(error)
+            self._due[self._truncate] = time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest
+
+    # -- the steps
+
+    def _tend_once(self) -> None:
+        now = time.monotonic()
+        self._transactions.begin()
+        has_more = self._tend(self._connection)
+        self._connection.execute("COMMIT")
+        self._changes = self._connection.total_changes()
+        self._due[self._tend_once], self._overdue_at = (now, now) if has_more else (now + TEND_AGAIN, None)
+        if self._wal_pages - self._checkpointed >= WAL_PAGES:
+            self.checkpoint()
+        if not has_more and self._copies is not None:
+            self._copies.begin_if_due()
+
+    def _truncate(self) -> None:
+        del self._due[self._truncate]
+        self.checkpoint(is_idle=True)
+
+    def _hold_ballast(self) -> None:
+        assert self._hold is not None
+        self._due[self._hold_ballast] = time.monotonic() + (TEND_AGAIN if self._hold() else BALLAST_AGAIN)
 
     def _note_pages(self, connection: Connection, name: str, pages: int) -> int:
         if pages < self._wal_pages:  # it began anew
             self._checkpointed = 0
-        self._wal_pages, self._truncate_at = pages, time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest
+        self._wal_pages, self._due[self._truncate] = pages, time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest
         return 0

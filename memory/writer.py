@@ -1,12 +1,15 @@
 """The one thread that writes.
 
 Work is offered from the event loop into a bounded queue and written in groups: whatever has queued while the last
-group went to disk goes into the next one, in one transaction with one flush. A unit of work is a function of the
-connection; it must be repeatable, because a group that could not be committed is undone and done again.
+group went to disk goes into the next one, in one transaction with at most one flush. A unit of work is a function of
+the connection; it must be repeatable, because a group that could not be committed is undone and done again. A group in
+which nobody waits is not flushed by itself: the next flush, a second later at most, takes it along.
 
 When the disk is full or the file is locked, the queue is kept, the group is tried again with back-off and the
 failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
-alone, with its error. Between groups, and never on the event loop, the thread does the upkeep (`upkeep`).
+alone, with its error. After an error of the disk itself the log is mended (`log`) and the file opened anew. When
+another process has taken the file over (its `epoch` has changed) nothing is ever written again. Between groups, and
+never on the event loop, the thread does the upkeep (`upkeep`).
 
 Its waits are those of a disk, measured on the real clock, whatever clock the agent lives by.
 """
@@ -20,20 +23,25 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memory.ballast import Ballast
 from memory.database import is_storage
+from memory.transactions import FLUSH_WITHIN, Rejected, Transactions
 from memory.upkeep import REST, Upkeep
-from spar.errors import SparError
+from spar.errors import FencedError, SparError
 from spar.policies import Backoff
 from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
 
+    from memory.backup import Copies
+
 R = TypeVar("R")
 
 MAX_ITEMS = 8_192
 MAX_BYTES = 64 << 20
 GROUP = 1_000  # units of work in one transaction: some ten milliseconds
+LINGER = 0.005  # seconds in which work that nobody waits for may gather: a transaction costs more than a unit
 
 
 class Job:
@@ -48,9 +56,11 @@ class Job:
 class Writer:
     """Owns the writing connection from `start` to its end.
 
-    Args: connection: opened by the caller, closed here; tend: one small step of upkeep inside a transaction, returns
-        whether there is more to do; told: called in the event loop with a Fault when writing begins to fail (or fails
-        differently) and with None when it works again; ended: called in the thread, last of all.
+    Args: connection: opened by the caller, closed here; durability: as in `database`; epoch: what the file's must be in
+        every transaction; tend: one small step of upkeep inside a transaction, returns whether there is more to do;
+        told: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
+        when it works again; ended: called in the thread, last of all; reopen: a new connection after an error of the
+        disk; ballast: given up when the disk is full; copies: made when one is due.
     """
 
     def __init__(
@@ -58,24 +68,35 @@ class Writer:
         connection: Connection,
         name: str,
         *,
+        durability: str = "process",
+        epoch: int | None = None,
         tend: Callable[[Connection], bool],
         told: Callable[[Fault | None], None],
         ended: Callable[[], None],
+        reopen: Callable[[], Connection] | None = None,
+        ballast: Ballast | None = None,
+        copies: Copies | None = None,
         max_items: int = MAX_ITEMS,
         max_bytes: int = MAX_BYTES,
         rest: float = REST,
     ) -> None:
-        self._connection, self._name = connection, name
-        self._told, self._ended = told, ended
+        self._name, self._told, self._ended = name, told, ended
         self._max_items, self._max_bytes = max_items, max_bytes
         self._backoff = Backoff(0.05, 1.0)
         self._changed = threading.Condition()
         self._queue: deque[Job] = deque()
         self._items = self._bytes = 0  # accepted and not yet committed, the group in hand included
+        self._is_awaited = False  # whether somebody waits for what is queued
         self._waiters: list[asyncio.Future[None]] = []
         self._closing_at: float | None = None
         self._over: asyncio.Future[None] | None = None
-        self._upkeep = Upkeep(connection, tend, rest)
+        self._fenced: FencedError | None = None
+        self._ballast = ballast or Ballast(name, 0)
+        self._copies = copies
+        if copies is not None:
+            copies.told = self.tell
+        self._transactions = Transactions(connection, name, durability, epoch, reopen)
+        self._upkeep = Upkeep(self._transactions, tend, rest, self._hold_ballast if ballast else None, copies)
         self.accepted = self.committed = self.rejected = self.groups = self.lost = 0
         self.last_error: str | None = None
         self.is_failing = False
@@ -99,6 +120,7 @@ class Writer:
             room = self._loop.create_future()
             with self._changed:
                 if self._is_full():
+                    self._changed.notify()  # no more will gather
                     self._waiters = [waiter for waiter in self._waiters if not waiter.done()] + [room]
                 else:
                     room.set_result(None)
@@ -123,6 +145,15 @@ class Writer:
         """How much was accepted and is not yet committed."""
         return self._items
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is of use to accept more: the last write worked, there is room, and the file is still ours."""
+        return not (self.is_failing or self._ballast.is_given_up or self._fenced)
+
+    def tell(self, fault: Fault) -> None:
+        """Pass on what somebody else found out about the file; from any thread."""
+        self._in_loop(self._told, fault)
+
     async def close(self, within: float) -> None:
         """Write what is queued, checkpoint, close; gives up on a disk that will not take it after `within` seconds."""
         with self._changed:
@@ -142,7 +173,13 @@ class Writer:
                 "rejected": self.rejected,
                 "lost": self.lost,
                 "groups": self.groups,
+                "flushes": self._transactions.flushes,
                 "is_failing": self.is_failing,
+                "is_writable": self.is_writable,
+                "is_fenced": self._fenced is not None,
+                "is_full": self._ballast.is_given_up,
+                "ballast_bytes": self._ballast.held,
+                "wal_is_long": self._upkeep.is_long,
                 "last_error": self.last_error,
                 "checkpoint_error": self._upkeep.last_error,
             }
@@ -153,14 +190,17 @@ class Writer:
     def _accept(self, job: Job, *, is_bounded: bool) -> bool:
         with self._changed:
             if self._closing_at is not None:
-                raise SparError("the memory is closed")
+                raise self._fenced or SparError("the memory is closed")
             if is_bounded and self._is_full():
                 return False
             self._queue.append(job)
             self._items += 1
             self._bytes += job.size
             self.accepted += 1
-            if self._items == 1:
+            if job.future is not None and not self._is_awaited:
+                self._is_awaited = True
+                self._changed.notify()
+            elif self._items == 1 or self._items == GROUP:
                 self._changed.notify()
         return True
 
@@ -174,35 +214,55 @@ class Writer:
                     break
                 if not group or self._upkeep.is_overdue():
                     self._keep_up()
+        except FencedError as error:
+            self._undo()
+            self._fenced, self.last_error = error, str(error)
+            self._in_loop(self._told, Fault("fenced", str(error), "memory", retryable=False))
         finally:
             self._finish(group or [])
 
     def _next(self) -> list[Job] | None:
-        """The next group; empty when it is time for upkeep; None at the end."""
+        """The next group; empty when it is time for upkeep or a flush; None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing_at is not None:
                     return None
-                due = self._upkeep.due_at()
+                due = min(
+                    (at for at in (self._transactions.flush_at, self._upkeep.due_at()) if at is not None), default=None
+                )
                 wait = None if due is None else due - time.monotonic()
                 if wait is not None and wait <= 0:
                     return []
                 self._changed.wait(wait)
-            return [self._queue.popleft() for _ in range(min(GROUP, len(self._queue)))]
+            if not self._is_awaited and self._items < GROUP and self._closing_at is None:
+                self._changed.wait(LINGER)
+            if len(self._queue) <= GROUP:
+                group = list(self._queue)
+                self._queue.clear()
+                self._is_awaited = False  # else it stays: whoever waits may be among the rest
+                return group
+            return [self._queue.popleft() for _ in range(GROUP)]
 
     def _write(self, group: list[Job]) -> bool:
         """Commit the group, however often it must be tried; False when closing and out of time."""
-        failures, is_guarded = 0, False
+        failures, is_guarded, has_given = 0, False, False
+        works, is_awaited = [job.work for job in group], any(job.future is not None for job in group)
         while True:
             try:
-                outcomes = self._transact(group, is_guarded)
+                outcomes = self._transactions.run(works, is_guarded=is_guarded, must_flush=is_awaited)
                 break
+            except FencedError:
+                raise
             except Exception as error:
                 self._undo()
                 if not is_guarded and not is_storage(error):
                     is_guarded = True  # one of them is to blame: find out which
                     continue
                 failures += 1
+                self._transactions.failed(error)
+                if not has_given and self._ballast.is_full(error) and self._give_ballast(error):
+                    has_given = True
+                    continue
                 self._fail(error)
                 if not self._pause(self._backoff.delay(failures)):
                     return False
@@ -211,52 +271,29 @@ class Writer:
         self._upkeep.after_group()
         return True
 
-    def _transact(self, group: list[Job], is_guarded: bool) -> list[Any]:
-        connection, outcomes = self._connection, list[Any]()
-        connection.execute("BEGIN IMMEDIATE")
-        for job in group:
-            outcomes.append(self._alone(job) if is_guarded else job.work(connection))
-        connection.execute("COMMIT")
-        return outcomes
-
-    def _alone(self, job: Job) -> Any:
-        """The outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
-        self._connection.execute("SAVEPOINT unit")
-        try:
-            outcome: Any = job.work(self._connection)
-        except Exception as error:
-            if is_storage(error):
-                raise
-            self._connection.execute("ROLLBACK TO unit")
-            outcome = _Rejected(error)
-        self._connection.execute("RELEASE unit")
-        return outcome
-
     def _undo(self) -> None:
         try:
-            if self._connection.in_transaction:  # a full disk may have rolled back by itself
-                self._connection.execute("ROLLBACK")
+            self._transactions.undo()
         except Exception as error:
             self._fail(error)
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
-        failed = [
-            job.future is None for job, outcome in zip(group, outcomes, strict=True) if isinstance(outcome, _Rejected)
-        ]
+        pairs = list(zip(group, outcomes, strict=True))
+        failed = [(job, outcome.error) for job, outcome in pairs if type(outcome) is Rejected]
+        unheard = [error for job, error in failed if job.future is None]  # else its waiter is told
         with self._changed:
             self._items -= len(group)
-            self._bytes -= sum(job.size for job in group)
+            self._bytes -= sum([job.size for job in group])
             self.committed += len(group) - len(failed)
-            self.rejected += sum(failed)
+            self.rejected += len(unheard)
             self.groups += 1
             waiters, self._waiters = self._waiters, []
-        answers = [(job.future, outcome) for job, outcome in zip(group, outcomes, strict=True) if job.future]
+        answers = [(job.future, outcome) for job, outcome in pairs if job.future is not None]
         answers += [(waiter, None) for waiter in waiters]
         if answers:
             self._in_loop(_answer, answers)
-        for job, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, _Rejected) and job.future is None:  # else its waiter is told
-                self._tell(outcome.error)
+        for error in unheard:
+            self._tell(error)
 
     # -- failing and recovering --------------------------------------------------------------------------------
 
@@ -271,7 +308,25 @@ class Writer:
     def _recover(self) -> None:
         if self.is_failing:
             self.is_failing = False
+            if not self._ballast.is_given_up:  # else it is told when there is room again
+                self._in_loop(self._told, None)
+
+    def _give_ballast(self, error: Exception) -> bool:
+        """The disk is full: make room for what must be written to make more. Whether there was any to give."""
+        if not self._ballast.held:
+            return False
+        kept = f"{self._ballast.give_up() >> 10} KiB that were kept for this day are given up"
+        self.last_error = f"{self._name!r}: the disk is full ({error}); {kept}, make room"
+        self._in_loop(self._told, Fault("full", self.last_error, "memory", detail={"type": type(error).__name__}))
+        self._upkeep.hold_ballast_soon()
+        return True
+
+    def _hold_ballast(self) -> bool:
+        was_given_up = self._ballast.is_given_up
+        is_held = self._ballast.hold()
+        if was_given_up and not self._ballast.is_given_up and not self.is_failing:
             self._in_loop(self._told, None)
+        return is_held
 
     def _tell(self, error: Exception) -> None:
         self.last_error = f"{self._name!r}: an accepted item could not be kept and was set aside: {error}"
@@ -291,12 +346,22 @@ class Writer:
         return True
 
     def _keep_up(self) -> None:
+        flush_at = self._transactions.flush_at
         try:
-            self._upkeep.step()
+            if flush_at is not None and time.monotonic() >= flush_at:
+                self._transactions.run((), is_guarded=False, must_flush=True)
+            else:
+                self._upkeep.step()
+        except FencedError:
+            raise
         except Exception as error:  # upkeep can wait; what was accepted is not concerned
             self._undo()
+            self._transactions.failed(error)
+            if self._ballast.is_full(error):
+                self._give_ballast(error)
             self._fail(error)
             self._upkeep.put_off()
+            self._transactions.flush_at = None if flush_at is None else time.monotonic() + FLUSH_WITHIN
         else:
             self._recover()
 
@@ -314,12 +379,15 @@ class Writer:
             self._queue.clear()
             self.lost = self._items
             waiters, self._waiters = self._waiters, []
-        reason = SparError(f"the memory was closed before it could be written: {self.last_error}")
-        answers: list[tuple[Any, Any]] = [(job.future, _Rejected(reason)) for job in left if job.future]
+        reason = self._fenced or SparError(f"the memory was closed before it could be written: {self.last_error}")
+        answers: list[tuple[Any, Any]] = [(job.future, Rejected(reason)) for job in left if job.future]
         self._in_loop(_answer, [*answers, *((waiter, None) for waiter in waiters)])
         try:
-            self._upkeep.checkpoint(is_idle=True)
-            self._connection.close()
+            if self._copies is not None:
+                self._copies.stop()
+            if self._fenced is None:
+                self._upkeep.checkpoint(is_idle=True)
+            self._transactions.connection.close()
         except Exception as error:
             self._fail(error)
         try:
@@ -336,20 +404,11 @@ async def is_done(future: asyncio.Future[Any], within: float) -> bool:
     return future.done()
 
 
-class _Rejected:
-    """The error of one unit of work, as an outcome."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
 def _answer(answers: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, outcome in answers:
         if future.done():  # its waiter went away
             continue
-        if isinstance(outcome, _Rejected):
+        if isinstance(outcome, Rejected):
             future.set_exception(outcome.error)
         else:
             future.set_result(outcome)

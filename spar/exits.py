@@ -5,6 +5,7 @@ from __future__ import annotations
 OK = 0
 FAILED = 1
 USAGE = 64
+DAMAGED = 65
 UNAVAILABLE = 69
 GAVE_UP = 70
 CANNOT_CREATE = 73

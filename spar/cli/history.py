@@ -12,8 +12,11 @@ import msgspec
 from spar import exits
 from spar.cli.context import Options, fail, one_line, show
 
+#: What a cycle's call in doubt is marked with.
+_MARK = ("id", "why", "answer", "answered_by", "answered_at", "output")
 
-def _from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
+
+def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
     """Ask the store, opened for reading only, which a running service does not mind; the answer as plain JSON."""
     from spar.app import Parts
     from spar.errors import ConfigError, SparError
@@ -56,7 +59,7 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
       spar cycles list
       spar cycles list --outcome failed --limit 5
     """
-    found = _from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session))
+    found = from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session))
     show(options, found, "\n".join(map(_cycle_line, found)) or "no cycles yet")
 
 
@@ -70,10 +73,29 @@ def show_cycle(options: Options, cycle_id: str) -> None:
     Example:
       spar cycles show 18ea10a4
     """
-    found = _from_store(options, lambda store: store.cycle(cycle_id))
+    found = from_store(options, lambda store: _with_doubts(store, cycle_id))
     if found is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
-    show(options, found)
+    show(options, _marked(*found))
+
+
+async def _with_doubts(store: Any, cycle_id: str) -> tuple[Any, Any] | None:
+    """A cycle, and which of its calls are or were in doubt; a store without a journal knows of none."""
+    cycle = await store.cycle(cycle_id)
+    if cycle is None:
+        return None
+    doubts = (await store.left(cycle.agent))[0] if callable(getattr(store, "left", None)) else []
+    return cycle, [doubt for doubt in doubts if doubt.cycle_id == cycle.cycle_id]
+
+
+def _marked(cycle: dict[str, Any], doubts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The cycle, each of its calls that is or was in doubt marked with what was said of it."""
+    marks = {each["call"]["id"]: {name: each[name] for name in _MARK} for each in doubts}
+    for result in (cycle["result"] or {}).get("results", ()):
+        if (mark := marks.pop(result["call"]["id"], None)) is not None:
+            result["doubt"] = mark
+    # A cycle that was cut off for good has no results to be marked.
+    return {**cycle, "doubts": list(marks.values())} if marks else cycle
 
 
 @click.group()
@@ -94,7 +116,7 @@ def search(options: Options, query: str, count: int, session: str | None) -> Non
       spar memory search "disk full"
       spar memory search -k 20
     """
-    found = _from_store(options, lambda store: store.recall(query, count, session=session))
+    found = from_store(options, lambda store: store.recall(query, count, session=session))
     show(options, found, "\n".join(map(_experience_line, found)) or "nothing is remembered of that")
 
 
@@ -109,7 +131,7 @@ def export(options: Options, file: str) -> None:
       spar memory export experiences.jsonl
     """
     try:
-        number = _from_store(options, lambda store: store.export(file))
+        number = from_store(options, lambda store: store.export(file))
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
     show(options, {"exported": number}, f"{number} experiences written to {file}")

@@ -19,6 +19,7 @@ from spar.events import ConfigReloaded
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import approval_routes
 from spar.server.problems import REFUSALS, on_error, problem
+from spar.server.recovery import recovery_routes
 from spar.types import PHASES, Action, ActionResult, Perception
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/cycles/{cycle_id}", cycle),
             Route("/v1/memory/search", recall),
             *approval_routes(service),
+            *recovery_routes(service),
         ],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import database, experiences, tape
-from memory.lock import Lock
 from memory.retention import BATCH, Limits, due, shares, tidy, trim
 from spar.types import CycleRecord, Experience
 
@@ -26,11 +25,9 @@ ALL = Limits(None, None, None, None)
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
     path = str(tmp_path / "memory.db")
-    lock = Lock(path)
-    opened = database.prepare(path, "off", lock)
+    opened = database.prepare(path, "off").connection
     yield opened
     opened.close()
-    lock.release()
 
 
 def fill(connection: Connection, count: int, *, text: str = "x") -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from memory import Memory, database, schema
-from memory.lock import Lock
+from memory import Memory, chain, database, schema
+from spar import Agent, tool
 from spar.errors import ConfigError
-from spar.types import Experience
+from spar.journal import Item
+from spar.types import Experience, Perception
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -84,7 +86,7 @@ def test_a_newer_file_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     before = path.read_bytes()
 
     with pytest.raises(ConfigError, match=r"memory\.db' was written by a newer version \(format 99.*upgrade spar"):
-        database.prepare(str(path), "power", Lock(str(path)))
+        database.prepare(str(path), "power")
 
     assert path.read_bytes() == before
 
@@ -97,7 +99,7 @@ def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path: P
     before = path.read_bytes()
 
     with pytest.raises(ConfigError, match="database of another program"):
-        database.prepare(str(path), "power", Lock(str(path)))
+        database.prepare(str(path), "power")
 
     assert path.read_bytes() == before
 
@@ -119,19 +121,75 @@ def test_durability_is_what_the_database_is_told(tmp_path: Path, durability: str
     connection.close()
 
 
-async def test_a_file_of_format_1_keeps_what_it_holds_and_takes_records(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def released(path: Path, version: int) -> None:
+    """A file as the release of that format wrote it."""
     connection = open_at(path)
-    connection.execute((Path(__file__).parent / "format_1.sql").read_text("utf-8"))
+    connection.execute((Path(__file__).parent / f"format_{version}.sql").read_text("utf-8"))
     connection.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_is_new(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "memory.db"
+    released(path, version)
 
     async with Memory.open(f"sqlite:///{path}") as memory:
         found = await memory.recall("disk")
         await memory.keep("approval", "a", {"n": 1})
         assert [(each.id, each.situation) for each in found] == [("e1", "the disk is full")]
+        assert [each.id for each in await memory.records("approval")] == ["a", "old"][:version]
         assert await memory.load("cursor") == 7
         assert await memory.counts() == {"experiences": 1, "cycles": 1, "state": 1}
         await memory.store(Experience("the disk is full again"))
+        _, is_new = await memory.journal.accept("main", Item("p", Perception("hello")))
+        assert is_new
     connection = open_at(path)
-    assert schema.version(connection) == len(schema.STEPS) == 2
+    assert schema.version(connection) == len(schema.STEPS) == 3
+    assert chain.check(connection) is None
+    connection.close()
+
+
+async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_gone_on_with(tmp_path: Path) -> None:
+    path, done = tmp_path / "memory.db", list[str]()
+    released(path, 3)
+
+    @tool(effect="once")
+    async def pay(amount: int) -> None:
+        done.append(f"pay {amount}")
+
+    @tool(effect="read")
+    async def look(at: int) -> None:
+        done.append(f"look {at}")
+
+    @tool(effect="idempotent")
+    async def put(value: int) -> int:
+        done.append(f"put {value}")
+        return value
+
+    seen: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.text for perception in perceptions)
+
+    cycle_id = "18ea256e775307670000245362"
+    agent = Agent(plan=plan, tools=[pay, look, put], memory=Memory(f"sqlite:///{path}"), loop_interval=0.01)
+    async with agent:
+        for _ in range(2000):
+            if len(seen) > 1 and agent.stats.outcomes["acted"]:
+                break
+            await asyncio.sleep(0.01)
+        record = await agent.memory.cycle(cycle_id)  # type: ignore[union-attr]
+        [doubt] = await agent.recovery.doubts.list()
+
+    assert done == ["put 4"]
+    assert doubt.id == f"{cycle_id}/c"
+    assert record is not None
+    assert record.result is not None
+    assert [result.status for result in record.result.results] == ["ok", "ok", "in_doubt", "ok"]
+    assert record.result.state == {"a": 2, "b": 4, "d": 4}
+    assert sorted(seen)[-1] == "still waiting"
+    connection = open_at(path)
+    assert chain.check(connection) is None
     connection.close()

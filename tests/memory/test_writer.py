@@ -412,7 +412,7 @@ async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_tw
         house = Power(tmp_path / "memory.db", rest=100.0)
         house.writer.offer(put(1))
         await until(lambda: house.writer.pending == 0)
-        disk.fails, before = fails, house.writer._connection
+        disk.fails, before = fails, house.writer._transactions.connection
 
         def add(connection: Connection) -> None:
             connection.execute("UPDATE piece SET text = text || 'x'")
@@ -421,7 +421,7 @@ async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_tw
 
         assert not failures
         assert is_flushed(disk.ops)
-        assert house.writer._connection is not before, "it was opened anew"
+        assert house.writer._transactions.connection is not before, "it was opened anew"
         reader = database.open_reader(house.path)
         assert reader.execute("SELECT text FROM piece").get == "x", "what could not be flushed was not kept as well"
         reader.close()

@@ -18,6 +18,7 @@ COMMANDS = [
     ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["step"],
     ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
     ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
+    ["backup"], ["restore"], ["verify"], ["doctor"],
     ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "export"],
     ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
 ]  # fmt: skip

@@ -1,0 +1,167 @@
+"""Looking after the file of a memory, from outside: what `spar backup`, `restore`, `verify` and `doctor` ask for.
+
+Everything here blocks, takes no part in a running service's work, and may be called while one runs (but for
+`restore`, which is then refused).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from memory import backup, ballast, chain, database, lock, schema, verify
+from memory.database import IN_MEMORY
+from spar.errors import ConfigError, SparError
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Two connections could damage the log of an earlier one: sqlite.org/wal.html#walresetbug.
+SAFE_SQLITE = (3, 51, 3)
+_MIB = 1 << 20
+_LITTLE, _TOO_LITTLE = 1 << 30, 64 * _MIB  # bytes of free disk
+_LONG_LOG = 64 * _MIB
+_OLD_COPY = 3 * 86_400.0
+_AHEAD = 60.0  # seconds that the newest fact may lie in the future
+
+
+class Line(Struct, frozen=True):
+    """One line of an examination: what was looked at, how it is, what was found, what to do about it."""
+
+    name: str
+    state: Literal["ok", "warn", "bad"]
+    found: str
+    advice: str = ""
+
+
+class Care:
+    """The file at `path`, whose memory keeps a ballast of `ballast_size` bytes.
+
+    Raises, in all methods: ConfigError for a memory that is in no file.
+    """
+
+    def __init__(self, path: str, ballast_size: int = ballast.SIZE) -> None:
+        self.path, self._ballast_size = path, ballast_size
+
+    def back_up(self, target: str) -> backup.Copied:
+        """A copy of what is committed now, checked as a whole. Raises: SparError, OSError."""
+        return backup.back_up(self._file(), target)
+
+    def restore(self, source: str) -> str | None:
+        """Put a copy in the place of the file; under which name that was set aside. Raises: SparError, OSError."""
+        return backup.restore(source, self._file())
+
+    def verify(self) -> verify.Report:
+        """Every page and every row. Raises: ConfigError, TransientError."""
+        return verify.verify(self._file())
+
+    def examine(self) -> list[Line]:
+        """How the file is and what is around it; quick, and never raises for what it finds."""
+        path = self._file()
+        lines = [_sqlite(), _holder(path), _disk(path)]
+        if not Path(path).exists():
+            return [*lines, Line("memory", "ok", f"there is none at {path} yet; the first run makes it")]
+        lines += [_sizes(path), _ballast(path, self._ballast_size), _copy(path), *_set_aside(path)]
+        try:
+            database.inspect(path, read_only=True)
+            with database.explained(path), database.reading(path) as connection:
+                lines += _inside(connection)
+        except SparError as error:
+            lines.append(Line("memory", "bad", str(error), "spar restore FILE"))
+        return lines
+
+    def _file(self) -> str:
+        if self.path == IN_MEMORY:
+            raise ConfigError("this memory is in no file (memory.url): there is nothing to look after")
+        return self.path
+
+
+def _sqlite() -> Line:
+    import apsw
+
+    version, source = apsw.sqlite_lib_version(), apsw.sqlite3_sourceid()
+    is_safe = tuple(int(part) for part in version.split(".")[:3]) >= SAFE_SQLITE
+    found = f"{version} ({source[:10]}, {source.split(' ')[-1][:10]})"
+    advice = "" if is_safe else f"install an apsw that brings {'.'.join(map(str, SAFE_SQLITE))} or later"
+    return Line("sqlite", "ok" if is_safe else "bad", found, advice)
+
+
+def _holder(path: str) -> Line:
+    holder = lock.holder(path)
+    return Line("memory lock", "ok", "free" if holder is None else f"held by process {holder or 'unknown'}")
+
+
+def _disk(path: str) -> Line:
+    folder = Path(path).parent
+    while not folder.exists():
+        folder = folder.parent
+    free = ballast.free_bytes(f"{folder}/x")
+    state: Literal["ok", "warn", "bad"] = "bad" if free < _TOO_LITTLE else "warn" if free < _LITTLE else "ok"
+    return Line(
+        "disk", state, f"{free // _MIB} MiB free", "" if state == "ok" else f"make room on the disk of {folder}"
+    )
+
+
+def _sizes(path: str) -> Line:
+    size, log = database.sizes(path)
+    found = f"{size // 1024} KiB, log {log // 1024} KiB"
+    if log > _LONG_LOG:
+        return Line("size", "warn", found, "a reader holds up the log: close what else reads the file")
+    return Line("size", "ok", found)
+
+
+def _ballast(path: str, size: int) -> Line:
+    held = ballast.Ballast(path, size).held
+    if size and not held:
+        return Line("ballast", "warn", "none", "it is made soon after the start, when there is room")
+    return Line("ballast", "ok", f"{held // 1024} KiB")
+
+
+def _copy(path: str) -> Line:
+    copy = Path(f"{path}{backup.SNAPSHOT}")
+    if not copy.exists():
+        return Line("copy", "ok", "none yet; one is made an hour after the start, then every day")
+    age = time.time() - copy.stat().st_mtime
+    found = f"{age / 3600:.1f} hours old, {copy.stat().st_size // 1024} KiB"
+    if age > _OLD_COPY and Path(path).stat().st_mtime > copy.stat().st_mtime + _OLD_COPY:
+        return Line("copy", "warn", found, "see in the log why none was made, or: spar backup")
+    return Line("copy", "ok", found)
+
+
+def _set_aside(path: str) -> Iterator[Line]:
+    damaged = sorted(Path(path).parent.glob(f"{Path(path).name}.damaged-*"))
+    if names := [each.name for each in damaged if not each.name.endswith(("-wal", "-shm"))]:
+        yield Line("set aside", "warn", ", ".join(names), "look at what is missing, then move them away")
+
+
+def _inside(connection: Connection) -> Iterator[Line]:
+    yield Line("format", "ok", str(schema.version(connection)))
+    epoch = database.epoch_of(connection)
+    yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar verify")
+    broken = chain.check(connection, last=database.TAIL)
+    newest = chain.newest(connection)
+    yield Line("facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar verify" if broken else "")
+    at = connection.execute("SELECT at FROM fact ORDER BY seq DESC LIMIT 1").get
+    yield _clock(float(at) if isinstance(at, (int, float)) else None, time.time())
+    for name, query, advice in (
+        ("open cycles", "SELECT count(*) FROM open_cycle", ""),
+        ("waiting", "SELECT count(*) FROM item WHERE state = 'waiting'", ""),
+        ("in doubt", "SELECT count(*) FROM doubt WHERE answer IS NULL", "spar calls list, then: spar calls resolve"),
+        ("dead letters", "SELECT count(*) FROM item WHERE state = 'dead'", "look at why they were put aside"),
+    ):
+        count = int(str(connection.execute(query).get))
+        yield Line(name, "warn" if count and advice else "ok", str(count), advice if count else "")
+
+
+def _clock(newest: float | None, now: float) -> Line:
+    if newest is not None and newest > now + _AHEAD:
+        when = datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
+        return Line(
+            "clock", "bad", f"the last fact is of {when}, which is still to come", "set the clock of this machine"
+        )
+    return Line("clock", "ok", datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"))

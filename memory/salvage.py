@@ -1,0 +1,107 @@
+"""A damaged file at the start: set aside, the last good copy put in its place, and told what that means.
+
+What was damaged is never written to nor deleted: whoever wants to get more out of it finds it under a new name.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from memory import backup, chain, database
+from memory.ballast import SUFFIX, Ballast
+from memory.database import IN_MEMORY, DamagedError, Prepared, explained
+from memory.lock import Lock
+from spar.errors import ConfigError, SparError
+from spar.types import Fault, replace
+
+#: What is done with a damaged file: the last copy is put in its place, or the start is refused.
+OnDamage = Literal["restore", "refuse"]
+_TRACES = (backup.SNAPSHOT, SUFFIX, ".hand")
+_HEAD = 1 << 16  # bytes in which a file of ours says whose it is
+
+
+def prepare(path: str, durability: str, lock: Lock, *, on_damage: OnDamage, ballast: Ballast) -> Prepared:
+    """`database.prepare` with the lock held, whatever state the disk and the file are in.
+
+    Raises: ConfigError, TransientError; the lock is then free and a file that cannot be used is left unchanged.
+    """
+    if path == IN_MEMORY:
+        return database.prepare(path, durability)
+    with explained(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        with explained(path):
+            backup.finish(path)
+        try:
+            _is_not_emptied(path)
+            return _prepare_with_room(path, durability, ballast)
+        except DamagedError as error:
+            if on_damage == "refuse" or not is_ours(path):
+                raise
+            fault = _replace(path, str(error))
+            prepared = _prepare_with_room(path, durability, ballast)
+            return replace(prepared, faults=(fault, *prepared.faults))
+    except BaseException:
+        lock.release()
+        raise
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file that cannot be opened was once a memory: it still says so, or a copy of it stands beside it."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return head[68:72] == b"spar" or b"CREATE TABLE experience" in head or _has_lived(path)
+
+
+def _has_lived(path: str) -> bool:
+    return any(Path(f"{path}{suffix}").exists() for suffix in _TRACES)
+
+
+def _is_not_emptied(path: str) -> None:
+    """A file without content is a new one, unless there are traces of a life. Raises: DamagedError."""
+    if Path(path).exists() and not Path(path).stat().st_size and _has_lived(path):
+        raise DamagedError(f"{path!r} is empty, but was not; put a copy in its place, or delete it", path=("url",))
+
+
+def _prepare_with_room(path: str, durability: str, ballast: Ballast) -> Prepared:
+    try:
+        return database.prepare(path, durability)
+    except ConfigError as error:
+        if not (error.__cause__ and ballast.is_full(error.__cause__) and ballast.give_up()):
+            raise
+    return database.prepare(path, durability)
+
+
+def _replace(path: str, why: str) -> Fault:
+    """Set the damaged file aside and put the last good copy in its place; what to tell people."""
+    copy, copied_at, last_fact = f"{path}{backup.SNAPSHOT}", 0.0, 0
+    try:
+        last_fact, copied_at = backup.examine(copy), Path(copy).stat().st_mtime
+    except (SparError, OSError) as error:
+        found = f"there is no copy that could be put in its place ({error}), so it begins anew"
+        aside = backup.set_aside(path, "damaged")
+    else:
+        aside = backup.put_in_place(copy, path, "damaged")
+        when = datetime.fromtimestamp(copied_at, UTC).isoformat(timespec="seconds")
+        found = f"the copy of {when} was put in its place, what came after that is missing"
+        if aside is not None and (newest := _newest_fact(aside)) is not None:
+            found += f" ({max(0, newest - last_fact)} facts)"
+    sentence = f"{path!r} was damaged and is set aside as {aside!r}; {found}; the damage: {why}"
+    return Fault(
+        "damaged", sentence, "memory", retryable=False, detail={"aside": aside, "copied_at": copied_at or None}
+    )
+
+
+def _newest_fact(path: str) -> int | None:
+    import apsw
+
+    with suppress(apsw.Error), database.reading(path) as connection:
+        return chain.newest(connection)
+    return None

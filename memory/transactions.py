@@ -1,0 +1,135 @@
+"""Groups of work as transactions: each still ours to write, flushed when somebody waits, mended after a disk error.
+
+With durability "power" a transaction is flushed only if it must be; what was committed without that is flushed by the
+next one that is, in the order in which it was written, because it all goes into one log. It knows no queue and no
+time but the moment until which a flush may wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from memory import log
+from memory.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage
+from spar.errors import FencedError
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+Work = Callable[["Connection"], Any]
+
+FLUSH_WITHIN = 1.0  # seconds for which what nobody waits for may stay in the kernel's memory
+
+
+class Transactions:
+    """Those of one connection, and of the ones that follow it.
+
+    Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
+        connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        durability: str,
+        epoch: int | None,
+        reopen: Callable[[], Connection] | None,
+    ) -> None:
+        self.connection, self._name, self._epoch = connection, name, epoch
+        self._reopen = reopen
+        self.connected: Callable[[], None] = lambda: None
+        self._has_power = durability == "power" and reopen is not None
+        self._synchronous = SYNCHRONOUS[durability]
+        self._is_connected = True
+        self.must_mend = False
+        self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
+        self.groups = self.flushes = 0
+
+    def begin(self, *, must_flush: bool = False) -> None:
+        """Begin one that is still ours to write. Raises: FencedError; apsw.Error."""
+        if self.must_mend:
+            self._mend()
+        if self._has_power and (synchronous := "FULL" if must_flush else "NORMAL") != self._synchronous:
+            self.connection.execute(f"PRAGMA synchronous = {synchronous}")
+            self._synchronous = synchronous
+        self.connection.execute("BEGIN IMMEDIATE")
+        if self._epoch is not None and (found := epoch_of(self.connection)) != self._epoch:
+            raise FencedError(self._name, self._epoch, found)
+
+    def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
+        """Commit a group; what each returned, or its `Rejected` error when each is guarded from the others.
+
+        Args: must_flush: what was committed up to here must be as safe as the durability says when this returns.
+        Raises: what the work or the database raises; `undo` it then.
+        """
+        must_flush = must_flush and self._has_power
+        self.begin(must_flush=must_flush)
+        connection = self.connection
+        before = connection.total_changes()
+        outcomes = [self._alone(work) for work in group] if is_guarded else [work(connection) for work in group]
+        has_changed = connection.total_changes() != before
+        if must_flush and not has_changed and self.flush_at is not None:
+            # A commit without a change flushes nothing, not even what others wrote before it.
+            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self.groups)))
+            has_changed = True
+        connection.execute("COMMIT")
+        self.groups += 1
+        if must_flush:
+            self.flushes += has_changed
+            self.flush_at = None
+        elif has_changed and self._has_power and self.flush_at is None:
+            self.flush_at = time.monotonic() + FLUSH_WITHIN
+        return outcomes
+
+    def undo(self) -> None:
+        """Leave the transaction that failed, if there is one. Raises: apsw.Error."""
+        if self._is_connected and self.connection.in_transaction:  # a full disk may have rolled back by itself
+            self.connection.execute("ROLLBACK")
+
+    def failed(self, error: BaseException) -> None:
+        """Note an error: after one of the disk itself nobody knows what of the last writes it holds."""
+        import apsw
+
+        if isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError)):
+            self.must_mend = True
+
+    def _alone(self, work: Work) -> Any:
+        """The outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
+        self.connection.execute("SAVEPOINT unit")
+        try:
+            outcome: Any = work(self.connection)
+        except Exception as error:
+            if is_storage(error):
+                raise
+            self.connection.execute("ROLLBACK TO unit")
+            outcome = Rejected(error)
+        self.connection.execute("RELEASE unit")
+        return outcome
+
+    def _mend(self) -> None:
+        """Write again what a failing disk may have dropped, and go on with a connection that knows nothing of it.
+
+        Raises: apsw.Error.
+        """
+        if self._reopen is not None:
+            if self._is_connected:
+                log.mend(self.connection)
+                self.connection.close()
+                self._is_connected = False
+            self.connection = self._reopen()
+            self._is_connected = True
+            self._synchronous = ""
+            self.connected()
+        self.must_mend = False
+
+
+class Rejected:
+    """The error of one unit of work, as an outcome."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error

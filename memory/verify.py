@@ -1,0 +1,142 @@
+"""Looks at every page and every row of a file, which may be in use, and says what does not fit.
+
+Four questions: does SQLite find its pages whole, are the tables those that we made and no others, does the chain of
+facts hold from the first to the last, and can every row be read. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from memory import chain, database, schema
+from memory.codec import decode
+from memory.database import DamagedError
+from spar.types import Experience
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+_MOST = 100  # findings that are told: where there are more, one does not read them
+_BATCH = 1_000
+#: Where the bodies are: table, key, body, what it must be.
+_BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
+    ("experience", ("id",), "body", Experience),
+    ("cycle", ("id",), "body", object),
+    ("fact", ("seq",), "body", object),
+    ("item", ("id",), "body", object),
+    ("open_cycle", ("id",), "body", object),
+    ("doubt", ("id",), "body", object),
+    ("record", ("kind", "id"), "value", object),
+    ("state", ("key",), "value", object),
+)
+
+
+class Finding(Struct, frozen=True):
+    """Something that does not fit: in which table, which row, what."""
+
+    table: str
+    row: str
+    what: str
+
+    def __str__(self) -> str:
+        where = " ".join(filter(None, [self.table, self.row]))
+        return f"{where}: {self.what}"
+
+
+class Report(Struct, frozen=True):
+    """What was looked at (rows by table), and the first hundred findings."""
+
+    path: str
+    rows: dict[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.findings
+
+
+def verify(path: str) -> Report:
+    """Look at the whole file; some seconds for a gigabyte.
+
+    Raises: ConfigError when there is none, it is not ours or of a newer format; TransientError when it is locked.
+    """
+    rows: dict[str, int] = {}
+    try:
+        database.inspect(path)
+        with database.explained(path), database.reading(path) as connection:
+            findings = tuple(islice(_findings(connection, rows), _MOST))
+    except DamagedError as error:
+        findings = (Finding("file", "", str(error)),)
+    return Report(path, rows, findings)
+
+
+def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]:
+    import apsw
+
+    steps = (
+        _pages(connection),
+        _tables(connection),
+        _chain(connection),
+        *(_bodies(connection, rows, *b) for b in _BODIES),
+    )
+    for step in steps:
+        try:
+            yield from step
+        except (apsw.CorruptError, apsw.NotADBError) as error:  # what cannot be read here may be readable elsewhere
+            yield Finding("file", "", str(error))
+
+
+def _pages(connection: Connection) -> Iterator[Finding]:
+    for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST})"):
+        if line != "ok":
+            yield Finding("file", "", str(line))
+
+
+def _tables(connection: Connection) -> Iterator[Finding]:
+    import apsw
+
+    fresh = apsw.Connection(database.IN_MEMORY)
+    try:
+        schema.migrate(fresh, steps=schema.STEPS[: schema.version(connection)])
+        expected, found = _names(fresh), _names(connection)
+    finally:
+        fresh.close()
+    for kind, name in sorted(found - expected):
+        yield Finding(name, "", f"a {kind} that is not ours")
+    for kind, name in sorted(expected - found):
+        yield Finding(name, "", f"the {kind} is missing")
+
+
+def _names(connection: Connection) -> set[tuple[str, str]]:
+    query = "SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    return {(str(kind), str(name)) for kind, name in connection.execute(query)}
+
+
+def _chain(connection: Connection) -> Iterator[Finding]:
+    if broken := chain.check(connection):
+        yield Finding("fact", str(broken.seq), broken.why)
+
+
+def _bodies(
+    connection: Connection, rows: dict[str, int], table: str, key: tuple[str, ...], body: str, kind: Any
+) -> Iterator[Finding]:
+    """Read a table in short transactions, so that its writer is not held up."""
+    if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = ?", (table,)).get:
+        return
+    columns, count = ", ".join(key), len(key)
+    query = f"SELECT {columns}, {body} FROM {table} {{}} ORDER BY {columns} LIMIT {_BATCH}"
+    after = query.format(f"WHERE ({columns}) > ({', '.join('?' * count)})")
+    found = list(connection.execute(query.format("")))
+    rows[table] = 0
+    while found:
+        rows[table] += len(found)
+        for row in found:
+            try:
+                decode(row[count], kind)
+            except Exception as error:
+                yield Finding(table, "/".join(map(str, row[:count])), f"its {body} cannot be read: {error}")
+        found = list(connection.execute(after, found[-1][:count]))

@@ -1,0 +1,118 @@
+"""Every page, every table, every row, the whole chain: what does not fit is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from memory import Memory, database, facts
+from memory.care import Care
+from memory.verify import verify
+from spar.errors import ConfigError
+from spar.types import CycleRecord, Experience
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "memory.db")
+    async with Memory.open(f"sqlite:///{path}") as memory:
+        for number in range(5):
+            await memory.store(Experience(f"disk full {number}", id=f"e{number}"))
+            await memory.record(CycleRecord(f"c{number}", "main", "main", NOW, 0.1, "acted"))
+            await memory.keep("row", f"r{number}", {"number": number})
+    connection = database.open_writer(path, "off")
+    facts.append(connection, [(float(number), "w", f"c{number}", "ended", "{}") for number in range(5)])
+    connection.close()
+    return path
+
+
+def test_a_file_that_is_well_is_whole(path: str) -> None:
+    report = verify(path)
+
+    assert report.is_whole, report.findings
+    assert {"experience": 5, "cycle": 5, "record": 5}.items() <= report.rows.items()
+    assert report.rows["fact"] >= 5
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        ("UPDATE experience SET body = '{' WHERE id = 'e3'", "experience e3: its body cannot be read"),
+        ("UPDATE experience SET body = '[]' WHERE id = 'e1'", "experience e1: its body cannot be read"),
+        ("UPDATE cycle SET body = 'NaN' WHERE id = 'c2'", "cycle c2: its body cannot be read"),
+        ("UPDATE record SET value = x'ff' WHERE id = 'r4'", "record row/r4: its value cannot be read"),
+        ("UPDATE fact SET call = 'other' WHERE seq = 3", "fact 3: its link does not fit"),
+        ("DELETE FROM fact WHERE seq = 2", "fact 2: it is missing"),
+        ("CREATE TABLE stranger (x)", "stranger: a table that is not ours"),
+        ("CREATE TRIGGER spy AFTER INSERT ON item BEGIN SELECT 1; END", "spy: a trigger that is not ours"),
+        ("DROP INDEX fact_by_work", "fact_by_work: the index is missing"),
+        ("DROP TABLE doubt", "doubt: the table is missing"),
+    ],
+)
+def test_what_does_not_fit_is_named(path: str, harm: str, found: str) -> None:
+    connection = database.open_writer(path, "off")
+    connection.execute(harm)
+    connection.close()
+
+    report = verify(path)
+
+    assert str(report.findings[0]).startswith(found)
+
+
+def test_pages_that_do_not_fit_are_found_and_the_rest_is_still_looked_at(path: str) -> None:
+    raw = bytearray(Path(path).read_bytes())
+    raw[-4096 * 2 : -4096] = bytes(4096)
+    Path(path).write_bytes(raw)
+
+    report = verify(path)
+
+    assert not report.is_whole
+    assert report.findings[0].table in ("file", "")
+
+
+def test_a_file_that_is_no_database_any_more_is_a_finding_and_one_that_is_not_there_an_error(tmp_path: Path) -> None:
+    (tmp_path / "memory.db").write_bytes(b"x" * 8192)
+
+    assert "not a database" in verify(str(tmp_path / "memory.db")).findings[0].what
+    with pytest.raises(ConfigError, match="no memory at"):
+        verify(str(tmp_path / "none.db"))
+
+
+# -- one page on how it is
+
+
+def test_a_file_that_is_well_is_told_so(path: str) -> None:
+    lines = {line.name: line for line in Care(path, 0).examine()}
+
+    assert {line.state for name, line in lines.items() if name != "disk"} == {"ok"}, lines
+    assert lines["facts"].found.endswith(" told")
+    assert lines["memory lock"].found == "free"
+
+
+async def test_what_is_not_well_is_told_with_what_to_do(path: str, tmp_path: Path) -> None:
+    connection = database.open_writer(path, "off")
+    connection.execute("UPDATE fact SET at = 9e9 WHERE seq = (SELECT max(seq) FROM fact)")
+    connection.execute("INSERT INTO doubt VALUES ('w/c', 'main', 1.0, NULL, '{}')")
+    connection.close()
+    (tmp_path / "memory.db.damaged-20260101T000000Z").touch()
+    async with Memory.open(f"sqlite:///{path}"):
+        lines = {line.name: line for line in Care(path).examine()}
+
+    assert "held by process" in lines["memory lock"].found
+    assert (lines["facts"].state, lines["facts"].advice) == ("bad", "spar verify")
+    assert lines["clock"].state == "bad"
+    assert (lines["in doubt"].state, lines["in doubt"].found) == ("warn", "1")
+    assert lines["set aside"].state == "warn"
+    assert lines["ballast"].state == "warn"
+
+
+def test_before_the_first_start_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    lines = Care(str(tmp_path / "new" / "memory.db")).examine()
+
+    assert lines[-1].found.startswith("there is none at")
+    with pytest.raises(ConfigError, match="in no file"):
+        Care(":memory:").examine()

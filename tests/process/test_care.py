@@ -1,0 +1,68 @@
+"""Copying, putting back, checking and examining what is kept, from the shell, while the service runs and while not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+
+def found(spar: Any, name: str) -> dict[str, Any]:
+    return next(line for line in spar("doctor", "--json").json if line["name"] == name)
+
+
+def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spar: Any, service: Any) -> None:
+
+    assert spar("send", "hello").code in (0, 1)
+    made = spar("backup", "copy.db", "--json")
+    assert made.code == 0, made
+    assert made.json["bytes"] == (spar.folder / "copy.db").stat().st_size
+    refused = spar("restore", "copy.db")
+    assert refused.code == 69, refused
+    assert "is in use by process" in refused.err
+    assert found(spar, "service")["found"] == "runs"
+
+    service.stop()
+    before = spar("verify", "--json").json
+    restored = spar("restore", "copy.db", "--json")
+
+    assert restored.code == 0, restored
+    assert Path(restored.json["set_aside"]).exists()
+    assert spar("verify").code == 0
+    assert before["is_whole"]
+
+
+def test_damage_is_found_and_named_and_the_doctor_calls_it_bad(spar: Any, service: Any) -> None:
+
+    assert spar("send", "hello").code in (0, 1)
+    service.stop()
+    [file] = spar.state.glob("*.db")
+    raw = bytearray(file.read_bytes())
+    raw[4096 * 2 : 4096 * 4] = b"\xff" * 8192
+    file.write_bytes(raw)
+
+    checked = spar("verify", "--json")
+
+    assert checked.code == 65, checked
+    assert not checked.json["is_whole"]
+    assert checked.json["findings"]
+    assert "DAMAGED" in spar("verify").out
+    assert spar("backup", "copy.db").code == 65
+    assert not (spar.folder / "copy.db").exists()
+
+
+def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_with_a_configuration(spar: Any) -> None:
+    first = spar("doctor")
+    assert first.code == 0, first
+    assert "there is none at" in first.out
+    assert "BAD" not in first.out
+
+    spar.write("[agent]\nnonsense = 1\n")
+    second = spar("doctor", "--json")
+
+    assert second.code == 1, second
+    assert [line["state"] for line in second.json] == ["bad"]
+    assert "nonsense" in second.json[0]["found"]
