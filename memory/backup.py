@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from memory import chain, database
+from memory import chain, database, mark
 from memory.ballast import free_bytes
 from memory.lock import Lock
 from spar.crash import crashpoint
@@ -139,11 +139,13 @@ def finish(path: str, word: str = "replaced") -> str | None:
 def set_aside(path: str, word: str) -> str | None:
     """Rename a database and its log, never over another file; the new name, or None when there is no such file.
 
-    The old name goes last: a log that stood there alone would be taken for that of the next file. Raises: OSError.
+    The old name goes last: a log that stood there alone would be taken for that of the next file. The mark goes first:
+    it promises nothing of any other file. Raises: OSError.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (f"{path}.{word}-{stamp}{f'-{number}' if number else ''}" for number in range(1_000))
     aside = next(name for name in names if not any(map(os.path.lexists, (name, f"{name}-wal"))))
+    mark.remove(path)
     try:
         os.link(path, aside)  # both names, until its log has followed
     except FileNotFoundError:

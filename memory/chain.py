@@ -25,7 +25,7 @@ GENESIS = bytes(32)
 #: The key in the table `state` of what was deleted last.
 ANCHOR = "chain"
 _BATCH = 1_000
-_ROWS = "SELECT seq, at, work, call, kind, body, link FROM fact WHERE seq > ? ORDER BY seq LIMIT ?"
+_ROWS = f"SELECT seq, at, work, call, kind, body, link FROM fact WHERE seq > ? ORDER BY seq LIMIT {_BATCH}"
 _head = Layout("<qdiiii").pack  # lengths of what follows, so that no two rows read the same
 
 
@@ -79,7 +79,10 @@ def check(connection: Connection, *, last: int | None = None) -> Broken | None:
         except ValueError as error:
             return Broken(0, str(error))
     while True:
-        rows = list(connection.execute(_ROWS, (number, _BATCH)))
+        try:
+            rows = list(connection.execute(_ROWS, (number,)))
+        except UnicodeDecodeError as error:
+            return Broken(number + 1, f"it, or one soon after it, cannot be read: {error}")
         for seq, at, work, call, kind, body, found in rows:
             if seq != number + 1:
                 return Broken(number + 1, f"it is missing, the next one is number {seq}")

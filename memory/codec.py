@@ -23,6 +23,7 @@ import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -71,12 +72,27 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
     return _dumps(plain)
 
 
-def decode(text: str | bytes, kind: type[T]) -> T:
-    """The value of a given type that `encode` wrote.
+def sealed(text: str) -> str:
+    """What `encode` wrote with a checksum behind it, so that no bit of it can change unseen while it lies on disk."""
+    return f"{text}\n{crc32(text.encode('ascii')):08x}"
+
+
+def unsealed(text: str) -> str:
+    """What was sealed; what never was is given back as it is. Raises: AlteredError when the checksum does not fit."""
+    if text[-9:-8] != "\n":
+        return text
+    body = text[:-9]
+    if f"{crc32(body.encode(errors='replace')):08x}" != text[-8:]:
+        raise AlteredError("its checksum does not fit: it was altered")
+    return body
+
+
+def decode(text: str, kind: type[T]) -> T:
+    """The value of a given type that `encode` wrote, sealed or not.
 
     Raises: ValueError (msgspec.ValidationError is one) saying where it is not what the type asks for.
     """
-    return read(json.loads(text, parse_constant=_no_constant), kind)
+    return read(json.loads(unsealed(text), parse_constant=_no_constant), kind)
 
 
 def read(plain: Any, kind: type[T]) -> T:
@@ -100,6 +116,10 @@ def safe(text: object, limit: int = MAX_TEXT) -> str:
     except UnicodeEncodeError:
         kept = kept.encode(errors="backslashreplace").decode()
     return kept
+
+
+class AlteredError(ValueError):
+    """A text does not say any more what was written."""
 
 
 class _Bounded:

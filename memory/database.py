@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory import chain, log, schema
+from memory import chain, log, mark, schema
 from spar.errors import ConfigError, TransientError
 from spar.types import Fault
 
@@ -31,7 +31,7 @@ IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # the writer then counts it as a failure, tells, and tries again
 _READER_BUSY_MS = 2_000
 _EPOCH = "epoch"
-FLUSHED = "flushed"  # written only for the flush that this brings
+FLUSHED = "flushed"  # the number of a flush, as in `mark`, or written only for the flush that this brings
 #: Keys in the table `state` that are not the agent's.
 OWN_KEYS = (_EPOCH, chain.ANCHOR, FLUSHED)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
@@ -74,20 +74,25 @@ def prepare(path: str, durability: str) -> Prepared:
 
     Raises: DamagedError, ConfigError, TransientError; a file that cannot be used is left unchanged.
     """
-    claimed = 0
+    claimed, salts, promise = 0, b"", None
     if path != IN_MEMORY:
         with explained(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            claimed = log.committed_frames(path)
+            claimed, salts = log.committed_frames(path), log.salts(path)
         if Path(path).stat().st_size:
+            promise = mark.read(path)
             _roll_back(path)
             inspect(path)
             _look_at_pages(path)
+        else:  # a new one, of which nothing was promised
+            with explained(path):
+                mark.remove(path)
     with explained(path):
         connection = open_writer(path, durability)
         try:
             held = log.frames(connection)
             schema.migrate(connection)
+            missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
             epoch = _next_epoch(connection)
             broken = chain.check(connection, last=TAIL)
         except BaseException:
@@ -98,6 +103,12 @@ def prepare(path: str, durability: str) -> Prepared:
         faults.append(_damaged(
             f"the write-ahead log of {path!r} can be read up to page {held} of {claimed} only: the disk damaged it, or "
             "the power failed while it was written; what was written last is missing"
+        ))  # fmt: skip
+    elif missing:
+        faults.append(_damaged(
+            f"the write-ahead log of {path!r} lacks up to {missing} pages that were safe on the disk: it was cut off, "
+            "or lost, or the file was replaced by an older one; what was written last is missing, the rest is gone on "
+            "with, see: spar verify, spar restore"
         ))  # fmt: skip
     if broken is not None:
         faults.append(_damaged(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify"))
@@ -145,10 +156,15 @@ def _next_epoch(connection: Connection) -> int:
 
 def epoch_of(connection: Connection) -> int:
     """How often the file was opened for writing; 0 for never, -1 when that cannot be read."""
-    text = connection.execute("SELECT value FROM state WHERE key = 'epoch'").get
+    return number_of(connection, _EPOCH)
+
+
+def number_of(connection: Connection, key: str) -> int:
+    """The number under one of the memory's own keys; 0 for none, -1 when that cannot be read."""
+    text = connection.execute("SELECT CAST(value AS BLOB) FROM state WHERE key = ?", (key,)).get  # it may be no text
     if text is None:
         return 0
-    return int(text) if isinstance(text, str) and text.isdecimal() else -1
+    return int(text) if isinstance(text, bytes) and text.isdigit() else -1
 
 
 def inspect(path: str, *, read_only: bool = False) -> None:
@@ -167,7 +183,9 @@ def open_writer(path: str, durability: str) -> Connection:
     try:
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has effect in a new file only: it can shrink later
-        connection.execute("PRAGMA journal_mode = WAL")
+        mode = connection.execute("PRAGMA journal_mode = WAL").get
+        if mode != "wal" and path != IN_MEMORY:  # the disk failed at that moment; SQLite itself does not say so
+            raise apsw.IOError(f"the write-ahead log could not be begun, the mode stays {mode}")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
         _guard(connection)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory import recall
-from memory.codec import decode, encode, read, safe
+from memory.codec import decode, encode, read, safe, sealed, unsealed
 from spar.crash import crashpoint
 from spar.errors import ContractError
 from spar.types import Experience
@@ -78,7 +78,7 @@ def row(experience: Experience) -> Row:
     if wrong or experience.trust not in ("trusted", "untrusted"):
         name = wrong[0] if wrong else "trust"
         raise ContractError(f"experience.{name} cannot be {getattr(experience, name)!r:.200}")
-    body = encode(experience)
+    body = sealed(encode(experience))
     words = tuple(recall.words_of(safe(getattr(experience, name))) for name in _INDEXED)
     size = len(body) + sum(map(len, words)) + _ROW_OVERHEAD
     success = None if experience.success is None else int(experience.success)
@@ -150,7 +150,7 @@ def search(connection: Connection, query: str, k: int, where: Where) -> tuple[li
 def after(connection: Connection, seq: int, limit: int) -> list[tuple[int, str]]:
     """The next rows in order of arrival, as `(seq, body)`."""
     found = connection.execute("SELECT seq, body FROM experience WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
-    return [(_int(number), str(body)) for number, body in found]
+    return [(_int(number), unsealed(str(body))) for number, body in found]
 
 
 def _bodies(connection: Connection, chosen: list[int]) -> tuple[list[Experience], int]:

@@ -13,17 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from zlib import crc32
 
 from memory import experiences, facts, recollect, spending, tape
-from memory.codec import encode, safe
+from memory.codec import encode, safe, sealed
 from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
 from spar.clock import Clock
 from spar.crash import crashpoint
 from spar.errors import ConflictError
 from spar.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
-from spar.types import Action, ActionResult, Call, CallResult, Message, Perception, replace
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, Perception, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -83,10 +82,14 @@ _doubt, _save, _record, _spend = map(_many, (facts.DOUBT, facts.SAVE, tape.UPSER
 
 
 class Journal:
-    """Implements the ports of `spar.journal` on a file that is open; `hand` notes what is in hand."""
+    """Implements the ports of `spar.journal` on a file that is open.
 
-    def __init__(self, file: Opened, clock: Clock, hand: Hand) -> None:
-        self._file, self._clock, self.hand = file, clock, hand
+    Args: hand: notes what is in hand; told: hears of rows that cannot be read.
+    """
+
+    def __init__(self, file: Opened, clock: Clock, hand: Hand, told: Callable[[Fault], None]) -> None:
+        self._file, self._clock, self.hand, self._told = file, clock, hand, told
+        self._missed: set[str] = set()
         self._unit, self._is_full = Unit(), False
         self._opening: dict[
             str, tuple[str, Callable[[], Unfinished]]
@@ -126,6 +129,7 @@ class Journal:
             return known
 
         crashpoint("sense.recv")
+        self._file.demand_room()
         self.hand_over()
         known = await self._file.commit(write, len(row[-1]))
         crashpoint("sense.committed_before_ack")
@@ -140,7 +144,7 @@ class Journal:
         letter = DeadLetter(item.id, item, self._clock.now(), reason)
         self._tell("", item.id, "dead", {"reason": reason, "attempts": item.attempts})
         self._add(_put_item, _item_row(agent, item))
-        self._add(_end_item, ("dead", encode(letter, limit=MOST_BYTES), safe(item.id)))
+        self._add(_end_item, ("dead", _body(letter), safe(item.id)))
         return letter
 
     async def exhume(self, agent: str, letter: DeadLetter, *, waits: bool) -> Item:
@@ -149,7 +153,7 @@ class Journal:
         Raises: ConflictError when it has been dealt with.
         """
         item = replace(letter.item, attempts=0, fault=None, due_at=None)
-        body = encode(item, limit=MOST_BYTES) if waits else "{}"
+        body = _body(item) if waits else "{}"
         told = self._fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:
@@ -229,7 +233,7 @@ class Journal:
             return
         record = closing.record
         columns = None if record is None else tape.row(record)
-        told = {"outcome": closing.outcome, "done": closing.done, "tape": columns and crc32(columns[-1].encode())}
+        told = {"outcome": closing.outcome, "done": closing.done}
         self._tell(cycle_id, closing.run_id or "", "closed", told)
         if columns is not None:
             self._unit.size += tape.size_of(columns)
@@ -243,7 +247,7 @@ class Journal:
         for item_id in closing.done:
             self._add(_end_item, ("done", "{}", safe(item_id)))
         if closing.run is not None:
-            self._add(_end_item, ("done", encode({"answer": closing.run}, limit=MOST_BYTES), safe(closing.run_id)))
+            self._add(_end_item, ("done", _body({"answer": closing.run}), safe(closing.run_id)))
         if closing.again is None:
             self._end(cycle_id)
         else:
@@ -260,21 +264,21 @@ class Journal:
     def run_ended(self, run_id: str, answer: Any) -> None:
         """A run is over without a cycle of its own having told so."""
         self._tell("", run_id, "closed", {"outcome": "run ended"})
-        self._add(_end_item, ("done", encode({"answer": answer}, limit=MOST_BYTES), safe(run_id)))
+        self._add(_end_item, ("done", _body({"answer": answer}), safe(run_id)))
 
     # -- calls in doubt, budgets, small state
 
     def save(self, key: str, value: Any) -> None:
         """Keep a small value under a key of the memory, together with what is told in the same moment."""
-        self._add(_save, (safe(key), encode(value)))
+        self._add(_save, (safe(key), sealed(encode(value))))
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
         """Nobody knows whether a call had its effect."""
-        self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), encode(doubt, limit=MOST_BYTES)))
+        self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), _body(doubt)))
 
     async def answer(self, doubt: Doubt) -> None:
         """Keep what somebody says of a call in doubt. Raises: ConflictError when it has been answered."""
-        body = encode(doubt, limit=MOST_BYTES)
+        body = _body(doubt)
         told = self._fact(doubt.cycle_id, doubt.call.id, "resolved", {"answer": doubt.answer, "by": doubt.answered_by})
 
         def write(connection: Connection) -> None:
@@ -295,11 +299,11 @@ class Journal:
 
     async def items(self, agent: str) -> list[Item]:
         """Accepted work that waits, the oldest first."""
-        return await self._read(partial(recollect.items, agent=agent))
+        return await self._rows(partial(recollect.items, agent=agent))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
         """The cycles that are open, the oldest first, and the detached calls that were cut off."""
-        return await self._read(partial(recollect.unfinished, agent=agent))
+        return await self._rows(partial(recollect.unfinished, agent=agent))
 
     async def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
@@ -308,11 +312,11 @@ class Journal:
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
         """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
-        return await self._read(partial(recollect.doubts, agent=agent, is_open=is_open))
+        return await self._rows(partial(recollect.doubts, agent=agent, is_open=is_open))
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
         """What was put aside and not dealt with, the oldest first."""
-        return await self._read(partial(recollect.dead_letters, agent=agent))
+        return await self._rows(partial(recollect.dead_letters, agent=agent))
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
         """What is known of a run of any process: its item while it waits, its answer once it has ended."""
@@ -329,6 +333,17 @@ class Journal:
     async def spent(self) -> list[Spend]:
         """What was used of the budgets, by window and quantity."""
         return await self._read(spending.all_of)
+
+    async def _rows(self, read: Callable[..., list[R]]) -> list[R]:
+        """Rows; of each that cannot be read it is told once."""
+        missed: list[str] = []
+        found = await self._read(partial(read, missed=missed))
+        for row in missed:
+            if row not in self._missed:
+                self._missed.add(row)
+                told = f"a row cannot be read and is left where it is: {row}; see: spar verify"
+                self._told(Fault("damaged", told, "memory", retryable=False))
+        return found
 
     async def _read(self, work: Callable[[Connection], R]) -> R:
         self.hand_over()
@@ -402,7 +417,7 @@ class Journal:
                 self._fact(name, "", "opened", {"items": cycle.items, "run": cycle.run_id}) for name, _, cycle in begun
             ]
             for name, agent, cycle in begun:
-                unit.add(_open, (safe(name), safe(agent), cycle.attempts, encode(cycle, limit=MOST_BYTES)))
+                unit.add(_open, (safe(name), safe(agent), cycle.attempts, _body(cycle)))
         return unit
 
     def _calm(self) -> None:
@@ -434,9 +449,14 @@ class Journal:
             self._turn = asyncio.get_running_loop().call_soon(self.hand_over)  # not now: what belongs to it comes yet
 
 
+def _body(value: Any) -> str:
+    """What stands in a row that is changed, which no chain protects."""
+    return sealed(encode(value, limit=MOST_BYTES))
+
+
 def _item_row(agent: str, item: Item) -> tuple[Any, ...]:
     key = None if item.key is None else safe(item.key)
-    body = encode(item, limit=MOST_BYTES)
+    body = _body(item)
     return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
 
 

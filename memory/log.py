@@ -9,6 +9,7 @@ sqlite.org/fileformat2.html, section 4.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ def frames(connection: Connection) -> int:
     import apsw
 
     return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+
+
+def salts(path: str) -> bytes:
+    """What names the present round through the log of the database at `path`; empty without a log. Never raises."""
+    try:
+        with Path(f"{path}-wal").open("rb", buffering=0) as file:
+            return file.read(_HEAD)[16:24]
+    except OSError:
+        return b""
 
 
 def committed_frames(path: str) -> int:

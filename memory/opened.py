@@ -18,7 +18,7 @@ from memory.lock import Lock
 from memory.reader import Readers
 from memory.writer import Writer, is_done
 from spar.clock import Clock
-from spar.errors import PermanentError, TransientError
+from spar.errors import NoRoomError, PermanentError, TransientError
 from spar.threads import Threads
 from spar.types import Fault
 
@@ -55,6 +55,12 @@ class Opened:
     def is_writable(self) -> bool:
         """Whether it is of use to accept more now: there is a writer, it works, and there is room on the disk."""
         return self._writer is not None and self._writer.is_writable
+
+    def demand_room(self) -> None:
+        """Raises: NoRoomError on a disk that is full: what is left is for bringing to an end what has begun, and for
+        deleting."""
+        if self._writer is not None and self._writer.is_out_of_room:
+            raise NoRoomError(f"nothing more can be kept: {self._writer.last_error or 'the disk is full'}")
 
     def snapshot(self) -> dict[str, Any]:
         """The writer's counts; empty when read-only. Safe from any thread."""

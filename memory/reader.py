@@ -10,6 +10,7 @@ from collections.abc import Callable
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, TypeVar
 
+from memory.codec import AlteredError
 from spar.errors import PermanentError, SparError, TransientError
 from spar.threads import Threads
 
@@ -63,7 +64,7 @@ class Readers:
             if self._is_closed:
                 raise SparError("the memory was closed while it was read") from None
             raise TransientError(f"cannot read {self._path!r}: {error}") from error
-        except (UnicodeDecodeError, JSONDecodeError) as error:  # we wrote ASCII JSON
+        except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # we wrote ASCII JSON, sealed
             raise PermanentError(f"a row of {self._path!r} is damaged ({error}); spar verify says which") from error
 
     def _take(self) -> Connection:

@@ -37,9 +37,9 @@ def interrupted(connection: Connection, work: str) -> ActionResult | None:
     return None if found.action is None else ActionResult(found.action, "interrupted", found.known)
 
 
-def items(connection: Connection, agent: str) -> list[Item]:
+def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
     """Accepted work that waits, the oldest first."""
-    return list(_read(connection, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
+    return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
 
 
 def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
@@ -79,15 +79,16 @@ def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
     return [str(id) for (id,) in rows]
 
 
-def dead_letters(connection: Connection, agent: str) -> list[DeadLetter]:
+def dead_letters(connection: Connection, agent: str, missed: list[str]) -> list[DeadLetter]:
     """What was put aside, the oldest first."""
-    return list(_read(connection, "item", DeadLetter, "agent = ? AND state = 'dead' ORDER BY at, id", safe(agent)))
+    where = "agent = ? AND state = 'dead' ORDER BY at, id"
+    return list(_read(connection, missed, "item", DeadLetter, where, safe(agent)))
 
 
-def doubts(connection: Connection, agent: str, is_open: bool) -> list[Doubt]:
+def doubts(connection: Connection, agent: str, missed: list[str], *, is_open: bool) -> list[Doubt]:
     """Calls in doubt, the oldest first."""
     where = "agent = ?" + (" AND answer IS NULL" if is_open else "") + " ORDER BY at, id"
-    return list(_read(connection, "doubt", Doubt, where, safe(agent)))
+    return list(_read(connection, missed, "doubt", Doubt, where, safe(agent)))
 
 
 def call(connection: Connection, doubt: Doubt) -> Call:
@@ -98,14 +99,17 @@ def call(connection: Connection, doubt: Doubt) -> Call:
     return replace(doubt.call, after=())
 
 
-def unfinished(connection: Connection, agent: str) -> list[Unfinished]:
+def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
     """The cycles that are open, in the order in which they began, with what is known of their calls."""
     found = []
-    for body, attempts in facts.rows(
-        connection, "SELECT body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
+    for id, body, attempts in facts.rows(
+        connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
     ):
-        cycle = decode(str(body), Unfinished)
-        found.append(replace(_with_calls(connection, cycle), attempts=int(attempts)))
+        try:
+            cycle = decode(str(body), Unfinished)
+            found.append(replace(_with_calls(connection, cycle), attempts=int(attempts)))
+        except ValueError as error:
+            missed.append(f"open_cycle {str(id)[:100]!r}: {error}")
     return found
 
 
@@ -181,6 +185,12 @@ def _result(call: str, told: dict[str, Any]) -> CallResult:
     return replace(result, output=read(result.output, Message)) if is_message else result
 
 
-def _read(connection: Connection, table: str, kind: type[T], where: str, *bindings: Any) -> Iterator[T]:
-    for (body,) in facts.rows(connection, f"SELECT body FROM {table} WHERE {where}", *bindings):
-        yield decode(str(body), kind)
+def _read(
+    connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
+) -> Iterator[T]:
+    """The rows that can be read: one that was damaged is `missed`, and must not keep the others."""
+    for id, body in facts.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
+        try:
+            yield decode(str(body), kind)
+        except ValueError as error:
+            missed.append(f"{table} {str(id)[:100]!r}: {error}")

@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt
 
 from memory import database, experiences, facts, interchange, records, retention, salvage, spending, tape
 from memory.care import Care
-from memory.codec import decode, encode, safe
+from memory.codec import decode, encode, safe, sealed
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
 from memory.hand import Hand
@@ -139,7 +139,7 @@ class Memory:
     async def _begin_journal(self, opened: Opened) -> None:
         try:
             hand = Hand(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
-            self._journal = Journal(opened, self._clock, hand)
+            self._journal = Journal(opened, self._clock, hand, self._told)
             await self._journal.load()
         except BaseException:
             self._forget_file(opened)
@@ -196,6 +196,7 @@ class Memory:
         Raises: ContractError when it cannot be an experience; SparError when closed or read-only.
         """
         row = experiences.row(experience)
+        self._file.demand_room()
         await self._file.put(lambda connection: experiences.insert(connection, (row,)), row.size)
 
     async def recall(
@@ -262,6 +263,7 @@ class Memory:
         Raises: SparError naming each bad line; OSError.
         """
         _ = self._file.writer  # refuses at once when read-only
+        self._file.demand_room()
         rows = await Threads("memory import", self._clock, limit=1).run(interchange.read_lines, source)
         return await self._file.commit(
             lambda connection: experiences.insert(connection, rows), sum(row.size for row in rows)
@@ -275,6 +277,7 @@ class Memory:
         Raises: ContractError when it is no cycle; SparError when closed or read-only.
         """
         columns = tape.row(cycle)
+        self._file.demand_room()
         await self._file.put(lambda connection: tape.insert(connection, columns), tape.size_of(columns))
 
     async def cycles(
@@ -300,11 +303,12 @@ class Memory:
 
         Raises: ValueError when it is not JSON-able or larger than a megabyte.
         """
-        name, text = _own(key), encode(value, exact=True)
+        name, text = _own(key), sealed(encode(value, exact=True))
 
         def write(connection: Connection) -> None:
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
 
+        self._file.demand_room()
         await self._file.put(write, len(text))
         self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
 
@@ -315,10 +319,12 @@ class Memory:
             self._unsaved.clear()
         if (unsaved := self._unsaved.get(name)) is not None:
             return decode(unsaved, object)
-        text = await self._file.read(
-            lambda connection: connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
-        )
-        return None if text is None else decode(str(text), object)
+
+        def read(connection: Connection) -> Any:
+            text = connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
+            return None if text is None else decode(str(text), object)
+
+        return await self._file.read(read)
 
     # -- records -----------------------------------------------------------------------------------------------
 
@@ -333,7 +339,8 @@ class Memory:
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
         than a megabyte.
         """
-        text, at = encode(value, exact=True), self._clock.now().timestamp()
+        text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
+        self._file.demand_room()
         return await self._file.commit(lambda c: records.keep(c, safe(kind), safe(id), text, expect, at), len(text))
 
     async def drop(self, kind: str, id: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, ValidationError
 
-from memory.codec import encode, read, safe
+from memory.codec import encode, read, safe, sealed, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
 from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, replace
@@ -54,7 +54,7 @@ def row(cycle: CycleRecord) -> tuple[Any, ...]:
     """The cycle as it will be written. Raises: ContractError when it is none."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
-    body = encode(_without_repetition(cycle))
+    body = sealed(encode(_without_repetition(cycle)))
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
@@ -168,7 +168,7 @@ def _linked(cycle: CycleRecord, links: Any) -> CycleRecord:
 
 def _object(text: str) -> dict[str, Any]:
     """The outermost object of a body, parsed and not yet typed. Raises: ValueError."""
-    return read(json.loads(text), dict[str, Any])
+    return read(json.loads(unsealed(text)), dict[str, Any])
 
 
 def _summary(cycle: CycleRecord) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Groups of work as transactions: each still ours to write, flushed when somebody waits, mended after a disk error.
 
 With durability "power" a transaction is flushed only if it must be; what was committed without that is flushed by the
-next one that is, in the order in which it was written, because it all goes into one log. It knows no queue and no
-time but the moment until which a flush may wait.
+next one that is, in the order in which it was written, because it all goes into one log. What a flush made safe is
+told to the `mark`. It knows no queue and no time but the moment until which a flush may wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memory import log
-from memory.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage
+from memory.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
+from memory.mark import Mark
 from spar.errors import FencedError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Transactions:
 
     Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
         connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
+
+    Told from outside: `pages`, with each commit, how many the log holds; `must_number`, before each checkpoint.
     """
 
     def __init__(
@@ -47,6 +50,9 @@ class Transactions:
         self.must_mend = False
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
         self.groups = self.flushes = 0
+        self._mark = Mark(name) if reopen is not None else None
+        self._number = self.pages = 0
+        self.must_number = True  # the next flush, in the file itself
 
     def begin(self, *, must_flush: bool = False) -> None:
         """Begin one that is still ours to write. Raises: FencedError; apsw.Error."""
@@ -71,15 +77,19 @@ class Transactions:
         before = connection.total_changes()
         outcomes = [self._alone(work) for work in group] if is_guarded else [work(connection) for work in group]
         has_changed = connection.total_changes() != before
-        if must_flush and not has_changed and self.flush_at is not None:
-            # A commit without a change flushes nothing, not even what others wrote before it.
-            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self.groups)))
+        # A commit without a change flushes nothing, not even what others wrote before it.
+        if must_flush and (self.must_number if has_changed else self.flush_at is not None):
+            self._number_flush()
             has_changed = True
+        self.pages = 0
         connection.execute("COMMIT")
         self.groups += 1
         if must_flush:
             self.flushes += has_changed
             self.flush_at = None
+            if self.pages and self._mark is not None:
+                self.must_number = False
+                self._mark.promise(self._number, self.pages)
         elif has_changed and self._has_power and self.flush_at is None:
             self.flush_at = time.monotonic() + FLUSH_WITHIN
         return outcomes
@@ -95,6 +105,19 @@ class Transactions:
 
         if isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError)):
             self.must_mend = True
+
+    def close(self) -> None:
+        """Close the connection and the mark. Raises: apsw.Error."""
+        self.connection.close()
+        if self._mark is not None:
+            self._mark.close()
+
+    def _number_flush(self) -> None:
+        """Write down which flush this is going to be; again for each try, so that no other number is ever promised."""
+        assert self._mark is not None
+        self.must_number = True
+        self._number = max(number_of(self.connection, FLUSHED), self._mark.flush) + 1
+        self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self._number)))
 
     def _alone(self, work: Work) -> Any:
         """The outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
@@ -119,6 +142,7 @@ class Transactions:
                 log.mend(self.connection)
                 self.connection.close()
                 self._is_connected = False
+            self.must_number = True  # closing emptied the log, perhaps
             self.connection = self._reopen()
             self._is_connected = True
             self._synchronous = ""

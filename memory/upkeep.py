@@ -117,7 +117,7 @@ class Upkeep:
         import apsw
 
         is_hard = is_idle or self.is_long
-        self._checkpointed = self._wal_pages
+        self._checkpointed, self._transactions.must_number = self._wal_pages, True
         crashpoint("wal.checkpoint")
         try:
             mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_hard else apsw.SQLITE_CHECKPOINT_PASSIVE
@@ -153,5 +153,6 @@ class Upkeep:
     def _note_pages(self, connection: Connection, name: str, pages: int) -> int:
         if pages < self._wal_pages:  # it began anew
             self._checkpointed = 0
+        self._transactions.pages = pages
         self._wal_pages, self._due[self._truncate] = pages, time.monotonic() + RESTS_UNTIL_TRUNCATED * self._rest
         return 0

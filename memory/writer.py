@@ -146,6 +146,11 @@ class Writer:
         return self._items
 
     @property
+    def is_out_of_room(self) -> bool:
+        """Whether the disk was full and has not become free again: only what is held in reserve is left."""
+        return self._ballast.is_given_up
+
+    @property
     def is_writable(self) -> bool:
         """Whether it is of use to accept more: the last write worked, there is room, and the file is still ours."""
         return not (self.is_failing or self._ballast.is_given_up or self._fenced)
@@ -387,7 +392,9 @@ class Writer:
                 self._copies.stop()
             if self._fenced is None:
                 self._upkeep.checkpoint(is_idle=True)
-            self._transactions.connection.close()
+                self._transactions.close()
+            else:  # the mark is another's by now
+                self._transactions.connection.close()
         except Exception as error:
             self._fail(error)
         try:

@@ -85,11 +85,11 @@ def resolve(options: Options, doubt_id: str, answer: str, output: str | None, by
     """
     if output is not None and answer != "done":
         fail(f"--output goes with done only, not with {answer}", exits.USAGE)
-    body: dict[str, Any] = {"answer": answer, "by": by, "reason": reason}
+    path, body = _path(doubt_id), {"answer": answer, "by": by, "reason": reason}
     if output is not None:
         body["output"] = _value(output)
     with service(options) as client:
-        shown = client.get(_path(doubt_id))
+        shown = client.get(path)
         if shown["answer"] is None:
             _make_sure(shown, answer, is_asked=not (is_sure or options.as_json) and sys.stdin.isatty())
         done = client.post(f"{_path(shown['id'])}/resolve", body)

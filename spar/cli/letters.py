@@ -83,8 +83,9 @@ def drop(options: Options, letter_id: str) -> None:
 
 
 def _deal(options: Options, letter_id: str, verb: str, done: str) -> None:
+    path = _path(letter_id)
     with service(options) as client:
-        item = client.post(f"{_path(letter_id)}/{verb}")
+        item = client.post(f"{path}/{verb}")
     from spar.visible import visible
 
     show(options, item, f"{done}: {visible(item['id'])}")
