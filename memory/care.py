@@ -152,7 +152,7 @@ def _inside(connection: Connection) -> Iterator[Line]:
         ("open cycles", "SELECT count(*) FROM open_cycle", ""),
         ("waiting", "SELECT count(*) FROM item WHERE state = 'waiting'", ""),
         ("in doubt", "SELECT count(*) FROM doubt WHERE answer IS NULL", "spar calls list, then: spar calls resolve"),
-        ("dead letters", "SELECT count(*) FROM item WHERE state = 'dead'", "look at why they were put aside"),
+        ("dead letters", "SELECT count(*) FROM item WHERE state = 'dead'", "spar dead list"),
     ):
         count = int(str(connection.execute(query).get))
         yield Line(name, "warn" if count and advice else "ok", str(count), advice if count else "")

@@ -35,6 +35,8 @@ MOST_BYTES = 8 << 20
 CALLS_IN_A_FACT = 500
 #: Seconds for which what nobody waits for is gathered, and how much of it may be.
 MOMENT, MOST_GATHERED = 0.002, 1_000
+#: Units that may wait for the writer before those who tell more are asked to wait.
+MOST_BEHIND = 20
 #: Seconds until what found no room at the writer is offered again.
 AGAIN = 0.05
 
@@ -379,9 +381,9 @@ class Journal:
         return is_landed and not (self._is_unsafe or self._held or self._has_told)
 
     @property
-    def waiting(self) -> int:
-        """How many units wait for room at the writer."""
-        return len(self._held)
+    def is_behind(self) -> bool:
+        """Whether so much waits for the writer that who tells more should wait for it: readers wait as long."""
+        return bool(self._held) or self._file.pending > MOST_BEHIND
 
     @property
     def _has_told(self) -> bool:

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, get_args
 import anyio
 from annotated_types import Ge, Gt
 
-from memory import database, experiences, facts, interchange, records, retention, salvage, spending, tape
+from memory import database, experiences, facts, interchange, recollect, records, retention, salvage, spending, tape
 from memory.care import Care
 from memory.codec import decode, encode, safe, sealed
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
@@ -27,9 +27,10 @@ from memory.journal import Journal
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError, TransientError
+from spar.journal import DeadLetter, Doubt
 from spar.protocols import Home, Host, Record
 from spar.threads import Threads
-from spar.types import CycleRecord, Experience, Fault
+from spar.types import CycleRecord, Experience, Fault, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -295,6 +296,23 @@ class Memory:
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """The cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
         return await self._file.read(lambda connection: tape.find(connection, cycle_id))
+
+    # -- what was cut off --------------------------------------------------------------------------------------
+
+    async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
+        """What recovery has left to people, also when read-only: the calls of an agent that are or were in doubt, and
+        what was put aside; the oldest first."""
+
+        missed: list[str] = []
+
+        def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
+            doubts = recollect.doubts(connection, agent, missed, is_open=False)
+            started = [replace(doubt, call=recollect.call(connection, doubt)) for doubt in doubts]
+            return started, recollect.dead_letters(connection, agent, missed)
+
+        found = await self._file.read(look)
+        self._unreadable += len(missed)
+        return found
 
     # -- state -------------------------------------------------------------------------------------------------
 

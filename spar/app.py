@@ -351,6 +351,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "modules": {phase: _snapshot(module) for phase, module in agent.modules.items()},
         "memory": _snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
+        "recovery": agent.recovery.snapshot(),
     }
 
 

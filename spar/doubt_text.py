@@ -38,6 +38,8 @@ def doubt_full(doubt: Doubt, now: datetime) -> str:
     if doubt.answered_at is not None:
         by = f" by {visible(doubt.answered_by)}" if doubt.answered_by else ""
         rows.append(("answered", f"{_moment(doubt.answered_at, now)}{by}"))
+    if doubt.reason:
+        rows.append(("reason", visible(doubt.reason)))
     lines = [f"call in doubt {visible(doubt.id)}", *_rows(rows)]
     if doubt.output is not None:
         lines += ["  its output, as answered", *value_lines(doubt.output, 2)]

@@ -53,11 +53,11 @@ class Doubts:
         if run_id is None:  # a run is told by its errors
             agent.push(_perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}"))
 
-    async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None) -> Doubt:
+    async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Say what became of a call in doubt: it was "done" (with this output), it "failed" (did not happen), or it
         did not happen and is made "again", in a cycle of its own.
 
-        Args: id: its id or the unique beginning of one; by: who says so.
+        Args: id: its id or the unique beginning of one; by: who says so; reason: how they know.
         Raises: LookupError for an id that is none; ConflictError when it was answered; ValueError for another answer.
         """
         agent, journal = self._agent, demanded(self._agent.recovery.journal)
@@ -66,7 +66,8 @@ class Doubts:
         doubt: Doubt = named(await journal.doubts(agent.name, is_open=False), id, "call in doubt")
         if doubt.answer is not None:
             raise ConflictError(f"call {doubt.id!r} is not in doubt any more: {doubt.answer}, by {doubt.answered_by}")
-        doubt = replace(doubt, answer=answer, output=output, answered_by=by, answered_at=agent.clock.now())
+        doubt = replace(doubt, answer=answer, output=output, reason=reason, answered_by=by,
+                        answered_at=agent.clock.now())  # fmt: skip
         await journal.answer(doubt)
         self._known.pop(doubt.id, None)
         agent.events.publish(

@@ -83,6 +83,7 @@ class Doubt(Struct, frozen=True):
     output: Any = None
     answered_by: str = ""
     answered_at: datetime | None = None
+    reason: str = ""
 
 
 class DeadLetter(Struct, frozen=True):

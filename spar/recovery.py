@@ -398,7 +398,7 @@ class Recovery:
         """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
         anybody is given the answer of its run."""
         journal = self.journal
-        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.waiting):
+        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
             return
         try:
             await journal.safe()
@@ -447,13 +447,14 @@ class Recovery:
         return self.journal.refusal if self.journal is not None else ""
 
     def snapshot(self) -> dict[str, Any]:
-        """How much is in doubt, put aside, waiting; JSON-able."""
+        """How much is in doubt, put aside, waiting; JSON-able, from any thread."""
+        journal = self.journal
         return {
-            "is_journalled": self.journal is not None,
+            "is_journalled": journal is not None,
             "in_doubt": len(self.doubts),
             "dead_letters": len(self.letters),
             "dead_by_kind": dict(self.letters.totals),
-            "open_cycles": self.journal.open_cycles if self.journal is not None else 0,
+            "open_cycles": journal.open_cycles if journal is not None else 0,
             "in_hand": len(self.in_hand),
             "to_be_retried": len(self._timers),
             "resumed": self.resumed,

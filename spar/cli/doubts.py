@@ -68,7 +68,7 @@ def show_doubt(options: Options, doubt_id: str) -> None:
 @click.argument("answer", type=click.Choice(get_args(Answer)))
 @click.option("--output", metavar="JSON", help="With done: what it returned.")
 @click.option("--by", default="", metavar="NAME", help="On whose word, if not yours.")
-@click.option("--reason", default="", help="How you know; it is in the log.")
+@click.option("--reason", default="", help="How you know; it is kept.")
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on.")
 @click.pass_obj
 def resolve(options: Options, doubt_id: str, answer: str, output: str | None, by: str, reason: str,

@@ -13,7 +13,7 @@ from spar import exits
 from spar.cli.context import Options, fail, one_line, show
 
 #: What a cycle's call in doubt is marked with.
-_MARK = ("id", "why", "answer", "answered_by", "answered_at", "output")
+_MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output")
 
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -123,6 +123,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
         ]
         if (asked := agent["approvals"])["pending"]:
             lines.append(f"  waiting  {_waiting(asked)}")
+        if left := _left(agent["recovery"]):
+            lines.append(f"  recovery {left}")
         for lane in agent["lanes"]:
             doing = f"{lane['phase']} of {lane['cycle']}" if lane["cycle"] else "resting"
             lines.append(f"  session  {lane['session']}: {doing}, {lane['waiting']} waiting")
@@ -187,6 +189,17 @@ def _waiting(asked: dict[str, Any]) -> str:
 
     number, word = asked["pending"], "call waits" if asked["pending"] == 1 else "calls wait"
     return f"{number} {word} for approval, the oldest for {span(asked['oldest_age_seconds'])}; spar approvals list"
+
+
+def _left(recovery: dict[str, Any]) -> str:
+    """What recovery has left to people, and what it has yet to do; "" for nothing."""
+    said = {
+        "in doubt": (recovery["in_doubt"], " (spar calls list)"),
+        "dead letters": (recovery["dead_letters"], " (spar dead list)"),
+        "waiting": (recovery["in_hand"] - recovery["to_be_retried"], ""),
+        "to be retried": (recovery["to_be_retried"], ""),
+    }
+    return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in said.items() if number > 0)
 
 
 def _time(seconds: float) -> str:

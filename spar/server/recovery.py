@@ -97,7 +97,7 @@ def recovery_routes(service: Service) -> list[Route]:
         try:
             if kept.answer is None:
                 await ask(lambda agent, journal: agent.recovery.doubts.resolve(
-                    kept.id, body.answer, by=by, output=output
+                    kept.id, body.answer, by=by, output=output, reason=body.reason
                 ))  # fmt: skip
                 log.info("call in doubt answered", agent=service.agent("").name, id=kept.id, tool=kept.call.tool,
                          answer=body.answer, by=by, reason=body.reason)  # fmt: skip

@@ -19,6 +19,8 @@ COMMANDS = [
     ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
     ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
     ["backup"], ["restore"], ["verify"], ["doctor"],
+    ["calls", "list"], ["calls", "show"], ["calls", "resolve"],
+    ["dead", "list"], ["dead", "show"], ["dead", "retry"], ["dead", "drop"],
     ["cycles", "list"], ["cycles", "show"], ["memory", "search"], ["memory", "export"],
     ["config", "check"], ["config", "show"], ["config", "schema"], ["parts"], ["shell"],
 ]  # fmt: skip

@@ -1,0 +1,203 @@
+"""People see and answer what a process that died has left: calls in doubt, and work that was put aside."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spar.cli.main import main
+
+pytestmark = pytest.mark.process
+
+#: A tool that dies in the middle of its first call, a planner that dies of a message until there is an antidote.
+PARTS = '''
+import os, pathlib
+from spar import Action, tool
+
+@tool(effect="once")
+async def pay(to: str) -> str:
+    """Pay, and say so in a file."""
+    with pathlib.Path("paid.txt").open("a") as file:
+        file.write(to + "\\n")
+    if len(pathlib.Path("paid.txt").read_text().splitlines()) == 1:
+        os._exit(137)
+    return to
+
+def plan(perceptions):
+    if any("poison" in each.text for each in perceptions) and not pathlib.Path("antidote").exists():
+        os._exit(137)
+    return Action(output="survived") if perceptions else None
+'''
+CONFIG = """
+[agent]
+loop_interval = 0.05
+
+[[sensors]]
+use = "messages"
+
+{planner}
+
+[[tools]]
+use = "mine:pay"
+
+[log]
+format = "json"
+"""
+RULES = """
+[[rules]]
+name = "payments"
+when = { kind = "message" }
+answer = "under way"
+
+[[rules.calls]]
+tool = "pay"
+params = { to = "{content}" }
+"""
+
+
+@pytest.fixture
+def say(spar: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A command, run here: beginning a process for each would take longer than all that they do."""
+
+    def run(*arguments: str) -> Any:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["-c", str(spar.config), *arguments])
+        heard = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
+
+    return run
+
+
+def in_folder(spar: Any, planner: str) -> None:
+    (spar.folder / "mine.py").write_text(PARTS)
+    spar.write(CONFIG.format(planner=planner))
+
+
+def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
+    """How a command ends in a terminal at which this is typed."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "spar", *arguments]
+    with subprocess.Popen(command, cwd=spar.folder, env=spar.environ, stdin=theirs, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:  # fmt: skip
+        os.write(ours, f"{typed}\n".encode())
+        process.communicate(timeout=60)
+    os.close(theirs)
+    os.close(ours)
+    return process.returncode
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["calls", "show", ""], "ID is empty"), (["calls", "show", " "], "ID is empty"),
+        (["calls", "resolve", "c"], "Missing argument"), (["calls", "resolve", "c", "perhaps"], "'perhaps' is not one"),
+        (["calls", "resolve", "c", "done", "--output", "{"], "must be JSON"),
+        (["calls", "resolve", "c", "done", "--output", "[" * 9999], "must be JSON"),
+        (["calls", "resolve", "c", "failed", "--output", "1"], "--output goes with done only"),
+        (["calls", "resolve", "", "done"], "ID is empty"), (["dead", "show", ""], "ID is empty"),
+        (["dead", "retry"], "Missing argument"), (["dead", "drop", ""], "ID is empty"),
+    ],
+)  # fmt: skip
+def test_what_is_typed_wrong_is_said_before_anybody_is_asked(
+    say: Callable[..., Any], command: list[str], said: str
+) -> None:
+    heard = say(*command)
+
+    assert (heard.code, heard.out) == (64, "")
+    assert said in heard.err
+
+
+def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
+    spar: Any, start: Callable[..., Any], say: Callable[..., Any]
+) -> None:
+    in_folder(spar, RULES)
+    service = start().ready()
+    sent = spar("send", "--no-wait", "al\u202eice")
+    assert sent.code in (0, 69)  # it may die before it can say so
+    assert service.wait() == 137
+
+    service = start().ready()
+    (found,) = spar.until(lambda: json.loads(say("calls", "list", "--json").out), "a call in doubt")
+    waited = say("wait", sent.out.strip()) if sent.code == 0 else None
+
+    assert waited is None or (waited.code == 0 and "a call is in doubt: pay" in waited.err), waited
+    listed, shown = say("calls", "list"), say("calls", "show", found["cycle_id"])
+    assert (listed.code, shown.code) == (0, 0)
+    assert found["id"] in listed.out
+    assert '"to": "al\\u{202e}ice"' in shown.out
+    assert "\u202e" not in listed.out + shown.out
+    assert "recovery in doubt 1 (spar calls list)" in say("status").out
+    assert service.agent["recovery"]["in_doubt"] == 1
+    assert service.get("/readyz").status_code == 200
+
+    for command in (["show", "zz"], ["resolve", "zz", "done"]):
+        answer = say("calls", *command)
+        assert (answer.code, answer.out) == (1, ""), command
+        assert answer.err == f"Error: no call in doubt 'zz'; known: {found['id']}\n", command
+
+    assert at_a_terminal(spar, "n", "calls", "resolve", found["id"], "done") == 1
+    assert [each["id"] for each in json.loads(say("calls", "list", "--json").out)] == [found["id"]]
+
+    resolved = spar("calls", "resolve", found["id"], "done", "--output", '"paid"', "--by", "the bank")
+    again = say("calls", "resolve", found["id"], "failed")
+
+    by = f"{getpass.getuser()} for the bank"
+    assert resolved.code == 0, resolved
+    assert resolved.out.startswith(f"done: {found['id']} (pay) by {by}")
+    assert '"to": "al\\u{202e}ice"' in resolved.err
+    assert again.code == 1
+    assert f"is not in doubt any more: it was answered 'done' by {by} at " in again.err
+    service.said("call in doubt answered", id=found["id"], answer="done", by=by)
+    assert say("calls", "list").out == "no call is in doubt\n"
+    assert (spar.folder / "paid.txt").read_text() == "al\u202eice\n"
+
+    service.stop()
+    assert [each["answer"] for each in json.loads(say("calls", "list", "--all", "--json").out)] == ["done"]
+    assert f"by {by}" in say("calls", "show", found["id"]).out
+    marked = json.loads(say("cycles", "show", found["cycle_id"]).out)["result"]["results"][0]
+    assert (marked["status"], marked["doubt"]["answer"], marked["doubt"]["output"]) == ("in_doubt", "done", "paid")
+    refused = say("calls", "resolve", found["id"], "done")
+    assert (refused.code, refused.out) == (69, "")
+    assert "no service runs" in refused.err
+
+
+def test_what_kills_every_process_is_put_aside_and_can_be_tried_again(
+    spar: Any, start: Callable[..., Any], say: Callable[..., Any]
+) -> None:
+    in_folder(spar, '[plan]\nuse = "mine:plan"')
+    service = start().ready()
+    spar("send", "--no-wait", "--key", "k", "poison")
+    assert service.wait() == 137
+    assert [start().wait() for _ in range(2)] == [137, 137]
+
+    service = start().ready()
+    (found,) = spar.until(lambda: json.loads(say("dead", "list", "--json").out), "a dead letter")
+    waited = say("wait", found["id"])
+
+    assert (waited.code, found["item"]["attempts"]) == (1, 3)
+    assert "the run failed: 3 attempts failed" in waited.err
+    assert found["id"] in say("dead", "list").out
+    assert '"poison"' in say("dead", "show", found["id"][:-1]).out
+    assert "dead letters 1 (spar dead list)" in say("status").out
+    assert say("dead", "drop", "zz").err == f"Error: no dead letter 'zz'; known: {found['id']}\n"
+
+    (spar.folder / "antidote").touch()
+    retried = spar("dead", "retry", found["id"])
+    answered = say("wait", found["id"])
+
+    assert (retried.code, retried.out) == (0, f"tried again: {found['id']}\n"), retried
+    assert (answered.code, answered.out) == (0, "survived\n"), answered
+    service.said("dead letter retried", id=found["id"], by=getpass.getuser())
+    service.stop()
+    assert say("dead", "list").out == "there are no dead letters\n"
+    assert say("dead", "drop", found["id"]).code == 69
