@@ -23,7 +23,7 @@ _LONG = 200  # characters of a name
 
 def trait(perception: Perception) -> str:
     """By what a perception is known again that comes once more under another id."""
-    return f"{perception.source}|{perception.kind}|{perception.key or perception.text}"[:_LONG]
+    return f"{perception.source}|{perception.key or perception.text}"[:_LONG]
 
 
 class Hand:

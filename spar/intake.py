@@ -142,7 +142,7 @@ class Intake:
         if run.status is None:
             lane = self._agent.sessions.lane(run.session)
             await self._call_off(run, "aborted")
-            await lane.abandon(run_id)
+            await lane.turns.abandon(run_id)
 
     def late(self, run: Run) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""

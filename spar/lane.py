@@ -7,8 +7,8 @@ and ends when nothing is left to do. Lanes of one agent share its modules; their
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from spar.crash import crashpoint
 from spar.cycle import Cycle, Skip
@@ -17,14 +17,14 @@ from spar.health import NEVER_SLOW
 from spar.hooks import HookContext, Outcome
 from spar.journal import Item, Unfinished
 from spar.logs import get_logger
-from spar.loop import Loop, PhaseCall
-from spar.modules import Module, action_of, perceptions_of, result_of
+from spar.loop import Loop
+from spar.modules import result_of
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
-from spar.protocols import Context
 from spar.runs import End, Run, verdict
 from spar.strand import Strand
-from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
+from spar.turns import Turns
+from spar.types import Action, ActionResult, Fault, Perception
 from spar.wake import Wake
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Lane:
     """The desk that a loop reports to."""
 
     __slots__ = ("_ended", "_inbox", "_runs", "_waits_since", "agent", "apart", "calls", "cycle", "is_resuming",
-                 "last_completed", "loop", "rests_until", "run", "session", "stop_reason", "strand",
+                 "last_completed", "loop", "rests_until", "run", "session", "stop_reason", "strand", "turns",
                  "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
@@ -67,7 +67,8 @@ class Lane:
         self.rests_until: float | None = None
         self.stop_reason = ""
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
-        self.calls = self._calls()
+        self.turns = Turns(self)
+        self.calls = self.turns.calls
         self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
                          plan_when_idle=agent.plan_when_idle)  # fmt: skip
 
@@ -149,154 +150,7 @@ class Lane:
         """How many perceptions and runs wait for their cycle."""
         return len(self._inbox or ()) + len(self._runs or ())
 
-    # -- how the modules are called
-
-    def _calls(self) -> dict[Phase, PhaseCall]:
-        """By phase: what makes the coroutine of one attempt; the module's own wherever nothing else takes part."""
-        return {"sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected}
-
-    def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["sense"]
-        if not self.is_standing or self.has_work:
-            return self._sense(module, cycle)
-        return module.call(self._context(cycle)) if module.wants_context else module.call()
-
-    def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["act"]
-        if self.agent.recovery.journal is not None:
-            self.agent.recovery.opened(cycle, cycle.perceptions)
-        if type(action) is OpenPlan:
-            return self._act_on_stream(module, action, cycle)
-        if self.agent.recovery.journal is not None and not getattr(module.part, "keeps_journal", False):
-            return self._act_told(module, cast(Action, action), cycle)
-        return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
-
-    async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
-        """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
-        if (known := await self.agent.recovery.acting(module.part, action, cycle)) is not None:
-            return known
-        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
-
-    def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["reflect"]
-        return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
-
-    async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
-        """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
-        agent = self.agent
-        if self.apart:
-            return await self._sense_apart(cycle)
-        polled: list[Perception] = []
-        if self.is_standing:
-            given = (self._context(cycle),) if module.wants_context else ()
-            polled = perceptions_of(await module.call(*given), module.name)
-            if agent.recovery.is_suspicious:
-                polled = agent.recovery.sift(polled, self.session)
-        before, pushed = self.run, self._take(cycle)
-        if self.run is not None and self.run is not before and not await self._may_begin(self.run, cycle):
-            pushed = [perception for perception in pushed if perception is not self.run.message]
-            self.run = cycle.run = None
-        pushed = await self._perceived(module, pushed, cycle)
-        if self.is_resuming and (resumed := self._resumed()) is not None:
-            pushed = [*pushed, *resumed.perceptions]
-        return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
-
-    async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
-        """What the sense module makes of what was pushed."""
-        if pushed and self.agent.perceive is not None:
-            try:
-                return perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name)
-            except Exception as error:
-                # What people said arrives unclassified rather than not at all.
-                self.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
-        return pushed
-
-    async def _sense_apart(self, cycle: Cycle) -> list[Perception]:
-        """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
-        item = self.apart.popleft()
-        if isinstance(item, Unfinished):
-            cycle.items = item.items
-            return list(item.perceptions)
-        cycle.items = (item.id,)
-        pushed = [item.perception]
-        return pushed if item.is_sensed else await self._perceived(self.agent.modules["sense"], pushed, cycle)
-
-    def _resumed(self) -> Action | None:
-        """The calls that the actor has to go on with; None also when it cannot tell."""
-        module = self.agent.modules["act"]
-        try:
-            tell = getattr(module.part, "resumable", None)
-            return tell(self.session) if callable(tell) else None
-        except Exception as error:
-            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
-            return None
-
-    async def abandon(self, run_id: str) -> None:
-        """Have the actor forget what of this run is still to come."""
-        module = self.agent.modules["act"]
-        try:
-            forget = getattr(module.part, "abandon", None)
-            if callable(forget):
-                await forget(run_id)
-        except Exception as error:
-            log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
-
-    async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
-        if self.agent.recovery.journal is not None:
-            self.agent.recovery.opened(cycle, perceptions)
-        if cycle.resumed is not None and cycle.resumed.action is not None:
-            return cycle.resumed.action
-        resumed = self._resumed() if self.is_resuming else None
-        if resumed is None:
-            return await self._planned(cycle, perceptions)
-        # What people have answered goes on whatever the planner makes of the rest.
-        known = {perception.id for perception in resumed.perceptions}
-        rest = [perception for perception in perceptions or () if perception.id not in known]
-        if not (rest or cycle.run is not None or self.agent.plan_when_idle):
-            return resumed
-        try:
-            return await self._planned(cycle, rest, resumed)
-        except Exception as error:
-            name = self.agent.modules["plan"].name
-            self.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
-            return resumed
-
-    async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
-        """What the planner wants done, after what is to come first."""
-        crashpoint("plan.before")
-        module = self.agent.modules["plan"]
-        if module.wants_context:
-            product = await module.call(perceptions, self._context(cycle))
-        else:
-            product = await module.call(perceptions)
-        if type(product) is Action or not hasattr(product, "__aiter__"):
-            return product if first is None else joined(first, action_of(product, module.name, perceptions))
-        step = self.agent.steps["plan"]
-        source = product.__aiter__() if first is None else _led(first.calls, product)
-        plan = OpenPlan(source, perceptions or (), module.name, self.agent.clock, self.strand.leave)
-        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
-
-    async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
-        given = (self._context(cycle),) if module.streams_with_context else ()
-        product = await module.part.act_stream(plan.head, plan.calls(), *given)
-        plan.close()
-        return plan.completed(product)
-
-    def _context(self, cycle: Cycle) -> Context:
-        agent, step = self.agent, self.agent.steps[cycle.phase]
-        return Context(
-            agent=agent.name,
-            cycle_id=cycle.id,
-            session=self.session,
-            run=cycle.run,
-            memory=agent.memory,
-            abilities=agent.abilities,
-            deadline=agent.clock.monotonic() + step.timeout,
-            clock=agent.clock,
-            known=cycle.resumed.known if cycle.resumed is not None else (),
-        )
-
-    def _take(self, cycle: Cycle) -> list[Perception]:
+    def take(self, cycle: Cycle) -> list[Perception]:
         """What was pushed since, and the message of the run that begins or has not been planned for yet."""
         pushed = list(self._inbox) if self._inbox else []
         if self._inbox:
@@ -328,7 +182,7 @@ class Lane:
             agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
         return cycle
 
-    async def _may_begin(self, run: Run, cycle: Cycle) -> bool:
+    async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Whether no hook is against a run that begins; one that is ends it."""
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
@@ -399,7 +253,7 @@ class Lane:
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             agent.health.observe(cycle, duration)
         if self.is_resuming:
-            self.is_resuming = self._resumed() is not None
+            self.is_resuming = self.turns.resumed() is not None
         run, end = self.run, None
         if run is not None:
             end = self._judge(run, cycle, now)
@@ -437,21 +291,3 @@ class Lane:
         """Cancel the phase in hand; its cycle is recorded as interrupted."""
         self.stop_reason = reason
         self.strand.cancel()
-
-
-def joined(first: Action, then: Action | OpenPlan | None) -> Action:
-    """One action of what goes on and what was planned."""
-    return replace(then, calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
-
-
-async def _led(calls: tuple[Call, ...], rest: Any) -> AsyncGenerator[Any]:
-    """These calls, then what a planner streams."""
-    source = rest.__aiter__()
-    try:
-        for call in calls:
-            yield call
-        async for item in source:
-            yield item
-    finally:
-        if (close := getattr(source, "aclose", None)) is not None:
-            await close()

@@ -258,7 +258,7 @@ class Recovery:
         if item.kind == "run":
             if (run := await self._run(item)) is not None:
                 lane.queue(run)
-        elif item.attempts:
+        elif item.attempts or item.is_sensed:
             lane.apart.append(item)
         else:
             lane.push(item.perception)
@@ -315,18 +315,19 @@ class Recovery:
         if len(self._recent) > REMEMBERED:
             del self._recent[next(iter(self._recent))]
 
-    def sift(self, polled: Iterable[Perception], session: str) -> list[Perception]:
-        """What was polled, without what was in hand when the process died: that gets a cycle of its own."""
-        kept: list[Perception] = []
+    def sift(self, polled: list[Perception], session: str) -> list[Perception]:
+        """What was polled; nothing, if some of it was in hand when the process died: then all of it becomes accepted
+        work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
+        attempts = {each.id: self._suspects.pop(self.journal.trait(each), 0) for each in polled}
+        if not any(attempts.values()):
+            return polled
         for perception in polled:
-            attempts = self._suspects.pop(self.journal.trait(perception), 0) if self._suspects else 0
-            if not attempts:
-                kept.append(perception)
-                continue
-            item = Item(perception.id, perception, session=session, attempts=attempts)
+            item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self.journal.keep(self._agent.name, item)
             self._agent.requests.in_background(self.hand_out(item), "recovery of")
-        return kept
+        for key, cursor in self._cursors().items():
+            self.journal.save(key, cursor)
+        return []
 
     @property
     def is_suspicious(self) -> bool:
@@ -342,11 +343,15 @@ class Recovery:
         cycle.is_journalled = True
         if cycle.resumed is not None:  # it stands as open already
             return
-        agent, cursors = self._agent, {}
-        if cycle.session == STANDING and (tell := getattr(agent.modules["sense"].part, "cursors", None)) is not None:
-            cursors = tell()
+        cursors = self._cursors() if cycle.session == STANDING else {}
         seen = perceptions or ()
-        self.journal.opened(agent.name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+        name = self._agent.name
+        self.journal.opened(name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+
+    def _cursors(self) -> dict[str, Any]:
+        """The sensors' cursors, which go on as soon as the journal has what they brought."""
+        tell = getattr(self._agent.modules["sense"].part, "cursors", None)
+        return {} if tell is None else dict(tell())
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether

@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spar.approvals import DigestMismatchError
-from spar.errors import ConfigError, InboxFullError, LifecycleError, NoRoomError, TransientError
+from spar.errors import ConfigError, ConflictError, InboxFullError, LifecycleError, NoRoomError, TransientError
 
 #: What an exception of the agent means to whoever called over HTTP.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (LifecycleError, 409),
     (DigestMismatchError, 409),
+    (ConflictError, 409),
     (TransientError, 503),
     (ConfigError, 400),  # and nothing else is: the command line tells a bad configuration by it
     (NoRoomError, 507),

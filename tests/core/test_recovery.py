@@ -536,3 +536,46 @@ async def test_a_sensors_cursor_goes_on_when_the_journal_has_what_it_brought(
 
     assert seen == [f"number {number}" for number in range(1, len(seen) + 1)]
     assert len(seen) > 4
+
+
+async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died_is_taken_once_and_apart(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """It died so soon that nothing but the hand knew of it."""
+    from memory.hand import trait
+    from perception import Sense
+
+    class Folder:
+        every = 0.05
+
+        async def open(self, context: SensorContext) -> None:
+            self.context, self.number = context, int(context.cursor or 0)
+
+        async def poll(self) -> list[Perception]:
+            new = [Perception(f"file {n}", source="folder", key=f"k{n}") for n in range(self.number, 3)]
+            self.number = 3
+            self.context.checkpoint(3)
+            return new
+
+        async def close(self) -> None:
+            return None
+
+    deadly = Perception("file 1", source="folder", key="k1")
+    memory, noted = memory_at(tmp_path), tmp_path / "memory.db.hand"
+    async with memory:
+        memory.journal.hand.forget()
+        memory.journal.hand.take("gone", [trait(deadly)])
+        lines = noted.read_bytes()
+    noted.write_bytes(lines)
+    turns: list[list[str]] = []
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        turns.append([perception.text for perception in perceptions])
+        return Action((Call("look", {"at": 1}),))
+
+    for _ in range(2):
+        async with agent_at(tmp_path, clock, plan, sense=Sense([SensorSpec("folder", Folder())])) as agent:
+            await clock.sleep(2)
+            assert await agent.recovery.letters.list() == []
+
+    assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"]]

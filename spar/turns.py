@@ -1,0 +1,201 @@
+"""How the modules of an agent are called in one of its lanes: with what, and what else takes part in a phase.
+
+Where nothing else does, the module's own coroutine is the phase's, so that a cycle costs what its modules cost. What
+else there may be: what was pushed, a run that begins, calls that people have answered, a cycle that was cut off and
+goes on, and the journal, which is told before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from spar.crash import crashpoint
+from spar.cycle import Cycle
+from spar.journal import Unfinished
+from spar.logs import get_logger
+from spar.loop import PhaseCall
+from spar.modules import Module, action_of, perceptions_of
+from spar.plan_stream import OpenPlan
+from spar.protocols import Context
+from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
+
+if TYPE_CHECKING:
+    from spar.lane import Lane
+
+log = get_logger("spar.lane")
+
+
+class Turns:
+    """By phase, what makes the coroutine of one attempt (`calls`)."""
+
+    __slots__ = ("agent", "calls", "lane")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane, self.agent = lane, lane.agent
+        self.calls: dict[Phase, PhaseCall] = {
+            "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
+        }  # fmt: skip
+
+    def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["sense"]
+        if not self.lane.is_standing or self.lane.has_work:
+            return self._sense(module, cycle)
+        return module.call(self._context(cycle)) if module.wants_context else module.call()
+
+    def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["act"]
+        if self.agent.recovery.journal is not None:
+            self.agent.recovery.opened(cycle, cycle.perceptions)
+        if type(action) is OpenPlan:
+            return self._act_on_stream(module, action, cycle)
+        if self.agent.recovery.journal is not None and not getattr(module.part, "keeps_journal", False):
+            return self._act_told(module, cast(Action, action), cycle)
+        return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
+
+    async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
+        """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
+        if (known := await self.agent.recovery.acting(module.part, action, cycle)) is not None:
+            return known
+        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
+
+    def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+        module = self.agent.modules["reflect"]
+        return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
+
+    async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
+        """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
+        agent, lane = self.agent, self.lane
+        if lane.apart:
+            return await self._sense_apart(cycle)
+        polled: list[Perception] = []
+        if lane.is_standing:
+            given = (self._context(cycle),) if module.wants_context else ()
+            polled = perceptions_of(await module.call(*given), module.name)
+            if agent.recovery.is_suspicious:
+                polled = agent.recovery.sift(polled, lane.session)
+        before, pushed = lane.run, lane.take(cycle)
+        run = lane.run
+        if run is not None and run is not before and not await lane.may_begin(run, cycle):
+            pushed = [perception for perception in pushed if perception is not run.message]
+            lane.run = cycle.run = None
+        pushed = await self._perceived(module, pushed, cycle)
+        if lane.is_resuming and (resumed := self.resumed()) is not None:
+            pushed = [*pushed, *resumed.perceptions]
+        return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
+
+    async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
+        """What the sense module makes of what was pushed."""
+        if pushed and self.agent.perceive is not None:
+            try:
+                return perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name)
+            except Exception as error:
+                # What people said arrives unclassified rather than not at all.
+                self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        return pushed
+
+    async def _sense_apart(self, cycle: Cycle) -> list[Perception]:
+        """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
+        item = self.lane.apart.popleft()
+        if isinstance(item, Unfinished):
+            cycle.items = item.items
+            return list(item.perceptions)
+        cycle.items = (item.id,)
+        pushed = [item.perception]
+        if item.is_sensed:
+            return pushed
+        # To the pipeline of this process it may be a repetition of itself.
+        return await self._perceived(self.agent.modules["sense"], pushed, cycle) or pushed
+
+    def resumed(self) -> Action | None:
+        """The calls that the actor has to go on with; None also when it cannot tell."""
+        module = self.agent.modules["act"]
+        try:
+            tell = getattr(module.part, "resumable", None)
+            return tell(self.lane.session) if callable(tell) else None
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
+            return None
+
+    async def abandon(self, run_id: str) -> None:
+        """Have the actor forget what of this run is still to come."""
+        module = self.agent.modules["act"]
+        try:
+            forget = getattr(module.part, "abandon", None)
+            if callable(forget):
+                await forget(run_id)
+        except Exception as error:
+            log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
+
+    async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        if self.agent.recovery.journal is not None:
+            self.agent.recovery.opened(cycle, perceptions)
+        if cycle.resumed is not None and cycle.resumed.action is not None:
+            return cycle.resumed.action
+        resumed = self.resumed() if self.lane.is_resuming else None
+        if resumed is None:
+            return await self._planned(cycle, perceptions)
+        # What people have answered goes on whatever the planner makes of the rest.
+        known = {perception.id for perception in resumed.perceptions}
+        rest = [perception for perception in perceptions or () if perception.id not in known]
+        if not (rest or cycle.run is not None or self.agent.plan_when_idle):
+            return resumed
+        try:
+            return await self._planned(cycle, rest, resumed)
+        except Exception as error:
+            name = self.agent.modules["plan"].name
+            self.lane.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            return resumed
+
+    async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
+        """What the planner wants done, after what is to come first."""
+        crashpoint("plan.before")
+        module = self.agent.modules["plan"]
+        if module.wants_context:
+            product = await module.call(perceptions, self._context(cycle))
+        else:
+            product = await module.call(perceptions)
+        if type(product) is Action or not hasattr(product, "__aiter__"):
+            return product if first is None else joined(first, action_of(product, module.name, perceptions))
+        step = self.agent.steps["plan"]
+        source = product.__aiter__() if first is None else _led(first.calls, product)
+        plan = OpenPlan(source, perceptions or (), module.name, self.agent.clock, self.lane.strand.leave)
+        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
+
+    async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
+        given = (self._context(cycle),) if module.streams_with_context else ()
+        product = await module.part.act_stream(plan.head, plan.calls(), *given)
+        plan.close()
+        return plan.completed(product)
+
+    def _context(self, cycle: Cycle) -> Context:
+        agent, step = self.agent, self.agent.steps[cycle.phase]
+        return Context(
+            agent=agent.name,
+            cycle_id=cycle.id,
+            session=self.lane.session,
+            run=cycle.run,
+            memory=agent.memory,
+            abilities=agent.abilities,
+            deadline=agent.clock.monotonic() + step.timeout,
+            clock=agent.clock,
+            known=cycle.resumed.known if cycle.resumed is not None else (),
+        )
+
+
+def joined(first: Action, then: Action | OpenPlan | None) -> Action:
+    """One action of what goes on and what was planned."""
+    return replace(then, calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+
+
+async def _led(calls: tuple[Call, ...], rest: Any) -> AsyncGenerator[Any]:
+    """These calls, then what a planner streams."""
+    source = rest.__aiter__()
+    try:
+        for call in calls:
+            yield call
+        async for item in source:
+            yield item
+    finally:
+        if (close := getattr(source, "aclose", None)) is not None:
+            await close()
