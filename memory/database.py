@@ -161,7 +161,7 @@ def epoch_of(connection: Connection) -> int:
 
 def number_of(connection: Connection, key: str) -> int:
     """The number under one of the memory's own keys; 0 for none, -1 when that cannot be read."""
-    text = connection.execute("SELECT CAST(value AS BLOB) FROM state WHERE key = ?", (key,)).get  # it may be no text
+    text = connection.execute(f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{key}'").get  # perhaps no text
     if text is None:
         return 0
     return int(text) if isinstance(text, bytes) and text.isdigit() else -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,17 +192,20 @@ class Journal:
         crashpoint("cycle.opened")
 
     def acting(self, work: str, action: Action, effect: str = "") -> None:
-        head = replace(action, calls=(), perceptions=())
-        self._tell(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
-        for start in range(0, len(action.calls), CALLS_IN_A_FACT):
-            self._plan(work, action.calls[start : start + CALLS_IN_A_FACT])
+        for told in self._acted(work, action, effect):
+            self._note(told)
         crashpoint("plan.committed")
 
-    def planned(self, work: str, call: Call) -> None:
-        self._plan(work, (call,))
+    def _acted(self, work: str, action: Action, effect: str) -> Iterator[facts.Told]:
+        """The facts that this is going to be executed."""
+        head = replace(action, calls=(), perceptions=())
+        yield self._fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
+        for start in range(0, len(action.calls), CALLS_IN_A_FACT):
+            calls = action.calls[start : start + CALLS_IN_A_FACT]
+            yield self._fact(work, "", "planned", [call.to_wire() for call in calls])
 
-    def _plan(self, work: str, calls: Iterable[Call]) -> None:
-        self._tell(work, "", "planned", [call.to_wire() for call in calls])
+    def planned(self, work: str, call: Call) -> None:
+        self._tell(work, "", "planned", [call.to_wire()])
 
     def started(
         self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
@@ -278,19 +281,35 @@ class Journal:
         """Nobody knows whether a call had its effect."""
         self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), _body(doubt)))
 
-    async def answer(self, doubt: Doubt) -> None:
-        """Keep what somebody says of a call in doubt. Raises: ConflictError when it has been answered."""
+    async def answer(self, agent: str, doubt: Doubt, again: Unfinished | None = None) -> None:
+        """Keep what somebody says of a call in doubt, and with it the cycle that is to make it again.
+
+        Raises: ConflictError when it has been answered.
+        """
         body = _body(doubt)
-        told = self._fact(doubt.cycle_id, doubt.call.id, "resolved", {"answer": doubt.answer, "by": doubt.answered_by})
+        told = [
+            self._fact(doubt.cycle_id, doubt.call.id, "resolved", {"answer": doubt.answer, "by": doubt.answered_by})
+        ]
+        row: tuple[Any, ...] | None = None
+        if again is not None and again.action is not None:
+            told += [
+                self._fact(again.cycle_id, "", "opened", {"items": again.items, "run": again.run_id}),
+                *self._acted(again.cycle_id, again.action, ""),
+            ]
+            row = (safe(again.cycle_id), safe(agent), again.attempts, _body(again))
 
         def write(connection: Connection) -> None:
             connection.execute(facts.ANSWER, (doubt.answer, body, safe(doubt.id)))
             if not connection.changes():
                 raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
-            facts.append(connection, [told])
+            facts.append(connection, told)
+            if row is not None:
+                connection.execute(facts.OPEN, row)
 
         self.hand_over()
         await self._file.commit(write, len(body))
+        if again is not None:
+            self._open[again.cycle_id] = agent
 
     def spend(self, spends: Iterable[Spend]) -> None:
         """Count these to the budgets, together with what is told in the same moment."""
@@ -440,7 +459,10 @@ class Journal:
         return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=MOST_BYTES)
 
     def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
-        told, unit = self._fact(work, call, kind, body), self._unit
+        self._note(self._fact(work, call, kind, body))
+
+    def _note(self, told: facts.Told) -> None:
+        unit = self._unit
         unit.told.append(told)
         unit.size += len(told[4])
         if self._turn is None:

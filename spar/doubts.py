@@ -68,17 +68,19 @@ class Doubts:
             raise ConflictError(f"call {doubt.id!r} is not in doubt any more: {doubt.answer}, by {doubt.answered_by}")
         doubt = replace(doubt, answer=answer, output=output, reason=reason, answered_by=by,
                         answered_at=agent.clock.now())  # fmt: skip
-        await journal.answer(doubt)
+        text = f"call {doubt.call.id} of {doubt.call.tool} was in doubt: {by or 'somebody'} says {answer}"
+        told, again = _perception(doubt, f"call.{answer}", text), None
+        if answer == "again":
+            action = Action((await journal.call(doubt),), goal=f"make {doubt.call.tool} again", trust="trusted",
+                            id=doubt.action_id or agent.clock.new_id())  # fmt: skip
+            again = Unfinished(agent.clock.new_id(), doubt.session, (told,), action=action)
+        await journal.answer(agent.name, doubt, again)
         self._known.pop(doubt.id, None)
         agent.events.publish(
             DoubtResolved(call=doubt.call, cycle_id=doubt.cycle_id, doubt=doubt.id, answer=answer, by=by)
         )
-        text = f"call {doubt.call.id} of {doubt.call.tool} was in doubt: {by or 'somebody'} says {answer}"
-        told = _perception(doubt, f"call.{answer}", text)
-        if answer == "again":
-            action = Action((await journal.call(doubt),), goal=f"make {doubt.call.tool} again", trust="trusted",
-                            id=doubt.action_id or agent.clock.new_id())  # fmt: skip
-            agent.recovery.begin_cycle(Unfinished(agent.clock.new_id(), doubt.session, (told,), action=action))
+        if again is not None:
+            agent.recovery.go_on_with(again)
         else:
             agent.push(told)
         return doubt

@@ -227,20 +227,19 @@ class Recovery:
         elif cut.effect == "idempotent":
             told = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
                               session=cut.session, trust="trusted")  # fmt: skip
-            self.begin_cycle(replace(cut, cycle_id=agent.clock.new_id(), perceptions=(told,), effect=""))
+            again = replace(cut, cycle_id=agent.clock.new_id(), perceptions=(told,), effect="")
+            self._reopen(again)
+            journal.acting(again.cycle_id, cut.action)
+            self.go_on_with(again)
         journal.attached(work, call.id)
         return cut.effect == "idempotent"
 
-    def begin_cycle(self, cycle: Unfinished) -> None:
-        """Have a cycle of its own execute this."""
-        agent = self._agent
-        assert cycle.action is not None
-        self._reopen(cycle)
-        self.journal.acting(cycle.cycle_id, cycle.action)
-        lane = agent.sessions.lane(cycle.session)
+    def go_on_with(self, cycle: Unfinished) -> None:
+        """Have a cycle of its own execute this, which stands in the journal."""
+        lane = self._agent.sessions.lane(cycle.session)
         lane.apart.append(cycle)
         lane.wake.set()
-        agent.sessions.spawn(lane)
+        self._agent.sessions.spawn(lane)
 
     async def hand_out(self, item: Item) -> bool:
         """Give accepted work to its session's lane, when it is due; whether it goes there."""

@@ -39,7 +39,7 @@ class Turns:
 
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module = self.agent.modules["sense"]
-        if not self.lane.is_standing or self.lane.has_work:
+        if not self.lane.is_standing or self.lane.has_work or self.agent.recovery.is_suspicious:
             return self._sense(module, cycle)
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
