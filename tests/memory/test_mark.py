@@ -39,7 +39,7 @@ async def told_of(folder: Path, **options: Any) -> list[str]:
 
 
 async def killed(folder: Path, moved: str = "", *, patch: pytest.MonkeyPatch | None = None) -> Path:
-    """A store as a killed process leaves it. `moved`: how its log was moved into the file before the last row."""
+    """A store as a killed process leaves it. `moved`: how its log was moved into the file before the last two rows."""
     live, left = empty(folder / "live"), empty(folder / "left")
     if patch is not None:
         patch.setattr(upkeep, "WAL_PAGES", PAGES if moved == "passive" else 10_000)
@@ -52,7 +52,10 @@ async def killed(folder: Path, moved: str = "", *, patch: pytest.MonkeyPatch | N
             await until(lambda: memory.snapshot()["bytes"] > before, "a checkpoint")
         if moved == "emptied":
             await until(lambda: memory.snapshot()["wal_bytes"] == 0, "an empty log")
-        await memory.keep("row", "last", 0)
+        if patch is not None:
+            patch.setattr(upkeep, "WAL_PAGES", 10_000)
+        for name in ("last but one", "last"):
+            await memory.keep("row", name, 0)
         for path in live.iterdir():
             if not path.name.endswith(("-shm", ".lock", ".ballast")):
                 shutil.copy(path, left / path.name)
@@ -85,6 +88,10 @@ async def test_a_killed_process_is_no_damage_and_its_log_that_was_lost_is(
     shutil.copytree(left, tmp_path / "whole")
     assert await told_of(tmp_path / "whole") == []
 
+    shutil.copytree(left, tmp_path / "cut")
+    cut(tmp_path / "cut", 32 + log.committed_frames(f"{left}/memory.db") * (24 + 4_096) - 1)
+    assert len(await told_of(tmp_path / "cut")) == 1
+
     (left / "memory.db-wal").unlink()
     assert len(await told_of(left)) == 1
 
@@ -115,9 +122,8 @@ async def test_with_less_durability_and_in_memory_nothing_is_promised(tmp_path: 
 
 async def test_of_a_file_that_was_restored_or_is_new_nothing_is_promised(tmp_path: Path) -> None:
     async with Memory.open(url(tmp_path)) as memory:
-        await memory.keep("row", "a", 0)
         copy = f"{tmp_path}/copy"
-        backup.back_up(memory.path, copy)
+        backup.back_up(memory.path, copy)  # older than any flush
     left = await killed(tmp_path / "other")
     backup.restore(copy, f"{left}/memory.db")
     assert await told_of(left) == []
@@ -138,6 +144,41 @@ async def test_an_older_file_in_the_place_of_a_newer_one_is_told(tmp_path: Path)
     (left / "memory.db-wal").unlink()
 
     assert len(await told_of(left)) == 1
+
+
+@pytest.mark.parametrize(
+    ("flush", "pages", "salts", "missing"),
+    [
+        (7, 100, b"round  1", 0),
+        (7, 130, b"round  1", 0),
+        (7, 60, b"round  1", 40),
+        (7, 0, b"", 0),  # emptied in good order: the file knows of flush 7
+        (7, 3, b"round  2", 0),
+        (6, 0, b"", 100),
+        (6, 3, b"round  0", 100),
+        (6, 60, b"round  1", 40),
+        (8, 60, b"round  1", 0),  # an old mark, and what it missed was told before flush 8
+    ],
+)
+def test_what_is_missing_is_what_was_promised_and_is_not_there(
+    flush: int, pages: int, salts: bytes, missing: int
+) -> None:
+    assert Promise(7, 100, b"round  1").missing(flush, pages, salts) == missing
+
+
+async def test_only_the_number_of_a_flush_that_succeeded_is_promised(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    with disk.in_use():
+        async with Memory.open(url(tmp_path), ballast=0) as memory:
+            disk.fails = Failing("write", "-wal", 1, 2, apsw.FullError)
+            await memory.keep("row", "a", 0)
+            with database.reading(memory.path) as connection:
+                number = database.number_of(connection, database.FLUSHED)
+            promise = mark.read(memory.path)
+
+    assert disk.fired == 2
+    assert promise is not None
+    assert promise.flush == number
 
 
 def test_a_mark_that_was_cut_off_or_is_something_else_promises_nothing(tmp_path: Path) -> None:

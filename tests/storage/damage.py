@@ -29,7 +29,7 @@ from tests.storage.rows import Broken, text_of
 from tests.storage.tally import Tally
 
 #: Files that belong to a store that is well.
-KNOWN = ("", "-wal", "-shm", "-journal", ".lock", ".ballast", ".hand")
+KNOWN = ("", "-wal", "-shm", "-journal", ".lock", ".ballast", ".hand", ".mark", ".snapshot")
 AGENT = "main"
 
 
@@ -147,8 +147,7 @@ DAMAGE = {"flip": flip, "scribble": scribble, "header": scribble_header, "wiped 
 
 async def damage(name: str, number: int, *, seed: int = 0, file: str = "memory.db") -> Tally:
     """One class of damage, `number` times, each to a fresh copy."""
-    # A log that ends early is what a killed process leaves as well: nothing in it can tell one from the other.
-    tally = Tally(f"{name} of {file}", is_owed=(name, file) != ("cut off", "memory.db-wal"))
+    tally = Tally(f"{name} of {file}")
     with scratch() as folder:
         await fill(folder, is_open=file != "memory.db")
         whole = folder / "whole"
