@@ -121,7 +121,7 @@ class Agent:
         self.requests = Requests(self.name, self.clock, self.events)
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
         self.recovery = Recovery(self)
-        self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.run_ended)
+        self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.books.run_ended)
         self.sessions = Sessions(self)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly, self.keeping = Assembly(self), Keeping(self)

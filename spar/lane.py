@@ -80,7 +80,7 @@ class Lane:
         while True:
             cycle = await self.loop.cycle()
             if cycle.is_journalled:
-                await agent.recovery.kept(is_answered=self._ended is not None)
+                await agent.recovery.books.kept(is_answered=self._ended is not None)
             if cycle.faults or (cycle.perceptions and agent.settled is not None):
                 await agent.settle(cycle)
             if self._ended is not None:
@@ -258,7 +258,7 @@ class Lane:
         if run is not None:
             end = self._judge(run, cycle, now)
         if agent.recovery.journal is not None:
-            agent.recovery.closed(cycle, duration, run, end, is_to_go_on=self._is_put_off(cycle))
+            agent.recovery.books.closed(cycle, duration, run, end, is_to_go_on=self._is_put_off(cycle))
         elif outcome != "idle":
             agent.keeping.remember(cycle, duration)
         if run is not None and end is not None:

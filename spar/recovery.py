@@ -5,30 +5,26 @@ nobody has in hand is handed out, a cycle that was cut off goes on under its own
 that must not be repeated is in doubt until somebody says what became of it. Work that was in hand when the process
 died, or whose plan failed, is tried again by itself, in a cycle of its own, and put aside after so many attempts.
 
-Without a journal nothing is kept and nothing goes on. What a cycle that ends leaves in the journal is
-`spar.closing`'s affair.
+Without a journal nothing is kept and nothing goes on. What is written down of cycles is `spar.books`' affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spar.books import Books
 from spar.clock import Timer
-from spar.closing import begun, closing, left_over, undealt
 from spar.crash import crashpoint
-from spar.cycle import Cycle
 from spar.dead_letters import DeadLetters
 from spar.doubts import Doubts
-from spar.errors import SparError
 from spar.events import Recovered
 from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
 from spar.logs import get_logger
 from spar.policies import Backoff
-from spar.runs import End, Run, RunStatus
-from spar.types import Action, ActionResult, CallResult, CycleRecord, Fault, Perception, replace
+from spar.runs import Run, RunStatus
+from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -49,7 +45,7 @@ REMEMBERED = 10_000
 class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
-    __slots__ = ("_agent", "_counted", "_is_strict", "_recent", "_suspects", "_timer", "_timers", "doubts", "in_hand",
+    __slots__ = ("_agent", "_counted", "_recent", "_suspects", "_timer", "_timers", "books", "doubts", "in_hand",
                  "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
@@ -57,7 +53,7 @@ class Recovery:
         self.journal: Any = None
         self.in_hand: dict[str, Item] = {}
         self.repeated = self.resumed = self.shed = 0
-        self._is_strict = getattr(agent.memory, "durability", "power") == "power"
+        self.books = Books(agent, self)
         self._counted: Any = None  # the journal whose former process's attempts have been counted
         self.doubts, self.letters = Doubts(agent), DeadLetters(agent)
         self._recent: dict[str, None] = {}
@@ -324,7 +320,7 @@ class Recovery:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self.journal.keep(self._agent.name, item)
             self._agent.requests.in_background(self.hand_out(item), "recovery of")
-        for key, cursor in self._cursors().items():
+        for key, cursor in self.books.cursors().items():
             self.journal.save(key, cursor)
         return []
 
@@ -332,82 +328,6 @@ class Recovery:
     def is_suspicious(self) -> bool:
         """Whether something polled may be what killed the process."""
         return bool(self._suspects)
-
-    # -- cycles
-
-    def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
-        """A cycle begins to deal with what it perceived."""
-        if cycle.is_journalled:
-            return
-        cycle.is_journalled = True
-        if cycle.resumed is not None:  # it stands as open already
-            return
-        cursors = self._cursors() if cycle.session == STANDING else {}
-        seen = perceptions or ()
-        name = self._agent.name
-        self.journal.opened(name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
-
-    def _cursors(self) -> dict[str, Any]:
-        """The sensors' cursors, which go on as soon as the journal has what they brought."""
-        tell = getattr(self._agent.modules["sense"].part, "cursors", None)
-        return {} if tell is None else dict(tell())
-
-    async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
-        """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
-        that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
-        effect = getattr(actor, "effect", "once")
-        if cycle.resumed is not None and cycle.resumed.known:
-            return ActionResult(action, "failed", cycle.resumed.known)
-        if action.calls:
-            self.journal.acting(cycle.id, action, effect)
-            if effect != "read":
-                await self.journal.safe()
-        return None
-
-    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, *, is_to_go_on: bool) -> None:
-        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece."""
-        agent, is_idle = self._agent, cycle.outcome == "idle"
-        if is_idle and not cycle.is_journalled and not cycle.items:
-            return
-        agent.keeping.learn(cycle)
-        failed: tuple[Item, ...] = ()
-        fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
-        if fault is not None:
-            left, is_sensed = left_over(cycle, self.in_hand, run.message.id if run is not None else "")
-            failed = self.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(agent.keeping.experiences(cycle))
-        record = None if is_idle else cycle.record(agent.name, duration)
-        item = self.in_hand.get(run.id) if run is not None else None
-        answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
-        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, is_to_go_on=is_to_go_on)
-        self.journal.closed(agent.name, cycle.id, account)
-        for item_id in cycle.items if is_to_go_on else account.done:
-            self.in_hand.pop(item_id, None)
-        if item is not None and answer is not None:
-            self.in_hand.pop(item.id, None)
-        elif account.past is not None:
-            self.in_hand[account.past.id] = account.past
-        if record is not None and record.result is not None and not is_to_go_on:
-            for result in record.result.results:
-                if result.status == "in_doubt":
-                    self.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
-        agent.keeping.stored_all(experiences, record)
-
-    def run_ended(self, run: Run) -> None:
-        """A run has its answer; one that no cycle gave is kept here."""
-        if self.journal is not None and self.in_hand.pop(run.id, None) is not None:
-            self.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
-
-    async def kept(self, *, is_answered: bool) -> None:
-        """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
-        anybody is given the answer of its run."""
-        journal = self.journal
-        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
-            return
-        try:
-            await journal.safe()
-        except SparError as error:  # it is being closed under us
-            log.warning("cycle not known to be kept", agent=self._agent.name, reason=str(error))
 
     # -- what failed
 

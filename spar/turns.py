@@ -46,7 +46,7 @@ class Turns:
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.agent.modules["act"]
         if self.agent.recovery.journal is not None:
-            self.agent.recovery.opened(cycle, cycle.perceptions)
+            self.agent.recovery.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
         if self.agent.recovery.journal is not None and not getattr(module.part, "keeps_journal", False):
@@ -55,7 +55,7 @@ class Turns:
 
     async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
-        if (known := await self.agent.recovery.acting(module.part, action, cycle)) is not None:
+        if (known := await self.agent.recovery.books.acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
@@ -129,7 +129,7 @@ class Turns:
 
     async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
         if self.agent.recovery.journal is not None:
-            self.agent.recovery.opened(cycle, perceptions)
+            self.agent.recovery.books.opened(cycle, perceptions)
         if cycle.resumed is not None and cycle.resumed.action is not None:
             return cycle.resumed.action
         resumed = self.resumed() if self.lane.is_resuming else None

@@ -1,0 +1,110 @@
+"""What is written down of the cycles of an agent: that one begins, on what; what it came to, in one piece.
+
+Only agents whose memory keeps a journal have it; whoever calls these has seen to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from spar.closing import begun, closing, left_over, undealt
+from spar.cycle import Cycle
+from spar.errors import SparError
+from spar.journal import Item
+from spar.logs import get_logger
+from spar.runs import End, Run
+from spar.types import Action, ActionResult, Perception
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+    from spar.recovery import Recovery
+
+log = get_logger("spar.recovery")
+
+STANDING = "main"
+
+
+class Books:
+    """Keeps them for one agent; what is in hand, and what becomes of work that failed, its `recovery` knows."""
+
+    __slots__ = ("_agent", "_is_strict", "_recovery")
+
+    def __init__(self, agent: Agent, recovery: Recovery) -> None:
+        self._agent, self._recovery = agent, recovery
+        self._is_strict = getattr(agent.memory, "durability", "power") == "power"
+
+    def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
+        """A cycle begins to deal with what it perceived."""
+        if cycle.is_journalled:
+            return
+        cycle.is_journalled = True
+        if cycle.resumed is not None:  # it stands as open already
+            return
+        cursors = self.cursors() if cycle.session == STANDING else {}
+        seen = perceptions or ()
+        name = self._agent.name
+        self._recovery.journal.opened(name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+
+    def cursors(self) -> dict[str, Any]:
+        """The sensors' cursors, which go on as soon as the journal has what they brought."""
+        tell = getattr(self._agent.modules["sense"].part, "cursors", None)
+        return {} if tell is None else dict(tell())
+
+    async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
+        """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
+        that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
+        effect = getattr(actor, "effect", "once")
+        if cycle.resumed is not None and cycle.resumed.known:
+            return ActionResult(action, "failed", cycle.resumed.known)
+        if action.calls:
+            self._recovery.journal.acting(cycle.id, action, effect)
+            if effect != "read":
+                await self._recovery.journal.safe()
+        return None
+
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, *, is_to_go_on: bool) -> None:
+        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece."""
+        agent, is_idle = self._agent, cycle.outcome == "idle"
+        if is_idle and not cycle.is_journalled and not cycle.items:
+            return
+        agent.keeping.learn(cycle)
+        failed: tuple[Item, ...] = ()
+        fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
+        if fault is not None:
+            left, is_sensed = left_over(cycle, self._recovery.in_hand, run.message.id if run is not None else "")
+            failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
+        experiences = () if is_idle else tuple(agent.keeping.experiences(cycle))
+        record = None if is_idle else cycle.record(agent.name, duration)
+        item = self._recovery.in_hand.get(run.id) if run is not None else None
+        answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
+        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, is_to_go_on=is_to_go_on)
+        self._recovery.journal.closed(agent.name, cycle.id, account)
+        for item_id in cycle.items if is_to_go_on else account.done:
+            self._recovery.in_hand.pop(item_id, None)
+        if item is not None and answer is not None:
+            self._recovery.in_hand.pop(item.id, None)
+        elif account.past is not None:
+            self._recovery.in_hand[account.past.id] = account.past
+        if record is not None and record.result is not None and not is_to_go_on:
+            for result in record.result.results:
+                if result.status == "in_doubt":
+                    self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
+        agent.keeping.stored_all(experiences, record)
+
+    def run_ended(self, run: Run) -> None:
+        """A run has its answer; one that no cycle gave is kept here."""
+        if self._recovery.journal is not None and self._recovery.in_hand.pop(run.id, None) is not None:
+            self._recovery.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
+
+    async def kept(self, *, is_answered: bool) -> None:
+        """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
+        anybody is given the answer of its run."""
+        journal = self._recovery.journal
+        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
+            return
+        try:
+            await journal.safe()
+        except SparError as error:  # it is being closed under us
+            log.warning("cycle not known to be kept", agent=self._agent.name, reason=str(error))
