@@ -175,7 +175,7 @@ class Desk:
 
     async def ask(self, binding: Binding, *, why: str, trust: Trust, session: str, cycle_id: str,
                   run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
-        """The question about this call, and whether it is a new one: the same call is asked about once at a time.
+        """The question about this call, and whether it is this cycle's own: one call is asked about once at a time.
 
         Raises: RefusedError when too many wait already; UnboundError; TransientError and ValueError when it cannot be
         kept.
@@ -193,9 +193,10 @@ class Desk:
         pending = [row for row in self._rows.values.values() if row.status == "pending"]
         open_ = [row for row in pending if row.session == session]
         given = [row for row in self._rows.values.values() if row.status == "approved" and row.cycle_id == cycle_id]
-        for row in (*open_, *(given if cycle_id else ())):  # given: to the cycle before it was cut off
+        for row in (*open_, *(given if cycle_id else ())):
             if row.digest == digest and self.clock.now() < row.expires_at:
-                return row, row.status == "approved"
+                # Of a cycle that was cut off and goes on it is its own question still.
+                return row, bool(cycle_id) and row.cycle_id == cycle_id
         if len(pending) >= _RUNS * self._most:
             raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)

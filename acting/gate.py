@@ -144,14 +144,14 @@ async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, w
             )
             _tell(stage, scope, ApprovalResolved, proposal.call, decision="approve", reason=said)
             return None
-        row, is_new = await desk.ask(
+        row, is_own = await desk.ask(
             binding, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
         )
-        proposal.ticket, proposal.is_guest = row.id, not is_new
-        if is_new:
+        proposal.ticket, proposal.is_guest = row.id, not is_own
+        if is_own:
             meta = {**proposal.call.meta, "_approval": row.id}
             _tell(stage, scope, ApprovalRequested, replace(proposal.call, meta=meta))
-        row = await desk.answer(row.id, 0.0 if row.is_parked else stage.office.hold)
+        row = await desk.answer(row.id, 0.0 if row.is_parked and not is_own else stage.office.hold)
     except (SparError, LookupError, ValueError, TypeError) as error:
         message = f"it could not be asked about: {error}"
         return refused(proposal.call, f"{why}, and {message}") if is_spent else _denied(proposal, message)

@@ -72,7 +72,7 @@ class Minutes:
         self._journal.attached(self._work, result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
-        """These are kept until people have answered: this tick does nothing more for them."""
+        """These are kept until people have answered, or cannot be: this tick does nothing more for them."""
         for step in steps:
-            if step.result is not None and step.result.reason == "parked":
+            if step.result is not None:
                 self._journal.ended(self._work, step.result)

@@ -175,11 +175,16 @@ class Parked:
         is_it = found is not None and (found.call.tool, found.call.params) == (call.tool, call.params)
         return found if is_it else None
 
-    async def leave(self, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool]) -> None:
-        """Keep what a tick leaves behind. Raises: ValueError when it is too large; TransientError."""
+    async def leave(self, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool],
+                    tell: Callable[[], object]) -> None:  # fmt: skip
+        """Keep what a tick leaves behind; `tell` is called right before, what it writes down is kept with it.
+
+        Raises: ValueError when it is too large; TransientError.
+        """
         untrusted = {step.call.id for step in parking.steps if self._is_untrusted(step.call, scope)}
         calls, waits = parking.calls(board, ended_well)
         if not waits:
+            tell()
             return
         for approval in waits.values():
             await self._desk.park(approval)
@@ -187,6 +192,7 @@ class Parked:
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
         wires = [_renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire() for call in calls]
+        tell()
         await self._rows.add(ParkedCalls(
             id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
             {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, scope.run_id,
@@ -279,33 +285,37 @@ class Parked:
 
 
 async def leave_behind(
-    stage: Stage, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool], steps: list[Step]
-) -> None:
+    stage: Stage, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool], steps: list[Step],
+    tell: Callable[[], object],
+) -> None:  # fmt: skip
     """At the end of a tick: keep what it leaves behind, forget what it went on with.
 
-    What cannot be kept is not left behind: its calls are denied, and their approvals void.
+    `tell` writes down what is parked, together with keeping it. What cannot be kept is not left behind: its calls are
+    denied, and their approvals void.
     """
     if stage.office is None:
         return
     kept = stage.office.parked
     try:
         if parking.steps or kept.known:
-            await _kept(kept, parking, scope, board, ended_well, steps)
+            await _kept(kept, parking, scope, board, ended_well, steps, tell)
     finally:
         stage.office.taint.close(scope)
 
 
 async def _kept(
-    kept: Parked, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool], steps: list[Step]
-) -> None:
+    kept: Parked, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool], steps: list[Step],
+    tell: Callable[[], object],
+) -> None:  # fmt: skip
     try:
-        await kept.leave(parking, scope, board, ended_well)
+        await kept.leave(parking, scope, board, ended_well, tell)
     except (SparError, ValueError, TypeError, LookupError) as error:
         for step in parking.steps:
             why = f"it could not be kept until its answer: {error}"
             step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
             if step.ticket and not step.is_guest:
                 await kept.refuse(step.ticket, why)
+        tell()
     try:
         await kept.settle(steps)
     except SparError:  # executed again it runs nothing twice

@@ -315,7 +315,11 @@ class Tick:
 
     async def _leave_behind(self) -> None:
         """What waits for people goes on in a later cycle."""
-        await leave_behind(self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps)
+        await leave_behind(
+            self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
+        )
+
+    def _tell_parked(self) -> None:
         if self._minutes is not None:
             self._minutes.parked(self._parking.steps)
 

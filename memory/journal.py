@@ -429,6 +429,14 @@ class Journal:
             self._held.popleft()
             self._is_unsafe = True
 
+    def taken(self) -> Unit:
+        """What was told and not handed over: who takes it has it written, after what waits already."""
+        self._calm()
+        if self._held:
+            self._submit()
+        self._is_unsafe = True
+        return self._taken()
+
     def _taken(self) -> Unit:
         unit, self._unit, self._is_full = self._unit, Unit(), False
         if self._opening:

@@ -26,7 +26,7 @@ from memory.hand import Hand
 from memory.journal import Journal
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, SparError, TransientError
+from spar.errors import ConfigError, ConflictError, SparError, TransientError
 from spar.journal import DeadLetter, Doubt
 from spar.protocols import Home, Host, Record
 from spar.threads import Threads
@@ -351,7 +351,8 @@ class Memory:
         return await self._file.read(lambda connection: records.all_of(connection, safe(kind)))
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
-        """Write a row and return its new version; on disk as `durability` says when this returns.
+        """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
+        with what the journal was told before.
 
         `expect` is the version that it must have now, 0 that it must not exist. Cancelling stops the waiting, not the
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
@@ -359,7 +360,20 @@ class Memory:
         """
         text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
-        return await self._file.commit(lambda c: records.keep(c, safe(kind), safe(id), text, expect, at), len(text))
+        told = self._journal.taken() if self._journal is not None else _nothing
+
+        def write(connection: Connection) -> int | ConflictError:
+            try:
+                return records.keep(connection, safe(kind), safe(id), text, expect, at)
+            except ConflictError as error:  # what was told before is true all the same
+                return error
+            finally:
+                told(connection)
+
+        found = await self._file.commit(write, len(text))
+        if isinstance(found, ConflictError):
+            raise found
+        return found
 
     async def drop(self, kind: str, id: str) -> bool:
         """Delete a row, on disk as `durability` says when this returns; False if there was none."""
@@ -430,6 +444,10 @@ def _own(key: str) -> str:
     if key in database.OWN_KEYS:
         raise ValueError(f"the key {key!r} is the memory's own; use another one")
     return safe(key)
+
+
+def _nothing(connection: Connection) -> None:
+    return None
 
 
 def _ignore(fault: Fault | None) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.recovery")
 
-STANDING = "main"
 #: Seconds between two looks at the journal.
 EVERY = 60.0
 #: Between a failure and the next attempt at the same work.

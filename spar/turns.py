@@ -131,8 +131,10 @@ class Turns:
         if self.agent.recovery.journal is not None:
             self.agent.recovery.books.opened(cycle, perceptions)
         if cycle.resumed is not None and cycle.resumed.action is not None:
+            self.resumed()  # the actor knows its own calls among these again
             return cycle.resumed.action
-        resumed = self.resumed() if self.lane.is_resuming else None
+        # While a cycle that was cut off is still to go on, they may be among its calls.
+        resumed = self.resumed() if self.lane.is_resuming and not self.lane.apart else None
         if resumed is None:
             return await self._planned(cycle, perceptions)
         # What people have answered goes on whatever the planner makes of the rest.
