@@ -196,7 +196,7 @@ class Desk:
         for row in (*open_, *(given if cycle_id else ())):
             if row.digest == digest and self.clock.now() < row.expires_at:
                 # Of a cycle that was cut off and goes on it is its own question still.
-                return row, bool(cycle_id) and row.cycle_id == cycle_id
+                return row, bool(cycle_id) and (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)
         if len(pending) >= _RUNS * self._most:
             raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)

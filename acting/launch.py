@@ -189,7 +189,7 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
     except StopIteration as stop:
         ended = _judged(stage, launch, stop.value)
     except asyncio.CancelledError:
-        ended = _cancelled_itself(entry)
+        ended = _cancelled_itself(launch)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -213,7 +213,7 @@ async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], ab
     except asyncio.CancelledError:
         if not launch.is_late and task.cancelling():
             raise  # the run is being cancelled: it says what becomes of this call
-        ended = _cancelled_itself(entry)
+        ended = _cancelled_itself(launch)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -259,8 +259,13 @@ def _failed(entry: Entry, error: BaseException) -> Ended:
     return Ended("in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name))
 
 
-def _cancelled_itself(entry: Entry) -> Ended:
-    return Ended("cancelled", fault=fault("cancelled", f"tool {entry.name!r} cancelled itself", entry.name))
+def _cancelled_itself(launch: Launch) -> Ended:
+    """It may have had its effect before it did: what must not be repeated is in doubt."""
+    name = launch.entry.name
+    if launch.effect == "once":
+        message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
+        return Ended("in_doubt", fault=fault("in_doubt", message, name))
+    return Ended("cancelled", fault=fault("cancelled", f"tool {name!r} cancelled itself", name))
 
 
 def timed_out(launch: Launch) -> Ended:

@@ -151,6 +151,7 @@ class Parked:
                 await self._desk.void(approval.id, "the cycle that asked broke off")
         for row in self._rows.values.values():
             if self._has_answer(row):
+                self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
                 self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:
@@ -272,7 +273,9 @@ class Parked:
         calls, perceptions = [], []
         for row in rows:
             mine = [Call.from_wire(wire) for wire in row.calls]
-            begun = {id for id, approval in row.waits.items() if self._was_used(approval)}
+            # What had begun of them, the journal knows: the cycle that they were in hand of goes on.
+            is_known = self._journal is not None
+            begun = set() if is_known else {id for id, approval in row.waits.items() if self._was_used(approval)}
             unclear = _depending(mine, begun) if begun else begun
             for call in mine:
                 is_unclear = call.id in unclear

@@ -86,7 +86,7 @@ class Hand:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while not self._is_over:
+            while self._work is not None or not self._is_over:
                 work, self._work = self._work, None
                 if work is None:
                     self._idle = loop.create_future()
@@ -94,6 +94,8 @@ class Hand:
                 else:
                     await self._do(work)
         except asyncio.CancelledError:
+            if self.outcome is not None:
+                _settle(self.outcome, error=TransientError("it was cancelled before it had begun"))
             if self._is_over:
                 return
             self._is_over = True
@@ -117,7 +119,7 @@ class Hand:
             if task.cancelling() and not self._is_cut:
                 raise
         except BaseException as error:
-            _settle(outcome, error=error)
+            _settle(outcome, error=error if isinstance(error, Exception) else _as_exception(error))
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         else:
@@ -145,6 +147,13 @@ async def ended(future: asyncio.Future[Any], timeout: float, clock: Clock) -> bo
         timer.cancel()
         future.remove_done_callback(stir)
     return future.done()
+
+
+def _as_exception(error: BaseException) -> Exception:
+    # A group that holds a cancellation is no Exception, and no end of the process either.
+    stand_in = TransientError(f"it ended with {error!r:.200}")
+    stand_in.__cause__ = error
+    return stand_in
 
 
 def _settle(outcome: asyncio.Future[Any], product: Any = None, error: BaseException | None = None) -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import anyio
 from annotated_types import Ge
 
 import spar.events
@@ -81,7 +82,12 @@ class Sense:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         for keeper in self._keepers:
             keeper.start()
-        await self._gather(set(self._keepers), PATIENCE)
+        try:
+            await self._gather(set(self._keepers), PATIENCE)
+        except BaseException:  # who is not entered is not left either
+            with anyio.CancelScope(shield=True):
+                await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -160,24 +160,23 @@ class Assembly:
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         agent = self._agent
         was_running = agent.state == "running"
-        if was_running:
-            await agent.pause()
         try:
-            await self._exchange(parts)
-            agent.apply(settings)
+            await agent.lifecycle.exclusively(functools.partial(self._exchange, parts, settings), "exchange")
         finally:
             if was_running and agent.state == "paused":
                 await agent.resume()
 
-    async def _exchange(self, parts: Mapping[str, Any]) -> None:
+    async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         agent = self._agent
+        while agent.state in ("running", "pausing"):  # somebody may resume it while it comes to rest
+            await agent.pause()
         old, old_openings = agent.modules, self._openings
         self.take({phase: parts.get(phase, module.part) for phase, module in old.items()})
         kept = {id(opening.part): opening for opening in old_openings}
         self._openings = tuple(kept.get(id(opening.part), opening) for opening in self._openings)
         fresh = [opening for opening in self._openings if opening not in old_openings]
         try:
-            if agent.state != "created":
+            if agent.state == "paused":
                 await self.open()
         except BaseException:
             for opening in fresh:
@@ -187,3 +186,4 @@ class Assembly:
             raise
         for opening in reversed([opening for opening in old_openings if opening not in self._openings]):
             await opening.close(CLOSE_WITHIN)
+        agent.apply(settings)

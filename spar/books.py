@@ -92,6 +92,7 @@ class Books:
                 if result.status == "in_doubt":
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
         agent.keeping.stored_all(experiences, record)
+        self._recovery.tried(cycle)
 
     def run_ended(self, run: Run) -> None:
         """A run has its answer; one that no cycle gave is kept here."""

@@ -24,6 +24,7 @@ PREFIX = "SPAR_"
 PROCESS_VARIABLES = {
     "SPAR_CONFIG": "the configuration file to use when none is named",
     "SPAR_CRASH": "where to crash on purpose, for tests of recovery",
+    "SPAR_CRASH_LOG": "where to note the crash points that were reached",
     "SPAR_PLUGINS": '"off": parts of other packages are not looked up by name',
 }
 

@@ -127,6 +127,7 @@ class Lifecycle:
             await agent.assembly.close()
             raise
         agent.failure = ""
+        agent.stepping.close_chain()
         agent.sessions.begin_anew()
         self._go_on()
 
@@ -212,6 +213,7 @@ class Lifecycle:
                 await agent.reports.ask("service_stop", agent)
                 self.enter("stopping")
             elif not agent.stepping.has_stepped:
+                agent.events.close()
                 return
             try:
                 agent.sessions.wake_all()
@@ -251,7 +253,7 @@ class Lifecycle:
         """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
         agent = self._agent
         grace = max(step.grace for step in agent.steps.values())
-        for answer, more in ((None, 0.0), ("cut", grace), ("abandon", grace)):
+        for answer, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
             for lane in list(agent.lanes.values()):
                 if lane.strand.task is not None and answer == "cut":
                     lane.cut(lane.stop_reason or "stop")

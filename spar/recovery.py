@@ -10,13 +10,15 @@ Without a journal nothing is kept and nothing goes on. What is written down of c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spar.books import Books
 from spar.clock import Timer
 from spar.crash import crashpoint
+from spar.cycle import Cycle
 from spar.dead_letters import DeadLetters
 from spar.doubts import Doubts
 from spar.events import Recovered
@@ -44,8 +46,8 @@ REMEMBERED = 10_000
 class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
-    __slots__ = ("_agent", "_counted", "_recent", "_suspects", "_timer", "_timers", "books", "doubts", "in_hand",
-                 "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
+    __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried", "books",
+                 "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -57,6 +59,9 @@ class Recovery:
         self.doubts, self.letters = Doubts(agent), DeadLetters(agent)
         self._recent: dict[str, None] = {}
         self._suspects: dict[str, int] = {}
+        #: What may have killed the process, to be gone on with one after the other; the id of what is being tried.
+        self._line: deque[Unfinished | Item] = deque()
+        self._tried = ""
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -90,6 +95,8 @@ class Recovery:
         for item_id in self._timers:  # found again at the next start
             self.in_hand.pop(item_id, None)
         self._timers.clear()
+        self._line.clear()
+        self._tried = ""
         self._timer = self.journal = None
 
     def _arm(self) -> None:
@@ -138,9 +145,18 @@ class Recovery:
         mine |= {each.cycle_id for lane in agent.lanes.values() for each in lane.apart if isinstance(each, Unfinished)}
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.in_hand}
+        lined = {each.cycle_id for each in self._line if isinstance(each, Unfinished)}
         going = 0
         for cycle in cycles:
-            going += await self._go_on(cycle, by_id)
+            if _is_suspect(cycle, by_id):
+                if cycle.cycle_id not in lined:
+                    self._line.append(cycle)
+                    for item_id in (*cycle.items, cycle.run_id or ""):
+                        if (item := by_id.pop(item_id, None)) is not None:
+                            self.in_hand[item.id] = item
+                going += 1
+            else:
+                going += await self._go_on(cycle, by_id)
         number = 0
         for item in sorted(by_id.values(), key=lambda item: item.at):
             if item.id in self.in_hand:
@@ -148,18 +164,49 @@ class Recovery:
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
                 self.journal.keep(agent.name, item)
-            number += await self.hand_out(item)
+            if item.attempts and item.due_at is None and item.attempts < MOST_ATTEMPTS:
+                self.in_hand[item.id] = item
+                self._line.append(item)
+                number += 1
+            else:
+                number += await self.hand_out(item)
+        await self._try_next()
         if going or number:
             self.resumed += going
             log.info("recovered", agent=agent.name, cycles=going, items=number)
             agent.events.publish(Recovered(cycles=going, items=number))
+
+    async def _try_next(self) -> None:
+        """Go on with the next of what may have killed the process, unless one of them is being tried."""
+        while self._line and not self._tried:
+            each = self._line.popleft()
+            self._tried = each.cycle_id if isinstance(each, Unfinished) else each.id
+            await self.journal.safe()  # the end of what was tried before must not share the fate of this
+            if isinstance(each, Unfinished):
+                begun_on = (*each.items, each.run_id or "")
+                items = {item_id: self.in_hand[item_id] for item_id in begun_on if item_id in self.in_hand}
+                is_under_way = await self._go_on(each, items)
+            else:
+                is_under_way = await self.hand_out(each)
+            if not is_under_way:
+                self._tried = ""
+            else:
+                lane = self._agent.sessions.lane(each.session)
+                lane.wake.set()
+                self._agent.sessions.spawn(lane)
+
+    def tried(self, cycle: Cycle) -> None:
+        """A cycle has ended; if it was what was being tried, the next one is."""
+        if self._tried and self._tried in (cycle.id, *cycle.items):
+            self._tried = ""
+            self._agent.requests.in_background(self._try_next(), "recovery of")
 
     async def _go_on(self, cycle: Unfinished, items: dict[str, Item]) -> bool:
         """See to a cycle that was cut off; whether it goes on under its own id."""
         agent = self._agent
         if cycle.effect:
             return self._reattach(cycle)
-        if cycle.is_stepped or cycle.attempts >= MOST_ATTEMPTS or cycle.action is None:
+        if cycle.is_stepped or _tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
             self._break_up(cycle, items)
             return False
         run = await self._run(items.pop(cycle.run_id, None), is_begun=True) if cycle.run_id is not None else None
@@ -172,6 +219,8 @@ class Recovery:
         going = replace(cycle, attempts=cycle.attempts + 1)
         self._reopen(going)
         crashpoint("recover.resume")
+        if self._tried:
+            await self.journal.safe()  # counted before it is tried
         lane = agent.sessions.lane(cycle.session)
         if run is not None:
             lane.run = run
@@ -190,7 +239,7 @@ class Recovery:
             if result.status == "in_doubt":
                 self.doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
         again: dict[str, Item] = {}
-        if not cycle.is_stepped and (cycle.action is None or cycle.attempts >= MOST_ATTEMPTS):
+        if not cycle.is_stepped and (cycle.action is None or _tries(cycle, items) >= MOST_ATTEMPTS):
             run = items.get(cycle.run_id or "")
             for perception in cycle.perceptions:
                 if run is None or perception.id != run.perception.id:
@@ -384,3 +433,14 @@ class Recovery:
             "repeated": self.repeated,
             "shed": self.shed,
         }
+
+
+def _tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
+    """How often the process died with this cycle in hand, or with one of what it was begun on."""
+    begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
+    return cycle.attempts + max(begun_on, default=0)
+
+
+def _is_suspect(cycle: Unfinished, items: Mapping[str, Item]) -> bool:
+    """Whether a cycle was cut off more than once: it may be to blame, and is tried while no other such one is."""
+    return 1 < _tries(cycle, items) < MOST_ATTEMPTS and cycle.action is not None and not cycle.effect

@@ -135,14 +135,19 @@ class Strand:
         if self._phase is not None and self.task is not None:
             self._hand_over(self._phase)
             return
+        carrier = self._carrier
+        if carrier is not None and isinstance(carrier.error, _HandedOver) and not carrier.has_begun:
+            return  # handed over at this very moment: it goes on by itself
         self._disarm()
         if self.task is not None and not self.task.done():
-            assert self._carrier is not None
+            assert carrier is not None
             assert self._main is not None
             self.leave(self.task)
-            # Whenever it wakes, it takes no further step: by then another may run in its place.
-            self._carrier.coroutine, self._carrier.is_left = _closing(self._main), True
-            self.task = None
+            # Whenever its task wakes, it takes no further step; its end comes now, before another runs in its place.
+            carrier.coroutine, carrier.is_left = _ended(), True
+            task, self.task = self.task, None
+            _close(self._main)
+            task.cancel()  # nothing else would wake it any more
             self._done(None)
 
     def begin(self, phase: Coroutine[Any, Any, Any], deadline: float) -> Any:
@@ -280,8 +285,15 @@ def _late(timeout: float, product: Any, cause: BaseException | None) -> PhaseTim
     return late
 
 
-async def _closing(main: Coroutine[Any, Any, Any]) -> None:
-    main.close()
+async def _ended() -> None:
+    return None
+
+
+def _close(main: Coroutine[Any, Any, Any]) -> None:
+    try:
+        main.close()
+    except (RuntimeError, ValueError):  # it waits for something while it ends, or it is what gives itself up
+        pass
 
 
 def _nothing(error: BaseException | None) -> None:

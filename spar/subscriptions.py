@@ -133,8 +133,8 @@ class Subscription:
 
     async def _serve(self, queue: deque[Event]) -> None:
         loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._events.clock
-        while not self.is_off:
-            while queue and not self.is_off:
+        while not (self.is_off or is_cancelled()):  # a handler may swallow the cancellation of this task
+            while queue and not (self.is_off or is_cancelled()):
                 self._began = clock.monotonic()
                 if self._deadline is None:
                     self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._judge)
@@ -161,7 +161,7 @@ class Subscription:
                     self.failures = 0
                 else:
                     self.failed(failure)
-            if self.is_off:
+            if self.is_off or is_cancelled():
                 return
             self._wake = loop.create_future()
             try:

@@ -668,14 +668,19 @@ class Hasty(SystemClock):
         await asyncio.sleep(0)
 
 
-async def test_a_tool_that_cancels_itself_is_told_as_cancelled_and_does_not_cancel_the_run() -> None:
-    @tool
+@pytest.mark.parametrize(
+    ("effect", "status"), [("read", "cancelled"), ("idempotent", "cancelled"), ("once", "in_doubt")]
+)
+async def test_a_tool_that_cancels_itself_does_not_cancel_the_run_and_may_have_had_its_effect(
+    effect: Any, status: str
+) -> None:
+    @tool(effect=effect)
     async def give_up() -> None:
         raise asyncio.CancelledError
 
     result = await Executor([give_up, echo]).run([Call("give_up"), Call("echo")])
 
-    assert statuses(result) == ["cancelled", "ok"]
+    assert statuses(result) == [status, "ok"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,265 @@
+"""Who is killed where: every crash point at every time it is reached, pairs of them, any moment, and by its own work.
+
+A clean life tells which points there are; none is listed here. A case is a row of strikes, each of which ends one life;
+the last life is left alone and must bring everything to its end. All choices come from one seed.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from fnmatch import fnmatchcase
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from tests.faults import service
+from tests.faults.lives import Life, Strike, Zygote
+from tests.faults.oracle import DEATHS, Finding, Judgement, judge
+from tests.faults.workloads import POISONED, SWEPT, WORKLOADS
+from tests.faults.workloads.life import ANSWERS
+from tests.faults.world import World
+
+#: How often a strike that met nothing is tried again: not every life goes the same way.
+_TRIES = 4
+_RECOVERY = "recover."
+_ALL = {**WORKLOADS, service.NAME: service.WORKLOAD}
+
+
+class Starter(Protocol):
+    """Starts lives: a zygote, or the service."""
+
+    def live(self, workload: str, folder: Path, strike: Strike | None, environ: Mapping[str, str], /) -> Life: ...
+
+
+class Case(Struct, frozen=True):
+    """`answers` says whether somebody answers calls in doubt ("truth") or nobody does ("none")."""
+
+    kind: str
+    workload: str
+    strikes: tuple[Strike, ...]
+    answers: str = "truth"
+
+    def __str__(self) -> str:
+        strikes = ", then ".join(map(str, self.strikes)) or "nothing"
+        return f"{self.kind} {self.workload}: {strikes} (answers {self.answers})"
+
+
+class Outcome(Struct):
+    """`folder` is kept where something was found. `reached` are the crash points of the last life."""
+
+    case: Case
+    is_tried: bool
+    judgement: Judgement
+    recovery: float
+    reached: dict[str, int] = field(default_factory=dict)
+    folder: str = ""
+
+    @property
+    def has_survived(self) -> bool:
+        return self.judgement.is_clean
+
+
+class Plan(Struct, frozen=True):
+    """How much is done: strikes for each point of each workload (None: every time), pairs, kills, services."""
+
+    times: int | None
+    pairs: int
+    kills: int
+    poisons: int
+    services: int
+
+
+HUNT = Plan(times=6, pairs=0, kills=60, poisons=5, services=0)
+SHORT = Plan(times=2, pairs=24, kills=100, poisons=1, services=3)
+LONG = Plan(times=None, pairs=240, kills=3000, poisons=5, services=60)
+
+
+def run(starter: Starter, case: Case) -> Outcome:
+    """All lives of one case, and the judgement; a strike that met nothing is tried anew."""
+    for tries_left in reversed(range(_TRIES)):
+        outcome = _run(starter, case)
+        if outcome.is_tried or not tries_left or not outcome.has_survived:
+            break
+        case = Case(case.kind, case.workload, tuple(map(_sooner, case.strikes)), case.answers)
+    return outcome
+
+
+def _run(starter: Starter, case: Case) -> Outcome:
+    folder = Path(tempfile.mkdtemp(prefix="spar-faults-"))
+    lives = list(_lives(starter, case, folder))
+    is_tried = len(lives) == len(case.strikes) + 1 and all(life.is_struck for life in lives[:-1])
+    workload, left = _ALL[case.workload], sum(life.left for life in lives)
+    last = lives[-1]
+    if last.code != 0:
+        told = (folder / "out").read_text()[-2000:]
+        judgement = Judgement([Finding("stuck", f"its last life ended with {last.code}: {told}")])
+    else:
+        judgement = judge(World(folder), workload.wants, left=left, excused=workload.excused)
+    outcome = Outcome(case, is_tried, judgement, last.seconds, _hits(folder))
+    if judgement.is_clean:
+        shutil.rmtree(folder)
+    else:
+        outcome.folder = str(folder)
+    return outcome
+
+
+def _lives(starter: Starter, case: Case, folder: Path) -> Iterator[Life]:
+    """Each strike's, as long as they come to pass, then one that is left alone."""
+    is_struck = False
+    for strike in case.strikes:
+        life = starter.live(case.workload, folder, strike, {ANSWERS: case.answers})
+        yield life
+        if not (is_struck := life.is_struck):
+            return
+    deaths = DEATHS if _ALL[case.workload].excused else 0
+    for _ in range(deaths + 1):
+        life = starter.live(
+            case.workload, folder, None, {ANSWERS: case.answers, "SPAR_CRASH_LOG": str(folder / "hits")}
+        )
+        if not life.is_struck or not deaths:
+            break
+    if is_struck or not case.strikes:
+        yield life
+
+
+def _sooner(strike: Strike) -> Strike:
+    return strike if strike.after is None else Strike(after=strike.after * 0.6)
+
+
+def _hits(folder: Path) -> dict[str, int]:
+    try:
+        return dict(Counter((folder / "hits").read_text().split()))
+    except FileNotFoundError:
+        return {}
+
+
+# -- what is done
+
+
+class Sweep:
+    """All cases of a plan, on so many zygotes at once; `told` hears of each outcome as it comes."""
+
+    def __init__(
+        self,
+        zygotes: Sequence[Zygote],
+        plan: Plan,
+        seed: int,
+        told: Callable[[Outcome], object],
+        workloads: Sequence[str] = (*SWEPT, *POISONED),
+    ) -> None:
+        self._zygotes, self._plan, self._told = zygotes, plan, told
+        self._swept, self._poisoned = ([name for name in some if name in workloads] for some in (SWEPT, POISONED))
+        self._random = random.Random(seed)
+        self._clean: dict[str, Outcome] = {}
+
+    def __call__(self) -> list[Outcome]:
+        clean = self._all(Case("clean", name, ()) for name in self._swept for _ in range(2))
+        self._clean = {outcome.case.workload: outcome for outcome in clean}
+        if not all(outcome.has_survived for outcome in clean):
+            return clean  # whatever else is found would be found for this reason
+        labelled = self._all(self._labelled())
+        return [
+            *clean,
+            *labelled,
+            *self._all(self._pairs(labelled)),
+            *self._all(self._kills()),
+            *self._all(Case("poison", name, ()) for name in self._poisoned for _ in range(self._plan.poisons)),
+            *self._serviced(),
+        ]
+
+    def _all(self, cases: Iterable[Case], starters: Sequence[Starter] = ()) -> list[Outcome]:
+        free = SimpleQueue[Starter]()
+        for starter in starters or self._zygotes:
+            free.put(starter)
+
+        def one(case: Case) -> Outcome:
+            starter = free.get()
+            try:
+                return run(starter, case)
+            finally:
+                free.put(starter)
+
+        outcomes = []
+        pool = ThreadPoolExecutor(len(self._zygotes))
+        try:
+            for outcome in pool.map(one, list(cases)):
+                self._told(outcome)
+                outcomes.append(outcome)
+        finally:
+            pool.shutdown(cancel_futures=True)  # who is told may have heard enough
+        return outcomes
+
+    def _labelled(self) -> Iterator[Case]:
+        """Each point of each workload: at every time, or the first and some others."""
+        for name, outcome in self._clean.items():
+            points = WORKLOADS[name].points or ("*",)
+            for label, count in sorted(outcome.reached.items()):
+                if not any(fnmatchcase(label, point) for point in points):
+                    continue
+                numbers = list(range(1, count + 1))
+                if self._plan.times is not None:
+                    numbers = [1, *self._random.sample(numbers[1:], min(len(numbers) - 1, self._plan.times - 1))]
+                for number in numbers:
+                    yield Case("label", name, (Strike(label, number),), self._answers())
+
+    def _pairs(self, labelled: Sequence[Outcome]) -> Iterator[Case]:
+        """A second strike in the life after the first: at each point of recovery, and anywhere."""
+        seconds = [
+            (outcome, label, number)
+            for outcome in labelled
+            if outcome.is_tried
+            for label, count in outcome.reached.items()
+            for number in range(1, count + 1)
+        ]
+        of_recovery: dict[tuple[str, str], list[tuple[Outcome, str, int]]] = {}
+        for second in seconds:
+            if second[1].startswith(_RECOVERY):
+                of_recovery.setdefault((second[0].case.workload, second[1]), []).append(second)
+        chosen = [second for each in of_recovery.values() for second in self._sample(each, 1 + self._plan.pairs // 40)]
+        chosen += self._sample(seconds, self._plan.pairs - len(chosen))
+        for outcome, label, number in chosen:
+            yield Case("pair", outcome.case.workload, (*outcome.case.strikes, Strike(label, number)), self._answers())
+
+    def _sample(self, choices: list[tuple[Outcome, str, int]], count: int) -> list[tuple[Outcome, str, int]]:
+        return self._random.sample(choices, max(0, min(count, len(choices))))
+
+    def _kills(self) -> Iterator[Case]:
+        """Killed from outside at any moment, now and then in the next life as well."""
+        names = [name for name in self._swept if not WORKLOADS[name].points]
+        for number in range(self._plan.kills if names else 0):
+            name = names[number % len(names)]
+            longest = self._clean[name].recovery
+            strikes = [Strike(after=self._random.uniform(0.002, 0.9 * longest))]
+            if self._random.random() < 0.25:
+                strikes.append(Strike(after=self._random.uniform(0.002, 0.3 * longest)))
+            yield Case("kill", name, tuple(strikes), self._answers())
+
+    def _serviced(self) -> list[Outcome]:
+        """The same with the service in a process of its own: at points that it reaches, and at any moment."""
+        if not self._plan.services:
+            return []
+        services = [service.Services() for _ in self._zygotes]
+        clean = self._all([Case("service", service.NAME, ())], services)
+        points = [(label, number) for label, count in clean[0].reached.items() for number in range(1, count + 1)]
+        half = min(len(points), self._plan.services // 2)
+        strikes = [Strike(*point) for point in self._random.sample(sorted(points), half)]
+        while len(strikes) < self._plan.services:
+            strikes.append(Strike(after=self._random.uniform(0.3, 0.95) * clean[0].recovery))
+        return clean + self._all((Case("service", service.NAME, (strike,), "none") for strike in strikes), services)
+
+    def _answers(self) -> str:
+        return self._random.choice(("truth", "truth", "none"))
+
+
+def zygotes(stack: ExitStack, count: int) -> list[Zygote]:
+    """So many, started at once."""
+    with ThreadPoolExecutor(count) as pool:
+        return [stack.enter_context(zygote) for zygote in pool.map(lambda _: Zygote(), range(count))]
