@@ -20,7 +20,7 @@ from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
 from spar.clock import Clock
 from spar.crash import crashpoint
-from spar.errors import ConflictError
+from spar.errors import ConflictError, SparError
 from spar.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, Perception, replace
 
@@ -423,7 +423,13 @@ class Journal:
         if self._has_told:
             self._held.append(self._taken())
         while self._held:
-            if not self._file.writer.offer(self._held[0], self._held[0].size):
+            try:
+                is_taken = self._file.writer.offer(self._held[0], self._held[0].size)
+            except SparError as error:  # it was closed under us: nothing is kept any more
+                self._held.clear()
+                self._told(Fault("closed", f"what was to be written down is not kept: {error}", "memory"))
+                return
+            if not is_taken:
                 self._turn = asyncio.get_running_loop().call_later(AGAIN, self.hand_over)
                 return
             self._held.popleft()

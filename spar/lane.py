@@ -150,6 +150,11 @@ class Lane:
         """How many perceptions and runs wait for their cycle."""
         return len(self._inbox or ()) + len(self._runs or ())
 
+    @property
+    def queued(self) -> tuple[list[Perception], list[Run]]:
+        """What was handed to it and waits for its cycle."""
+        return list(self._inbox or ()), list(self._runs or ())
+
     def take(self, cycle: Cycle) -> list[Perception]:
         """What was pushed since, and the message of the run that begins or has not been planned for yet."""
         pushed = list(self._inbox) if self._inbox else []
@@ -263,7 +268,7 @@ class Lane:
             agent.keeping.remember(cycle, duration)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)
-            if cycle.is_cut or not cycle.is_journalled:  # there is nothing to wait for, or nobody who would
+            if cycle.is_cut or cycle.is_stepped or not cycle.is_journalled:  # nothing to wait for, or nobody who would
                 agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,

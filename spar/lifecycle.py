@@ -124,6 +124,7 @@ class Lifecycle:
             await agent.recovery.begin()
             await agent.reports.ask("service_start", agent)
         except BaseException:
+            agent.recovery.end()
             await agent.assembly.close()
             raise
         agent.failure = ""

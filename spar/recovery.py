@@ -82,6 +82,7 @@ class Recovery:
         self._counted = journal
         await self.doubts.load()
         await self.letters.load()
+        self._adopt()
         await self._take_up(items, cycles, held)
         await journal.safe()
         crashpoint("recover.counted")
@@ -128,6 +129,17 @@ class Recovery:
         self.journal.save(key, hand.left_by)
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
+
+    def _adopt(self) -> None:
+        """Keep what was accepted while there was no journal: before the first start, or after a failed one."""
+        for lane in self._agent.lanes.values():
+            perceptions, runs = lane.queued
+            new = [Item(each.id, each, session=lane.session) for each in perceptions]
+            new += [Item(run.id, run.message, "run", lane.session, at=run.accepted_at) for run in runs]
+            for item in new:
+                if item.id not in self.in_hand:
+                    self._note(item)
+                    self.journal.keep(self._agent.name, item)
 
     async def _suspect(self, held: frozenset[str], items: list[Item], cycles: list[Unfinished]) -> None:
         """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""

@@ -579,3 +579,46 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
             assert await agent.recovery.letters.list() == []
 
     assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"]]
+
+
+async def test_what_was_handed_over_before_the_first_start_is_kept_as_soon_as_there_is_a_journal(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async def hang(perceptions: Any) -> None:
+        await clock.sleep(1000)
+
+    agent = agent_at(tmp_path, clock, hang)
+    agent.push(Perception("early"))
+    receipt = await agent.submit("a message")
+    await agent.start()
+    await agent.stop(deadline=0)
+    seen: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.text for perception in perceptions)
+
+    async with agent_at(tmp_path, clock, plan) as agent:
+        await clock.sleep(1)
+        assert (await agent.wait(receipt.run_id, 1)).status == "ok"
+
+    assert sorted(seen) == ["a message", "early"]
+
+
+async def test_a_run_whose_last_cycle_was_stepped_by_hand_has_its_answer_at_once(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        return Action(output="42")
+
+    agent = agent_at(tmp_path, clock, plan, loop_interval="off")
+    await agent.start()
+    await agent.pause()
+    receipt = await agent.submit("what is it?")
+    await agent.step_sense()
+    await agent.step_plan()
+    await agent.step_act()
+    await agent.step_reflect()
+    answer = await agent.wait(receipt.run_id, 5)
+    await agent.stop()
+
+    assert (answer.status, answer.output) == ("ok", "42")
