@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-.PHONY: run test servers bench clean
+.PHONY: run test accept simulate soak servers bench clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -17,6 +17,15 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 	@$(BIN)/python -m pytest tests/process >.process-tests 2>&1 & processes=$$!; \
 	$(BIN)/python -m pytest --ignore tests/process; rest=$$?; \
 	wait $$processes; theirs=$$?; cat .process-tests; rm -f .process-tests; test $$rest -eq 0 -a $$theirs -eq 0
+
+accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
+	@$(BIN)/python -m tests.faults accept $(ARGS)
+
+simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
+	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
+
+soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
+	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
 
 servers:  ## bring the MCP servers that some tests talk to (needs node and npm); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh

@@ -9,6 +9,12 @@
     graphs       graphs of calls, and the least that carrying them out can cost
     calling      the executor on those graphs
     call_peers   those graphs in other libraries
+    journalled   agents that keep a journal, in a file of their own
+    rows         the least that making a cycle durable can cost
+    durable_peers    a durable cycle in other libraries
+    resumed      a cycle that was killed and goes on in the next process
+    beat         how late the event loop comes round to a beat of the kernel's
     cycle, many, footprint, publish, accounting    what is measured of the loop
+    durable, flushed, held_up, startup             what is measured of the journal
     calls, chain, growth, makespan, streamed       what is measured of the executor
 """

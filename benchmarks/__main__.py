@@ -18,10 +18,15 @@ from typing import Any
 from benchmarks import table
 from benchmarks.harness import QUICK, THOROUGH
 
-MEASURES = ("cycle", "many", "footprint", "publish", "accounting", "calls", "chain", "growth", "makespan", "streamed")
+MEASURES = (
+    "cycle", "many", "footprint", "publish", "accounting",
+    "durable", "flushed", "held_up", "startup",
+    "calls", "chain", "growth", "makespan", "streamed",
+)  # fmt: skip
 PACKAGES = (
-    "spar-agent", "anyio", "apache-hamilton", "blinker", "langgraph", "openai-agents", "prometheus-client",
-    "py-trees", "pydantic-ai-slim", "pyee", "uvloop",
+    "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",
+    "langgraph-checkpoint-sqlite", "openai-agents", "prometheus-client", "py-trees", "pydantic-ai-slim", "pyee",
+    "uvloop",
 )  # fmt: skip
 
 

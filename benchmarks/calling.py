@@ -1,19 +1,22 @@
 """spar's executor as a contender: the same graphs through its public face, with all that it does for a call.
 
 Every call's parameters are validated and its result is kept, bounded and told as a message; these cannot be switched
-off. What varies: whether a call has a parameter and writes its result to the state, how it names what it needs, and
-whether somebody receives the events of each call. Making the calls is on spar's bill, as it is on that of each peer.
+off. What varies: whether a call has a parameter and writes its result to the state, how it names what it needs, whether
+somebody receives the events of each call, and whether a journal is kept. Making the calls is on spar's bill, as it is
+on that of each peer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from acting import Executor
 from benchmarks.graphs import CarryOut, Dependencies, Work
-from spar import Call
+from spar import Call, tool
 from spar.bus import Events
 from spar.events import CallCompleted, CallProposed, CallStarted
+from spar.protocols import Effect
 
 PLENTY = 1_000_000  # calls at once: as many as the peers, which have no bound
 
@@ -54,17 +57,23 @@ def reads(needed: tuple[int, ...]) -> dict[str, str]:
     return {f"needs_{place}": f"†state.v{other}" for place, other in enumerate(needed)}
 
 
-def contender(calls_of: Calls, *, listeners: bool) -> CarryOut:
-    """What carries out a graph; with `listeners` a plain function receives the three events of each call."""
+def contender(calls_of: Calls, *, listeners: bool, journal: Any = None, effect: Effect = "once") -> CarryOut:
+    """What carries out a graph; with `listeners` a plain function receives the three events of each call.
+
+    With a `journal` a run ends when all of it is written. What a call's `effect` is decides whether it must be on disk
+    that the call starts before it does.
+    """
     events, heard = heard_events() if listeners else (Events("bench"), lambda: 0)
     made: dict[Work, Executor] = {}
 
     async def carry_out(graph: Dependencies, work: Work) -> None:
         executor = made.get(work)
         if executor is None:
-            executor = made[work] = executor_of(work, events)
+            executor = made[work] = executor_of(work, events, journal, effect)
         before = heard()
         result = await executor.run(calls_of(graph))
+        if journal is not None:
+            await journal.safe()
         if result.status != "ok" or len(result.results) != len(graph):
             raise RuntimeError(
                 f"{len(result.results)} of {len(graph)} calls came back {result.status}: {result.errors[:1]}"
@@ -89,13 +98,14 @@ def heard_events() -> tuple[Events, Callable[[], int]]:
     return events, lambda: count
 
 
-def executor_of(function: Work, events: Events) -> Executor:
+def executor_of(function: Work, events: Events, journal: Any, effect: Effect) -> Executor:
     async def nothing() -> None:
         return None
 
+    @tool(effect=effect)
     async def work(
         number: int, needs_0: int | None = None, needs_1: int | None = None, needs_2: int | None = None
     ) -> int:
         return await function(number)
 
-    return Executor([nothing, work], events=events, settings={"max_parallel": PLENTY})
+    return Executor([nothing, work], events=events, journal=journal, settings={"max_parallel": PLENTY})

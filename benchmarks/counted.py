@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from spar import Action, ActionResult, Agent, Perception, PhaseCompleted, PhaseStarted, Reflection
 
@@ -31,17 +32,34 @@ async def reflect(result: object) -> Reflection:
     return REFLECTION
 
 
+class Looking:
+    """An actor that says that it changes nothing, so that nobody must know on disk that it is about to act."""
+
+    effect = "read"
+
+    async def act(self, action: object) -> ActionResult:
+        return RESULT
+
+
 class Counted:
     """The agent as its users have it: deadlines and statistics as configured by default.
 
-    With `listeners`, one plain function receives the eight events of its phases.
+    With `listeners`, one plain function receives the eight events of its phases. With a `memory` it keeps a journal.
     """
 
-    def __init__(self, *, listeners: bool) -> None:
+    def __init__(self, name: str = "agent", *, listeners: bool, memory: Any = None, loop_interval: float = 0) -> None:
         self._left = 0
         self._reached = asyncio.Event()
-        self.heard = 0
-        self.agent = Agent(sense=self._sense, plan=plan, act=act, reflect=reflect, loop_interval=0)
+        self.heard = self.turned = 0
+        self.agent = Agent(
+            sense=self._sense,
+            plan=plan,
+            act=act if memory is None else Looking(),
+            reflect=reflect,
+            name=name,
+            loop_interval=loop_interval,
+            memory=memory,
+        )
         if listeners:
             for kind in (PhaseStarted, PhaseCompleted):
                 self.agent.events.subscribe(kind, self._hear)
@@ -59,6 +77,7 @@ class Counted:
     async def begin(self, cycles: int) -> None:
         """Set off for so many cycles."""
         self._left = cycles
+        self.turned += cycles
         self._reached.clear()
         await (self.agent.start() if self.agent.state == "created" else self.agent.resume())
 
@@ -73,9 +92,14 @@ class Counted:
 
 
 @asynccontextmanager
-async def counted(number: int = 1, *, listeners: bool) -> AsyncIterator[list[Counted]]:
+async def counted(
+    number: int = 1, *, listeners: bool, memory: Any = None, loop_interval: float = 0
+) -> AsyncIterator[list[Counted]]:
     """So many agents, stopped at the end."""
-    agents = [Counted(listeners=listeners) for _ in range(number)]
+    agents = [
+        Counted(f"agent-{place}", listeners=listeners, memory=memory, loop_interval=loop_interval)
+        for place in range(number)
+    ]
     try:
         yield agents
     finally:

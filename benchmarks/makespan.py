@@ -13,14 +13,17 @@ from benchmarks import call_peers, graphs
 from benchmarks.calling import contender, reading
 from benchmarks.graphs import Layered, makespan_of
 from benchmarks.harness import Effort, Measured, compare
+from benchmarks.journalled import folder
 from benchmarks.table import Line, amount, compared, number, shown, times_of
+from memory import Memory
 
 RAW, INLINE, QUIET, HEARD = "raw asyncio, a task each", "raw asyncio, in line", "nobody listens", "events"
+KEPT, KEPT_FIRST = "events and journal", "events and journal, each call on record before it starts"
 
 
 @dataclass(frozen=True)
 class Goals:
-    """How many times the longest path, on either event loop; and how many times the raw countdown with events on."""
+    """How many times the longest path, on either event loop; and how many times the raw countdown with a journal."""
 
     path: float
     path_on_uvloop: float
@@ -42,17 +45,21 @@ async def measure(effort: Effort) -> list[Line]:
 async def graph_of(calls: int, layers: int, goals: Goals, effort: Effort) -> list[Line]:
     graph = Layered.of(calls, layers)
     others, missing = call_peers.layered(graph, with_langgraph=calls <= 1000)
-    own = {
-        QUIET: contender(reading, listeners=False),
-        HEARD: contender(reading, listeners=True),
-        INLINE: graphs.inline,
-    }
-    contenders = {name: makespan_of(carry_out, graph) for name, carry_out in own.items()}
-    found, limit = await compare({**contenders, **others}, makespan_of(graphs.task_per_call, graph), effort)
+    with folder() as place:
+        async with Memory.open(f"sqlite:///{place}/memory.db", durability="process") as memory:
+            own = {
+                QUIET: contender(reading, listeners=False),
+                HEARD: contender(reading, listeners=True),
+                KEPT: contender(reading, listeners=True, journal=memory.journal, effect="read"),
+                KEPT_FIRST: contender(reading, listeners=True, journal=memory.journal),
+                INLINE: graphs.inline,
+            }
+            contenders = {name: makespan_of(carry_out, graph) for name, carry_out in own.items()}
+            found, limit = await compare({**contenders, **others}, makespan_of(graphs.task_per_call, graph), effort)
     found |= {name: Measured(error=reason) for name, reason in missing.items()}
-    quiet, heard = found[QUIET], found[HEARD]
+    quiet, kept = found[QUIET], found[KEPT]
     title = f"makespan, {calls:,} calls"
-    told = f"{title}, events (no journal yet)"
+    told = f"{title}, {KEPT}"
     uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     path = {"first": goals.path, "then": goals.path_on_uvloop if uvloop else None}
     compiler = found[call_peers.SCHEDULE]
@@ -62,9 +69,11 @@ async def graph_of(calls: int, layers: int, goals: Goals, effort: Effort) -> lis
         over_path(11, title, quiet, graph, **path),
         over_path(11, f"{title}: {RAW}", limit, graph),
         compared(11, title, quiet, call_peers.SCHEDULE, compiler, first=1 / goals.faster_than_llmcompiler),
-        compared(12, told, heard, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then),
-        over_path(12, told, heard, graph, **path),
-        processor(12, told, heard, limit, calls),
+        compared(12, f"{title}, {HEARD}", found[HEARD], RAW, limit, is_limit=True),
+        compared(12, told, kept, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then),
+        compared(12, f"{title}, {KEPT_FIRST}", found[KEPT_FIRST], RAW, limit, is_limit=True),
+        over_path(12, told, kept, graph, **path),
+        processor(12, told, kept, limit, calls),
     ]
     if call_peers.GRAPH in found:
         lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, found[call_peers.GRAPH]))

@@ -59,12 +59,13 @@ def py_trees() -> dict[str, Batch]:
     return {"py_trees tick": batch}
 
 
-def langgraph() -> dict[str, Batch]:
-    """Four nodes without a checkpointer: one invocation a cycle, and one invocation whose last edge leads back."""
-    from langgraph.graph import END, START, StateGraph
+class State(TypedDict):
+    left: int
 
-    class State(TypedDict):
-        left: int
+
+def four_nodes(*, leads_back: bool, checkpointer: Any = None) -> Any:
+    """LangGraph's cycle, compiled; `leads_back`: its last edge leads to the first node until nothing is `left`."""
+    from langgraph.graph import END, START, StateGraph
 
     async def node(state: State) -> State:
         return {"left": state["left"]}
@@ -72,19 +73,21 @@ def langgraph() -> dict[str, Batch]:
     async def last(state: State) -> State:
         return {"left": state["left"] - 1}
 
-    def graph(leads_back: bool) -> Any:
-        built = StateGraph(State)
-        for name in PHASES:
-            built.add_node(name, last if name == "reflect" else node)
-        for one, next_one in zip((START, *PHASES), PHASES, strict=False):
-            built.add_edge(one, next_one)
-        if leads_back:
-            built.add_conditional_edges("reflect", lambda state: "sense" if state["left"] > 0 else END, ["sense", END])
-        else:
-            built.add_edge("reflect", END)
-        return built.compile()
+    built = StateGraph(State)
+    for name in PHASES:
+        built.add_node(name, last if name == "reflect" else node)
+    for one, next_one in zip((START, *PHASES), PHASES, strict=False):
+        built.add_edge(one, next_one)
+    if leads_back:
+        built.add_conditional_edges("reflect", lambda state: "sense" if state["left"] > 0 else END, ["sense", END])
+    else:
+        built.add_edge("reflect", END)
+    return built.compile(checkpointer=checkpointer)
 
-    once, ever = graph(leads_back=False), graph(leads_back=True)
+
+def langgraph() -> dict[str, Batch]:
+    """Four nodes without a checkpointer: one invocation a cycle, and one invocation whose last edge leads back."""
+    once, ever = four_nodes(leads_back=False), four_nodes(leads_back=True)
 
     async def per_cycle(cycles: int) -> None:
         for _ in range(cycles):

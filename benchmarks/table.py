@@ -17,10 +17,11 @@ class Line:
     """One goal of one measure.
 
     `value` is what the goal bounds, a ratio (`unit` "x") or an amount; `first` is the goal that a careful build
-    reaches, `then` the one that is shown to be possible. `remark` says why there is no value.
+    reaches, `then` the one that is shown to be possible. `remark` says why there is no value; a goal of our own has no
+    `row`.
     """
 
-    row: int
+    row: int | None
     measure: str
     spar: str
     against: str
@@ -113,7 +114,7 @@ def rendered(lines: Iterable[Line]) -> str:
 
 def _cells(line: Line) -> tuple[str, ...]:
     return (
-        str(line.row),
+        "" if line.row is None else str(line.row),
         line.measure,
         line.spar,
         line.against,
