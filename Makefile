@@ -20,6 +20,7 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 
 accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
 	@$(BIN)/python -m tests.faults accept $(ARGS)
+	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
 
 simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
 	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
