@@ -98,7 +98,7 @@ def heard_events() -> tuple[Events, Callable[[], int]]:
     return events, lambda: count
 
 
-def executor_of(function: Work, events: Events, journal: Any, effect: Effect) -> Executor:
+def executor_of(function: Work, events: Events, journal: Any = None, effect: Effect = "once") -> Executor:
     async def nothing() -> None:
         return None
 
