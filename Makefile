@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
+# Tests that start processes all the time run beside the others.
+PROCESSES = tests/process tests/faults tests/storage
+
 .PHONY: run test accept simulate soak servers bench clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
@@ -14,8 +17,8 @@ test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts,
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest tests/process >.process-tests 2>&1 & processes=$$!; \
-	$(BIN)/python -m pytest --ignore tests/process; rest=$$?; \
+	@$(BIN)/python -m pytest $(PROCESSES) >.process-tests 2>&1 & processes=$$!; \
+	$(BIN)/python -m pytest $(PROCESSES:%=--ignore=%); rest=$$?; \
 	wait $$processes; theirs=$$?; cat .process-tests; rm -f .process-tests; test $$rest -eq 0 -a $$theirs -eq 0
 
 accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)

@@ -20,7 +20,7 @@ from spar.types import ActionResult, Call, CallResult, Message
 from tests.effort import Effort, hang_guard
 
 DEEP = 100_000
-STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled"}
+STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled", "in_doubt"}
 
 
 @pytest.fixture(autouse=True)
