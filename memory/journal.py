@@ -93,15 +93,14 @@ class Journal:
         self._file, self._clock, self.hand, self._told = file, clock, hand, told
         self._missed: set[str] = set()
         self._unit, self._is_full = Unit(), False
-        self._opening: dict[
-            str, tuple[str, Callable[[], Unfinished]]
-        ] = {}  # begun in this moment: by id, the agent's name and what
+        #: Begun in this moment: by id, the agent's name and what makes it.
+        self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._held: deque[Unit] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
-        self.epoch: int = getattr(file, "epoch", 1)
+        self.epoch = file.epoch
 
     async def load(self) -> None:
         """Learn which cycles an earlier process left open."""

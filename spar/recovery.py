@@ -160,15 +160,16 @@ class Recovery:
         lined = {each.cycle_id for each in self._line if isinstance(each, Unfinished)}
         going = 0
         for cycle in cycles:
-            if _is_suspect(cycle, by_id):
-                if cycle.cycle_id not in lined:
-                    self._line.append(cycle)
-                    for item_id in (*cycle.items, cycle.run_id or ""):
-                        if (item := by_id.pop(item_id, None)) is not None:
-                            self.in_hand[item.id] = item
-                going += 1
-            else:
+            if cycle.cycle_id in lined:
+                continue
+            if not _is_suspect(cycle, by_id):
                 going += await self._go_on(cycle, by_id)
+                continue
+            self._line.append(cycle)
+            going += 1
+            for item_id in (*cycle.items, cycle.run_id or ""):
+                if (item := by_id.pop(item_id, None)) is not None:
+                    self.in_hand[item.id] = item
         number = 0
         for item in sorted(by_id.values(), key=lambda item: item.at):
             if item.id in self.in_hand:
