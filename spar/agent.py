@@ -22,14 +22,13 @@ from spar.assembly import Assembly
 from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
-from spar.cycle import Cycle, Step
+from spar.cycle import STANDING, Cycle, Step
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.health import Health
 from spar.hooks import Hook, Hooks, Outcome
 from spar.intake import Intake
 from spar.keeping import Keeping
-from spar.lane import STANDING
 from spar.lifecycle import Lifecycle, State
 from spar.modules import Module
 from spar.pacing import Interval, Pace

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar.closing import begun, closing, left_over, undealt
-from spar.cycle import Cycle
+from spar.cycle import STANDING, Cycle
 from spar.errors import SparError
 from spar.journal import Item
 from spar.logs import get_logger
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from spar.recovery import Recovery
 
 log = get_logger("spar.recovery")
-
-STANDING = "main"
 
 
 class Books:

@@ -16,10 +16,12 @@ CUT = Fault("interrupted", "its cycle was cut off", "loop")
 
 def undealt(cycle: Cycle) -> Fault | None:
     """Why what the cycle perceived has still to be dealt with; None when it has been."""
+    if cycle.result is None and cycle.phase == "act":  # cut off in an actor that does not tell what it had done
+        return None
+    if cycle.result is not None and (not cycle.is_cut or any(each.attempts for each in cycle.result.results)):
+        return None  # it was acted on, also by calls of a plan that broke off
     if cycle.is_cut:
         return CUT
-    if cycle.result is not None:  # calls of a plan that broke off have run: they were its answer
-        return None
     return next((fault for fault in cycle.faults if fault.phase in UNDEALT), None)
 
 
@@ -31,8 +33,9 @@ def begun(cycle: Cycle, perceptions: Sequence[Perception]) -> Unfinished:
 
 
 def to_go_on(cycle: Cycle) -> Unfinished:
-    """A cycle that was cut off in good order, as its next beginning finds it."""
-    return replace(cycle.resumed or begun(cycle, cycle.perceptions), attempts=0)
+    """A cycle that was cut off in good order, as its next beginning finds it: this one counts as no attempt."""
+    found = cycle.resumed or begun(cycle, cycle.perceptions)
+    return replace(found, attempts=found.attempts - 1)
 
 
 def left_over(cycle: Cycle, in_hand: Mapping[str, Item], message: str) -> tuple[list[Perception], bool]:

@@ -28,6 +28,8 @@ from spar.types import (
     replace,
 )
 
+#: The session of the standing lane, whose sense polls the sensors.
+STANDING = "main"
 #: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
 RETRIES = 3
 #: A failure that asks for more patience than this (seconds) gets it between cycles, not inside one.

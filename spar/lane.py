@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from spar.crash import crashpoint
-from spar.cycle import Cycle, Skip
+from spar.cycle import STANDING, Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
 from spar.hooks import HookContext, Outcome
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from spar.agent import Agent
 
 log = get_logger("spar.lane")
-
-STANDING = "main"
 
 
 class _OthersTurn:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spar.cycle import Cycle
+from spar.cycle import STANDING, Cycle
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext
-from spar.lane import STANDING, Lane
+from spar.lane import Lane
 from spar.logs import get_logger
 from spar.policies import Intensity
 from spar.strand import WAITING, Strand

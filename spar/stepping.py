@@ -10,9 +10,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spar.cycle import Cycle, Skip
+from spar.cycle import STANDING, Cycle, Skip
 from spar.errors import LifecycleError, SparError
-from spar.lane import STANDING, Lane
+from spar.lane import Lane
 from spar.requests import is_cancelled
 from spar.types import Action, ActionResult, Perception, Phase
 

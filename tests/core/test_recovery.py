@@ -622,3 +622,59 @@ async def test_a_run_whose_last_cycle_was_stepped_by_hand_has_its_answer_at_once
     await agent.stop()
 
     assert (answer.status, answer.output) == ("ok", "42")
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_what_a_cycle_had_done_before_it_was_called_off_is_not_done_again(
+    tmp_path: Path, clock: VirtualClock, has_begun: bool
+) -> None:
+    """A run is called off in whose cycle something else was dealt with as well."""
+
+    @tool(effect="read", timeout=1000)
+    async def hang() -> None:
+        await clock.sleep(500)
+
+    planned: list[list[str]] = []
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action:
+        planned.append(sorted(perception.text for perception in perceptions))
+        if context.run is None:
+            return Action((Call("pay", {"amount": 1}),))
+        if not has_begun:
+            await clock.sleep(500)
+        return Action((Call("pay", {"amount": 1}), Call("hang")))
+
+    async with agent_at(tmp_path, clock, plan, tools=[pay, hang]) as agent:
+        await agent.pause()
+        await agent.accept(Perception("beside it"))
+        receipt = await agent.submit("a run")
+        await agent.resume()
+        await clock.sleep(2)
+        await agent.abort(receipt.run_id)
+        await clock.sleep(60)
+
+    assert planned[0] == ["a run", "beside it"]
+    assert planned[1:] == ([] if has_begun else [["beside it"]])
+    assert effects == ["pay 1"]
+
+
+async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path: Path, clock: VirtualClock) -> None:
+    await left_behind(tmp_path, clock, begun((Perception("go", id="p"),), attempts=2))
+
+    def tell(journal: Any) -> None:
+        journal.acting("0cut", Action((Call("hang"),), id="the-action"))
+
+    await left_behind(tmp_path, clock, tell)
+
+    @tool(effect="idempotent", timeout=1000)
+    async def hang() -> None:
+        await clock.sleep(500)
+
+    agent = agent_at(tmp_path, clock, tools=[hang])
+    await agent.start()
+    await clock.sleep(1)
+    await agent.stop(deadline=0)
+    async with memory_at(tmp_path) as memory:
+        [cycle] = await memory.journal.unfinished("main")
+
+    assert cycle.attempts == 2
