@@ -17,7 +17,7 @@ _SHOW = 0.5  # seconds between two states of the progress line
 
 
 def accept(*, is_short: bool, seed: int, path: str | None, at_once: int) -> int:
-    """Run it and say what came of it. Returns: 0 when nothing was lost, doubled or silent and faults came to pass."""
+    """Run it and say what came of it. Returns: 0 when nothing was lost, doubled or silent, and no fault was vacuous."""
     began, done, shown = time.monotonic(), list[Outcome](), 0.0
 
     def told(outcome: Outcome) -> None:

@@ -97,20 +97,9 @@ def failures(outcomes: Iterable[Outcome], most: int = 20) -> str:
     return "\n".join(lines)
 
 
-#: What may meet nothing, and how rarely (one in so many): not every life gets to the same place as often, and the life
-#: after a death need not get to the second place of a pair.
-ELSEWHERE, RARELY = ("label", "pair"), 50
-
-
 def is_accepted(outcomes: Sequence[Outcome]) -> bool:
-    """Whether nothing was wrong after any fault, and as good as every fault came to pass."""
-    vacuous = [outcome for outcome in outcomes if not outcome.is_tried]
-    return (
-        bool(outcomes)
-        and all(outcome.has_survived for outcome in outcomes)
-        and all(outcome.case.kind in ELSEWHERE for outcome in vacuous)
-        and len(vacuous) * RARELY <= len(outcomes)
-    )
+    """Whether every fault came to pass and nothing was wrong after any."""
+    return bool(outcomes) and all(outcome.is_tried and outcome.has_survived for outcome in outcomes)
 
 
 def everything(outcomes: Sequence[Outcome], seed: int, seconds: float) -> dict[str, Any]:

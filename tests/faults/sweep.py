@@ -53,7 +53,8 @@ class Case(Struct, frozen=True):
 
 
 class Outcome(Struct):
-    """`folder` is kept where something was found. `reached` are the crash points of the last life."""
+    """`folder` is kept where something was found. `reached` are the crash points of the last life. `missed` is the
+    number of the strike that met nothing, if one did, and `passed` what the life that it missed got to."""
 
     case: Case
     is_tried: bool
@@ -61,6 +62,8 @@ class Outcome(Struct):
     recovery: float
     reached: dict[str, int] = field(default_factory=dict)
     folder: str = ""
+    missed: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
 
     @property
     def has_survived(self) -> bool:
@@ -83,12 +86,14 @@ LONG = Plan(times=None, pairs=240, kills=3000, poisons=5, services=60)
 
 
 def run(starter: Starter, case: Case) -> Outcome:
-    """All lives of one case, and the judgement; a strike that met nothing is tried anew."""
+    """All lives of one case, and the judgement; a strike that met nothing is tried anew where that life did get to."""
     for tries_left in reversed(range(_TRIES)):
         outcome = _run(starter, case)
         if outcome.is_tried or not tries_left or not outcome.has_survived:
             break
-        case = Case(case.kind, case.workload, tuple(map(_sooner, case.strikes)), case.answers)
+        strikes = list(case.strikes)
+        strikes[outcome.missed] = _nearer(strikes[outcome.missed], outcome.passed)
+        case = Case(case.kind, case.workload, tuple(strikes), case.answers)
     return outcome
 
 
@@ -103,7 +108,10 @@ def _run(starter: Starter, case: Case) -> Outcome:
         judgement = Judgement([Finding("stuck", f"its last life ended with {last.code}: {told}")])
     else:
         judgement = judge(World(folder), workload.wants, left=left, excused=workload.excused)
-    outcome = Outcome(case, is_tried, judgement, last.seconds, _hits(folder))
+    outcome = Outcome(case, is_tried, judgement, last.seconds, _hits(folder / "hits"))
+    if not is_tried and case.strikes:
+        missed = next((number for number, life in enumerate(lives) if not life.is_struck), 0)
+        outcome.missed, outcome.passed = missed, _hits(folder / f"hits{missed}")
     if judgement.is_clean:
         shutil.rmtree(folder)
     else:
@@ -114,8 +122,9 @@ def _run(starter: Starter, case: Case) -> Outcome:
 def _lives(starter: Starter, case: Case, folder: Path) -> Iterator[Life]:
     """Each strike's, as long as they come to pass, then one that is left alone."""
     is_struck = False
-    for strike in case.strikes:
-        life = starter.live(case.workload, folder, strike, {ANSWERS: case.answers})
+    for number, strike in enumerate(case.strikes):
+        noted = {"SPAR_CRASH_LOG": str(folder / f"hits{number}")}
+        life = starter.live(case.workload, folder, strike, {ANSWERS: case.answers, **noted})
         yield life
         if not (is_struck := life.is_struck):
             return
@@ -130,13 +139,17 @@ def _lives(starter: Starter, case: Case, folder: Path) -> Iterator[Life]:
         yield life
 
 
-def _sooner(strike: Strike) -> Strike:
-    return strike if strike.after is None else Strike(after=strike.after * 0.6)
+def _nearer(strike: Strike, passed: Mapping[str, int]) -> Strike:
+    """A strike that the life would have met which this one missed: sooner, or at a place that it did get to."""
+    if strike.after is not None:
+        return Strike(after=strike.after * 0.6)
+    label = strike.label if strike.label in passed else min(passed, default=strike.label)
+    return Strike(label, min(strike.number, passed.get(label, 1)))
 
 
-def _hits(folder: Path) -> dict[str, int]:
+def _hits(path: Path) -> dict[str, int]:
     try:
-        return dict(Counter((folder / "hits").read_text().split()))
+        return dict(Counter(path.read_text().split()))
     except FileNotFoundError:
         return {}
 

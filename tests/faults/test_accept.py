@@ -27,10 +27,8 @@ def test_nothing_is_lost_doubled_or_silent(outcomes: list[Outcome]) -> None:
     assert report.failures(outcomes) == ""
 
 
-def test_every_kind_of_fault_came_to_pass(outcomes: list[Outcome]) -> None:
-    vacuous = [outcome.case for outcome in outcomes if not outcome.is_tried]
-    assert [str(case) for case in vacuous if case.kind not in report.ELSEWHERE] == []
-    assert len(vacuous) <= len(outcomes) / report.RARELY, list(map(str, vacuous))
+def test_every_fault_came_to_pass(outcomes: list[Outcome]) -> None:
+    assert [str(outcome.case) for outcome in outcomes if not outcome.is_tried] == []
     assert report.by_kind(outcomes).keys() == {"clean", "label", "pair", "kill", "poison", "service"}
 
 
