@@ -103,6 +103,7 @@ class Memory:
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
         self._opened: Opened | None = None
+        self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         self._journal: Journal | None = None
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
@@ -122,6 +123,7 @@ class Memory:
     async def __aenter__(self) -> Memory:
         async with self._opening:
             if self._opened is None:
+                self._opened_at = self._clock.now().timestamp() - self._clock.monotonic()
                 self._opened = await open_file(
                     self.path,
                     self.durability,
@@ -427,7 +429,8 @@ class Memory:
         return self._opened
 
     def _tend(self, connection: Connection) -> bool:
-        now = self._clock.now().timestamp()
+        # A wall clock that has jumped ahead since the opening makes nothing old.
+        now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         gone = retention.trim(connection, self._limits, now) + retention.trim_facts(connection, self._limits, now)
         gone += facts.forget(connection, now) + spending.trim(connection)
         return bool(gone) or retention.tidy(connection)

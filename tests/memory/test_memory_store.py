@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from memory import Memory, tape
+from spar.clock import SystemClock
 from spar.errors import ConfigError, ContractError, SparError
 from spar.protocols import Home, Host
 from spar.testing import VirtualClock, check_store
@@ -539,3 +540,29 @@ async def test_it_lives_by_the_agent_s_clock_and_virtual_time_does_not_overtake_
                 with clock.working():
                     await asyncio.sleep(0.01)
         assert [found.situation for found in await memory.recall()] == ["new"]
+
+
+async def test_a_wall_clock_that_jumps_ahead_makes_nothing_old(tmp_path: Path) -> None:
+    """What the number is too many of goes, which shows that the memory looked."""
+
+    class Jumping(SystemClock):
+        ahead = timedelta(0)
+
+        def now(self) -> datetime:  # type: ignore[override]
+            return datetime.now(UTC) + self.ahead
+
+    clock, began = Jumping(), datetime.now(UTC)
+    memory = Memory(at(tmp_path), keep_days=365, keep_experiences=2, keep_cycles=None)
+    memory.attach(Host("main", clock, events=None, hooks=None, wake=lambda: None))  # type: ignore[arg-type]
+
+    async with memory:
+        await memory.flush()
+        clock.ahead = timedelta(days=4000)
+        for number in range(3):
+            await memory.store(Experience(f"e{number}", at=began + timedelta(seconds=number)))
+        async with asyncio.timeout(60):
+            while (left := len(await memory.recall())) > 2:
+                await asyncio.sleep(0.05)
+        assert left == 2
+        await asyncio.sleep(0.2)
+        assert [found.situation for found in await memory.recall()] == ["e2", "e1"]
