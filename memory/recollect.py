@@ -140,6 +140,8 @@ class Story:
         elif kind == "started":
             told = decode(body, dict[str, Any])
             self._started[call] = int(told["attempt"]), str(told["effect"])
+            if (before := self._ended.get(call)) is not None and before.status in _NOT_FINAL:
+                del self._ended[call]  # it was put off and has begun again since
         elif kind == "ended":
             self._ended.pop(call, None)  # later beginnings count later
             self._ended[call] = _result(call, decode(body, dict[str, Any]))

@@ -246,6 +246,23 @@ async def test_a_call_that_may_have_had_its_effect_is_in_doubt_and_only_what_nee
     assert "may have had its effect" in doubt.why
 
 
+async def test_a_call_that_was_put_off_by_a_stop_and_then_begun_again_is_in_doubt_when_the_process_dies(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    def tell(journal: Any) -> None:
+        begun((Perception("go", id="p"),))(journal)
+        journal.acting("0cut", PLAN)
+        journal.ended("0cut", CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
+        journal.ended("0cut", CallResult(PLAN.calls[1], "cancelled"))
+        journal.started("0cut", "b", 1, "once", "auto", {"amount": 2})
+
+    await left_behind(tmp_path, clock, tell)
+    async with agent_at(tmp_path, clock) as agent:
+        await clock.sleep(1)
+        assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["0cut/b"]
+    assert effects == []
+
+
 @pytest.fixture
 async def doubtful(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Agent, list[Perception]]]:
     """An agent with a call in doubt, and what its planner is told."""
