@@ -192,22 +192,45 @@ class MessageOutcome(Event):
 
 
 class AssistantDelta(Event):
+    """A piece of an answer as it is written; `reset`: what came of it so far is void, it is written anew."""
+
     run_id: str
     text: str
+    reset: bool = False
+
+
+class MessageSent(Event):
+    """People were told something: the answer of a run, or what a tool said during it. `route` is where to."""
+
+    run_id: str
+    session: str
+    route: str
+    text: str
+    is_answer: bool = False
 
 
 class CompactionStarted(Event):
+    """A transcript is being summed up; `reason` is `overflow` or `threshold`."""
+
     session: str
+    run_id: str = ""
+    reason: str = ""
 
 
 class CompactionCompleted(Event):
+    """`completed` is False when it came to nothing; `will_retry`: the request is made again."""
+
     session: str
+    run_id: str = ""
     completed: bool = True
+    will_retry: bool = False
+    error: str = ""
 
 
 class CallEvent(Event):
     call: Call
     cycle_id: str = ""
+    run_id: str | None = None
 
 
 class CallProposed(CallEvent):

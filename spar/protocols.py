@@ -9,13 +9,14 @@ blocking function: it then runs in a worker thread. Any method that accepts one 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from spar.clock import Clock
+from spar.transcript import Transcripts
 from spar.types import (
     Ability,
     Action,
@@ -26,19 +27,28 @@ from spar.types import (
     Experience,
     Perception,
     Reflection,
+    Trust,
 )
 
 Effect = Literal["read", "idempotent", "once"]
 
 
 class RunContext(Struct, frozen=True):
-    """The run that a cycle belongs to: `number` counts its requests from 1; `messages` is what is known so far."""
+    """The run that a cycle belongs to: `number` counts its requests from 1; `messages` is what is known so far.
+
+    `message` is what the run is about, `said` what people have said in it since, oldest first; `trust` is that of the
+    least trusted of all of it. `output` is the schema that its answer has to fit, if it was given one.
+    """
 
     id: str
     goal: str
     number: int = 1
     messages: tuple[dict[str, Any], ...] = ()
     results: tuple[ActionResult, ...] = ()
+    message: Perception | None = None
+    said: tuple[Perception, ...] = ()
+    trust: Trust = "trusted"
+    output: Mapping[str, Any] | None = None
 
 
 class Context(Struct, frozen=True):
@@ -102,6 +112,16 @@ class Resumable(Protocol):
 
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on: somebody ended it."""
+        ...
+
+
+@runtime_checkable
+class Steerable(Protocol):
+    """An actor that a run in hand can be turned away from what it has not begun yet."""
+
+    def steer(self, run_id: str) -> None:
+        """Somebody has said something new: calls of this run that have not started are skipped, reason `steered`, those
+        that run finish. Counts for the tick in hand, or else for the run's next one."""
         ...
 
 
@@ -251,6 +271,11 @@ class Host(Struct, frozen=True):
     `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
     once. `journal` (`spar.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps one.
     `budgets` (`spar.budgets.Budgets`) is what calls and requests to models are taken from.
+
+    `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
+    agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
+    run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
+    noticed. `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them.
     """
 
     agent: str
@@ -263,6 +288,11 @@ class Host(Struct, frozen=True):
     resume: Callable[[str], None] = lambda session: None
     journal: Any = None
     budgets: Any = None
+    tools: Callable[[], Mapping[str, Any]] = dict
+    transcripts: Transcripts | None = None
+    deliver: Callable[[str, str, str, str], Awaitable[bool]] | None = None
+    pursue: Callable[[Perception], Awaitable[str]] | None = None
+    used: Callable[[str, Mapping[str, int]], None] = lambda run_id, usage: None
 
 
 class SensorSpec(Struct, frozen=True):

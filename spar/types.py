@@ -255,7 +255,8 @@ class Action(Struct, frozen=True):
 
     `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
     bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
-    decided on the calls; None: as little as the least trusted perception.
+    decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
+    for now: its run goes on after `next_look` seconds, and waiting counts as no time of it.
     """
 
     calls: tuple[Call, ...] = ()
@@ -268,6 +269,7 @@ class Action(Struct, frozen=True):
     next_look: float | None = None
     degraded: bool = False
     trust: Trust | None = None
+    deferred: str = ""
 
     def __post_init__(self) -> None:
         # Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.

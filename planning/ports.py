@@ -1,0 +1,68 @@
+"""What a planner asks a model, and what a model answers: the port between the two.
+
+A model is anything that can be called with a `Request`: `await model(request)` gives the whole solution, or an async
+iterator of its pieces as they come. A solution is an object that fits the request's schema:
+
+    {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
+
+A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
+the solution (`{"output": …}`), or one of `Told`, `Usage`. What is left out counts as nothing: no calls, no output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+Kind = Literal["main", "latent", "delegate"]
+
+
+class Turn(Struct, frozen=True):
+    """What was said earlier in the conversation, and by whom."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request: self-contained, made anew for each, and kept as it was sent.
+
+    `context` holds wire messages, `schema` what the solution has to fit; `instructions`, `turns` and `texts` are what
+    the model reads, what stays the same first. `answer` is the schema of the output alone (None: any text or value).
+    `max_tokens` bounds what it may answer. `purpose` says who asks, for budgets and the record.
+    """
+
+    context: tuple[Mapping[str, Any], ...] = ()
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind = "main"
+    instructions: str = ""
+    turns: tuple[Turn, ...] = ()
+    texts: tuple[str, ...] = ()
+    answer: Mapping[str, Any] | None = None
+    max_tokens: int | None = None
+    purpose: str = ""
+    cycle_id: str = ""
+    run_id: str | None = None
+
+
+class Told(Struct, frozen=True):
+    """A piece of the answer as people read it, while it is being written."""
+
+    text: str
+
+
+class Usage(Struct, frozen=True):
+    """What a request took: tokens both ways, of the input those that a cache served; `cost` in millionths of the
+    currency's unit, None where no price is known. `model` is who answered."""
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: int | None = None
+
+
+Piece = str | Mapping[str, Any] | Told | Usage
+Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
