@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from spar.events import StateChanged as StateChanged
     from spar.hooks import Decision as Decision
     from spar.protocols import Context as Context
-    from spar.runs import Receipt as Receipt
-    from spar.runs import RunStatus as RunStatus
+    from spar.run import Receipt as Receipt
+    from spar.run import RunStatus as RunStatus
     from spar.terms import tool as tool
     from spar.types import Ability as Ability
     from spar.types import Action as Action
@@ -68,7 +68,7 @@ _HOMES = {
     "LoopPhaseStarted LoopStarted PhaseCompleted PhaseStarted StateChanged",
     "spar.hooks": "Decision",
     "spar.protocols": "Context",
-    "spar.runs": "Receipt RunStatus",
+    "spar.run": "Receipt RunStatus",
     "spar.terms": "tool",
     "spar.types": "Ability Action ActionResult Call CallResult Experience Fault Message Perception Reflection Verdict",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from sys import maxsize
 from typing import Final, Literal
 
@@ -122,6 +123,11 @@ class Refusal(Struct, frozen=True):
         return (
             f"budget {self.budget} does not allow {asked}: {shown(self.used)} of {shown(self.limit)} used until {until}"
         )
+
+
+def in_micro(amount: Decimal | int) -> int:
+    """Money in millionths of its unit; other amounts are as they are."""
+    return int(amount * 1_000_000) if isinstance(amount, Decimal) else amount
 
 
 def micro(amount: int) -> str:

@@ -23,6 +23,7 @@ from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
 from spar.cycle import STANDING, Cycle, Step
+from spar.deliveries import Deliveries
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.health import Health
@@ -38,10 +39,12 @@ from spar.recovery import Recovery
 from spar.reports import Reports
 from spar.requests import Requests
 from spar.restraint import Restraint
-from spar.runs import Receipt, Runs, RunStatus
+from spar.run import Receipt, RunStatus
+from spar.runs import Runs
 from spar.sessions import Sessions
 from spar.stats import Snapshot, Stats
 from spar.stepping import Stepping
+from spar.transcripts import Transcripts
 from spar.types import Ability, Action, ActionResult, Fault, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
@@ -66,10 +69,10 @@ class Agent:
     """
 
     __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "budgets",
-                 "clock", "events", "failure", "health", "home", "hooks", "intake", "keeping", "lanes", "lifecycle",
-                 "memory", "modules", "name", "pace", "perceive", "plan_when_idle", "recovery", "reports",
-                 "requests", "run_timeout", "runs", "sessions", "settings", "settled", "state", "stepping",
-                 "steps")  # fmt: skip
+                 "clock", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping", "lanes",
+                 "lifecycle", "memory", "modules", "name", "pace", "perceive", "plan_when_idle", "recovery", "reports",
+                 "requests", "runs", "sessions", "settings", "settled", "state", "stepping",
+                 "steps", "transcripts")  # fmt: skip
 
     settings: Settings
     events: Events
@@ -79,7 +82,6 @@ class Agent:
     steps: dict[Phase, Step]
     health: Health
     plan_when_idle: bool
-    run_timeout: float
     #: What the sense module makes of what was pushed, and hears when it has been seen through, if it can.
     perceive: Callable[..., Any] | None
     settled: Callable[[], Any] | None
@@ -119,6 +121,7 @@ class Agent:
         self.budgets = Budgets(self.settings.budgets.limits, self.clock, self.events, Restraint(self))
         self.requests = Requests(self.name, self.clock, self.events)
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
+        self.deliveries, self.transcripts = Deliveries(self), Transcripts(self)
         self.recovery = Recovery(self)
         self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.books.run_ended)
         self.sessions = Sessions(self)
@@ -275,13 +278,16 @@ class Agent:
         session: str = STANDING,
         mode: str | None = None,
         idempotency_key: str | None = None,
+        output: Mapping[str, Any] | None = None,
     ) -> Receipt:
         """Accept a message as a run of its session and return at once.
 
+        Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
+            `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit.
         The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
         Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits.
         """
-        return await self.intake.submit(message, session, mode, idempotency_key)
+        return await self.intake.submit(message, session, mode, idempotency_key, output)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
         """What became of a run, or status `timeout` after so many seconds; waiting never stops the run.

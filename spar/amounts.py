@@ -57,10 +57,25 @@ class Paid(Counted):
         return amount
 
 
+class Capped(Counted):
+    """Annotates how many of something there may be; at least one, or "auto"."""
+
+    allowed = f'a whole number from 1 to {MOST}, or "auto"'
+    schema: ClassVar[dict[str, Any]] = {
+        "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, {"enum": ["auto"]}]
+    }
+
+    def read(self, value: Any) -> Any:
+        if value == "auto":
+            return value
+        if value == "off" or (found := super().read(value)) == 0:
+            raise PydanticCustomError("allowed", "must be {allowed}", {"allowed": self.allowed})
+        return found
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return dict(self.schema)
+
+
+Cap = Annotated[int | Literal["auto"], Capped()]
 Count = Annotated[int | Literal["off"], Counted()]
 Money = Annotated[Decimal | Literal["off"], Paid()]
-
-
-def in_micro(amount: Decimal | int) -> int:
-    """Money in millionths of its unit; other amounts are as they are."""
-    return int(amount * _MICRO) if isinstance(amount, Decimal) else amount

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spar.accounts import in_micro
 from spar.cycle import RETRIES, Step
 from spar.events import ErrorOccurred
 from spar.health import Health, Limits
@@ -15,10 +16,12 @@ from spar.opening import Opening
 from spar.pacing import Pace
 from spar.policies import Backoff
 from spar.protocols import Host
+from spar.run import Limits as RunLimits
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
     from spar.agent import Agent
+    from spar.sections import RunSettings
     from spar.settings import Settings
 
 log = get_logger("spar.agent")
@@ -63,7 +66,8 @@ class Assembly:
         agent.budgets.apply(settings.budgets.limits)
         agent.pace = _pace(of_agent.loop_interval, of_agent.min_interval, of_agent.max_interval, of_agent.busy_count)
         agent.plan_when_idle = of_agent.plan_when_idle
-        agent.run_timeout = agent.runs.timeout = settings.runs.timeout
+        agent.runs.limits = run_limits(settings.runs)
+        agent.runs.inactivity = settings.runs.inactivity
         agent.runs.verify_output = settings.runs.verify_output
         agent.steps = {phase: self._step(phase) for phase in PHASES}
         limits = _limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
@@ -121,7 +125,13 @@ class Assembly:
     def _host(self) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets)  # fmt: skip
+                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self._tools,
+                    agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used)  # fmt: skip
+
+    def _tools(self) -> Mapping[str, Any]:
+        """What the actor can call now, by name; nothing where it does not say."""
+        tools = getattr(self._agent.modules["act"].part, "tools", None)
+        return tools if isinstance(tools, Mapping) else {}
 
     async def close(self) -> None:
         """Close the modules in reverse order; what that raises is reported."""
@@ -187,3 +197,9 @@ class Assembly:
         for opening in reversed([opening for opening in old_openings if opening not in self._openings]):
             await opening.close(CLOSE_WITHIN)
         agent.apply(settings)
+
+
+def run_limits(runs: RunSettings) -> RunLimits:
+    """What a run may take; money in millionths."""
+    given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
+    return RunLimits(runs.timeout, {key: in_micro(amount) for key, amount in given.items() if amount != "off"})

@@ -14,8 +14,9 @@ from spar.cycle import STANDING, Cycle
 from spar.errors import SparError
 from spar.journal import Item
 from spar.logs import get_logger
-from spar.runs import End, Run
-from spar.types import Action, ActionResult, Perception
+from spar.run import End, Run
+from spar.transcripts import entries_of
+from spar.types import Action, ActionResult, Perception, replace
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -44,6 +45,18 @@ class Books:
         seen = perceptions or ()
         name = self._agent.name
         self._recovery.journal.opened(name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+        if cycle.run is not None and cycle.said:
+            self._absorbed(cycle.run.id)
+
+    def _absorbed(self, run_id: str) -> None:
+        """What was said in a run is kept as a part of it from the beginning of the cycle that deals with it."""
+        run, hand = self._agent.runs.get(run_id), self._recovery.in_hand
+        for each in (run, *run.absorbed):
+            item = hand.get(each.id)
+            into = "" if each is run else run_id
+            if item is not None and (item.into != into or item.perception is not each.message):
+                hand[each.id] = item = replace(item, into=into, perception=each.message)
+                self._recovery.journal.keep(self._agent.name, item)
 
     def cursors(self) -> dict[str, Any]:
         """The sensors' cursors, which go on as soon as the journal has what they brought."""
@@ -71,13 +84,16 @@ class Books:
         failed: tuple[Item, ...] = ()
         fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
         if fault is not None:
-            left, is_sensed = left_over(cycle, self._recovery.in_hand, run.message.id if run is not None else "")
+            of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
+            left, is_sensed = left_over(cycle, self._recovery.in_hand, of_run)
             failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(agent.keeping.experiences(cycle))
         record = None if is_idle else cycle.record(agent.name, duration)
         item = self._recovery.in_hand.get(run.id) if run is not None else None
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
-        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, is_to_go_on=is_to_go_on)
+        entries = () if run is None or is_to_go_on else entries_of(run, cycle, end)
+        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, entries=entries,
+                          is_to_go_on=is_to_go_on)  # fmt: skip
         self._recovery.journal.closed(agent.name, cycle.id, account)
         for item_id in cycle.items if is_to_go_on else account.done:
             self._recovery.in_hand.pop(item_id, None)
@@ -93,9 +109,21 @@ class Books:
         self._recovery.tried(cycle)
 
     def run_ended(self, run: Run) -> None:
-        """A run has its answer; one that no cycle gave is kept here."""
-        if self._recovery.journal is not None and self._recovery.in_hand.pop(run.id, None) is not None:
-            self._recovery.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
+        """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
+        agent, journal = self._agent, self._recovery.journal
+        agent.deliveries.forget(run)
+        if (
+            run.started_at is not None
+            and run.into is None
+            and not run.is_transcribed
+            and agent.requests.loop is not None
+        ):
+            end = End(run.status or "error", run.error, run.output)
+            agent.requests.in_background(agent.transcripts.add_end(run, end), "transcript of")
+        if journal is None:
+            return
+        if self._recovery.in_hand.pop(run.id, None) is not None or run.is_changed:
+            journal.run_ended(run.id, run.status_at(None, agent.clock.now()))
 
     async def kept(self, *, is_answered: bool) -> None:
         """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from spar.cycle import Cycle
 from spar.journal import Closing, Item, Unfinished
+from spar.transcript import Entry
 from spar.types import CycleRecord, Experience, Fault, Perception, replace
 
 #: Phases after whose failure the perceptions of a cycle have not been dealt with.
@@ -38,13 +39,13 @@ def to_go_on(cycle: Cycle) -> Unfinished:
     return replace(found, attempts=found.attempts - 1)
 
 
-def left_over(cycle: Cycle, in_hand: Mapping[str, Item], message: str) -> tuple[list[Perception], bool]:
+def left_over(cycle: Cycle, in_hand: Mapping[str, Item], of_run: Collection[str]) -> tuple[list[Perception], bool]:
     """What of a cycle that failed is to be tried again, and whether it has been through the pipeline.
 
-    A run's message is not: its run goes on with it.
+    What people said in its run (by id) is not: the run goes on with it.
     """
     if cycle.perceptions:
-        return [each for each in cycle.perceptions if each.id != message], True
+        return [each for each in cycle.perceptions if each.id not in of_run], True
     taken = [in_hand[item_id] for item_id in cycle.items if item_id in in_hand]
     return [item.perception for item in taken if item.kind == "perception"], False
 
@@ -57,9 +58,11 @@ def closing(
     failed: tuple[Item, ...],
     run: Item | None,
     answer: Any,
+    entries: tuple[Entry, ...],
     is_to_go_on: bool,
 ) -> Closing:
-    """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended."""
+    """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `entries` what its
+    session's transcript gains."""
     kept = {item.id for item in failed}
     run_id = run.id if run is not None else None
     past = None
@@ -75,4 +78,5 @@ def closing(
         answer,
         past,
         to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
+        entries,
     )

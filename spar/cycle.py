@@ -80,13 +80,14 @@ class Cycle:
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
                  "is_stepped", "items", "outcome", "perceptions", "phase", "reflection", "result", "resumed", "run",
-                 "session", "started")  # fmt: skip
+                 "said", "session", "started")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
         self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
         self.started = clock.monotonic()
         self._id = resumed.cycle_id if resumed is not None else ""
         self.items: tuple[str, ...] = ()  # accepted work that it took
+        self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
         self.is_journalled = False
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
@@ -133,6 +134,11 @@ class Cycle:
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
         return self.action.next_look if isinstance(self.action, Action) else None
+
+    @property
+    def deferred(self) -> str:
+        """Why its run could not be planned for, if that is for later."""
+        return self.action.deferred if isinstance(self.action, Action) else ""
 
     @property
     def written_action(self) -> Action | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spar.events import DeadLettered
 from spar.journal import DeadLetter, Item, demanded, named
 from spar.logs import get_logger
-from spar.runs import End
+from spar.run import End
 
 if TYPE_CHECKING:
     from spar.agent import Agent

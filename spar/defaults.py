@@ -46,6 +46,8 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
     if isinstance(given, Settings):
         return given
     made = from_mapping(given)
+    if "calls" not in (given.get("runs") or {}):
+        made = made.model_copy(update={"runs": made.runs.model_copy(update={"calls": "off"})})
     return made if "budgets" in given else without_budgets(made)
 
 
@@ -53,7 +55,7 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
 def _settings() -> Settings:
     from spar.settings import from_mapping
 
-    return without_budgets(from_mapping({}))
+    return settings({})
 
 
 def without_budgets(settings: Settings) -> Settings:

@@ -36,11 +36,11 @@ POINTS: dict[str, tuple[str, bool]] = {
     "after_call": ("the call's result", False),
     "result_persist": ("the call's result as it will be kept; rewrite replaces it", False),
     "before_reflect": ("the action's result", False),
+    "before_compaction": ("the session's key; deny leaves its transcript as it is", False),
+    "after_compaction": ("the compaction's entry", False),
+    "message_sending": ("the text that people are to be told; rewrite replaces it, deny keeps it back", False),
+    "message_sent": ("the text that people were told", False),
 }
-
-
-#: Points whose occasion does not exist yet: there is no transcript and no channel that a reply is sent over.
-NOT_YET = ("before_compaction", "after_compaction", "message_sending", "message_sent")
 
 #: Where `Decision.rewrite` is possible, and what a value must be to stand there. Elsewhere it is a fault of the hook.
 REWRITABLE: dict[str, Callable[[Any], bool]] = {
@@ -49,6 +49,7 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "after_plan": lambda value: value is None or isinstance(value, Action),
     "before_call": lambda value: isinstance(value, Call),
     "result_persist": lambda value: isinstance(value, CallResult),
+    "message_sending": lambda value: isinstance(value, str),
 }
 #: Seconds from a late hook's cancellation until it is left behind.
 GRACE = 0.5
@@ -133,8 +134,6 @@ class Hooks:
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
         """Register a hook; returns a callable that takes it away. Raises: ValueError for an unknown point."""
-        if point in NOT_YET:
-            raise ValueError(f"hook point {point!r} is not asked by this version; known: {', '.join(POINTS)}")
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1

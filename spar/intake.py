@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from spar import defaults
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
+from spar.inbox import MODES, USUAL_CAP, Mode
 from spar.journal import Item
-from spar.runs import End, Receipt, Run, too_long
+from spar.run import OUTPUT, End, Receipt, Run
 from spar.types import Perception, replace
 
 if TYPE_CHECKING:
@@ -29,15 +31,19 @@ class Intake:
         self._agent = agent
         self.refused = 0
 
-    async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None) -> Receipt:
+    async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
+                     output: Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
         agent = self._agent
         text = message.text if isinstance(message, Perception) else message
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
         if not isinstance(session, str) or not session.strip():
             raise ValueError(f"a session's key must be text that is not empty, found {session!r}")
-        if mode not in (None, "followup"):
-            raise ValueError(f"mode {mode!r} is not known to this version; known: followup")
+        mode = agent.settings.runs.queue_mode if mode is None else mode
+        if mode not in MODES:
+            raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(MODES)}")
+        if output is not None and not isinstance(output, Mapping):
+            raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         agent.lifecycle.demand("submit")
         if (receipt := agent.runs.known(key)) is not None:
             return receipt
@@ -46,6 +52,8 @@ class Intake:
         else:
             hear = getattr(agent.modules["sense"].part, "hear", None) or defaults.hear
             perception = hear(text, session)
+        if output is not None:
+            perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         perception = await self._received(perception)
         agent.lifecycle.demand("submit")  # time has passed if hooks were asked
         if (receipt := agent.runs.known(key)) is not None:
@@ -59,10 +67,33 @@ class Intake:
                 return Receipt(kept.id, kept.at)
         # Stopped meanwhile, it is served at the next start.
         agent.runs.accept(run, key)
-        lane = agent.sessions.lane(perception.session)
-        lane.queue(run)
-        agent.sessions.spawn(lane)
+        self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
+
+    def _place(self, run: Run, mode: Mode) -> None:
+        """Have the message wait in its session's lane, in the place of others if too many wait, and tell its sender."""
+        agent, settings = self._agent, self._agent.settings.runs
+        lane = agent.sessions.lane(run.session)
+        cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
+        if lane.inbox.messages >= cap:
+            if settings.drop == "new":
+                self._drop(run, cap, "it was not taken")
+                return
+            is_summed_up = settings.drop == "summarize"
+            for gone in lane.inbox.make_room(cap, is_summed_up=is_summed_up):
+                self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
+        before, is_busy = lane.run, lane.is_busy
+        if lane.queue(run, mode) == "front" and before is not None:
+            agent.runs.say(run, "interrupting")
+            agent.requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
+        elif is_busy:
+            agent.runs.say(run, "queued")
+        agent.sessions.spawn(lane)
+
+    def _drop(self, run: Run, cap: int, what: str) -> None:
+        agent = self._agent
+        agent.runs.say(run, "dropped")
+        agent.runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
     async def accept(self, perception: Perception) -> bool:
         """Take a perception in so that it is not lost any more; False for one that was taken in before."""
@@ -144,17 +175,21 @@ class Intake:
             await self._call_off(run, "aborted")
             await lane.turns.abandon(run_id)
 
-    def late(self, run: Run) -> None:
+    async def pursue(self, perception: Perception) -> str:
+        """Make a run of what was noticed; its id. Raises: as `submit`."""
+        return (await self.submit(perception, perception.session, "followup", None)).run_id
+
+    def late(self, run: Run, why: str) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
         agent = self._agent
         if agent.state in ("running", "pausing"):
-            agent.requests.in_background(self._call_off(run, too_long(agent.runs.timeout)), "ending of a run")
+            agent.requests.in_background(self._call_off(run, why), "ending of a run")
 
     async def _call_off(self, run: Run, reason: str) -> None:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
         agent = self._agent
         lane, end = agent.sessions.lane(run.session), End("error", reason)
-        if not lane.drop(run) and lane.run is run and lane.cycle is not None:
+        if not lane.inbox.drop(run) and lane.run is run and lane.cycle is not None:
             if lane.stop_reason:
                 lane.stop_reason = reason  # cut already, for another reason
             else:
@@ -163,7 +198,10 @@ class Intake:
             if (await agent.runs.wait(run.id, grace)).status == "timeout":
                 lane.strand.abandon()
                 await agent.runs.wait(run.id, grace)
+        if run.into is not None:  # it has become a part of another one, which goes on
+            run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         if lane.run is run:
             lane.run = None
+            lane.inbox.put_back(lane.inbox.take_steers())
         agent.runs.end(run, end)
         agent.sessions.retire(lane)

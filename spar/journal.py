@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from spar.errors import ConflictError
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
+
+if TYPE_CHECKING:
+    from spar.transcript import Entry
 
 #: How often the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
@@ -30,7 +33,7 @@ class Item(Struct, frozen=True):
 
     `attempts` counts how often the process died or the plan failed with it in hand, `fault` the last reason;
     `due_at` is when it is to be tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that
-    the perception has been through the pipeline.
+    the perception has been through the pipeline; `into` names the run that this one has become a part of.
     """
 
     id: str
@@ -44,6 +47,7 @@ class Item(Struct, frozen=True):
     due_at: datetime | None = None
     past: tuple[str, ...] = ()
     is_sensed: bool = False
+    into: str = ""
 
 
 class Unfinished(Struct, frozen=True):
@@ -109,6 +113,8 @@ class Closing(Struct, frozen=True):
     `record` is its place on the tape (None for an idle one), `experiences` what was learnt; `done` are the items that
     are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `past`
     the run's item with this cycle among its past. `again` is what is to be gone on with: the cycle was cut off.
+    `entries` are what it adds to the transcript of its `session`, for run `run_id` unless they name their own; those of
+    a run that another one has superseded there are not kept, which is told as a fault.
     """
 
     outcome: str
@@ -120,11 +126,13 @@ class Closing(Struct, frozen=True):
     run: Any = None
     past: Item | None = None
     again: Unfinished | None = None
+    entries: tuple[Entry, ...] = ()
+    session: str = ""
 
     @property
     def leaves_a_trace(self) -> bool:
         """Whether anything came of the cycle that must be found again."""
-        return bool(self.record or self.done or self.failed or self.run or self.past or self.again)
+        return bool(self.record or self.done or self.failed or self.run or self.past or self.again or self.entries)
 
 
 @runtime_checkable

@@ -15,14 +15,16 @@ from spar.cycle import STANDING, Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
 from spar.hooks import HookContext, Outcome
+from spar.inbox import PLACES, Inbox, Mode, Place, collected, overflow
 from spar.journal import Item, Unfinished
 from spar.logs import get_logger
 from spar.loop import Loop
 from spar.modules import result_of
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
-from spar.runs import End, Run, verdict
+from spar.run import End, Run, verdict
 from spar.strand import Strand
+from spar.transcripts import entries_of
 from spar.turns import Turns
 from spar.types import Action, ActionResult, Fault, Perception
 from spar.wake import Wake
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from spar.agent import Agent
 
 log = get_logger("spar.lane")
+
+#: Seconds after which a run that waits for a provider is planned again at the latest.
+LONGEST_DEFERRAL = 300.0
 
 
 class _OthersTurn:
@@ -46,17 +51,14 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_inbox", "_runs", "_waits_since", "agent", "apart", "calls", "cycle", "is_resuming",
-                 "last_completed", "loop", "rests_until", "run", "session", "stop_reason", "strand", "turns",
-                 "wake")  # fmt: skip
+    __slots__ = ("_ended", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "last_completed", "loop",
+                 "rests_until", "run", "session", "stop_reason", "strand", "turns", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
         self.strand = Strand(f"{agent.name}/{session}", agent.clock)
         self.wake = Wake(agent.clock)
-        self._waits_since = 0.0  # when something began to wait where nothing did
-        self._inbox: deque[Perception] | None = None
-        self._runs: deque[Run] | None = None
+        self.inbox = Inbox()
         self.run: Run | None = None
         self._ended: tuple[Run, End] | None = None
         self.apart: deque[Item | Unfinished] = deque()  # what gets a cycle of its own: it was in hand before
@@ -99,11 +101,21 @@ class Lane:
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
-        if not cycle.faults and (self.apart or self._inbox or (self._runs and self.run is None)
-                                 or self.agent.pace.interval == 0):  # fmt: skip
-            return 0.0
-        wait = pause_after(self.agent.pace, len(cycle.perceptions), busy=self.has_work, next_look=cycle.next_look)
-        return self.agent.health.back_off(wait) if cycle.faults else wait
+        agent, inbox = self.agent, self.inbox
+        # Collected messages wait until nobody says more, which nothing else has to wait for.
+        quiet = inbox.wait(agent.clock.monotonic()) if self.run is None else 0.0
+        if not cycle.faults:
+            if self.apart or inbox.has_pushed or (self.run is None and inbox.has_runs and not quiet):
+                return 0.0
+            if self.run is not None and cycle.deferred and cycle.next_look is not None:
+                return min(cycle.next_look, LONGEST_DEFERRAL)  # somebody else sets the pace
+        is_busy = self.has_work if not quiet else self.is_resuming
+        wait = pause_after(agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
+        if cycle.faults:
+            wait = agent.health.back_off(wait)
+        if quiet:
+            return quiet if wait is None or not self.is_standing else min(wait, quiet)
+        return wait
 
     @property
     def is_standing(self) -> bool:
@@ -111,67 +123,77 @@ class Lane:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._inbox or self._runs or self.run is not None or self.is_resuming or self.apart)
+        return bool(self.inbox.waiting or self.run is not None or self.is_resuming or self.apart)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has a run, under way or about to be."""
+        return self.run is not None or self.inbox.has_runs
 
     # -- what comes in
 
     def push(self, perception: Perception) -> None:
-        if not self.waiting:
-            self._waits_since = self.agent.clock.monotonic()
-        if self._inbox is None:
-            self._inbox = deque()
-        self._inbox.append(perception)
+        self.inbox.push(perception, self.agent.clock.monotonic())
         self.wake.set()
 
-    def queue(self, run: Run) -> None:
-        if not self.waiting:
-            self._waits_since = self.agent.clock.monotonic()
-        if self._runs is None:
-            self._runs = deque()
-        self._runs.append(run)
+    def queue(self, run: Run, mode: Mode = "followup") -> Place:
+        """Have a message wait for its turn, or for the run in hand; returns where it waits."""
+        place = PLACES[mode, self.is_busy]
+        self.inbox.add(run, place, self.agent.clock.monotonic(), self.agent.settings.runs.quiet)
+        if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase in ("plan", "act"):
+            self.turns.steer(self.run.id)
         self.wake.set()
+        return place
 
     @property
     def oldest(self) -> float | None:
         """Since when the oldest perception or run waits (monotonic seconds); None when none does. From any thread."""
-        return self._waits_since if self.waiting else None
-
-    def drop(self, run: Run) -> bool:
-        """Take a run that has not started out of the queue; False if it is not in it."""
-        if self._runs and run in self._runs:
-            self._runs.remove(run)
-            return True
-        return False
+        return self.inbox.since if self.inbox.waiting else None
 
     @property
     def waiting(self) -> int:
         """How many perceptions and runs wait for their cycle."""
-        return len(self._inbox or ()) + len(self._runs or ())
-
-    @property
-    def queued(self) -> tuple[list[Perception], list[Run]]:
-        """What was handed to it and waits for its cycle."""
-        return list(self._inbox or ()), list(self._runs or ())
+        return self.inbox.waiting
 
     def take(self, cycle: Cycle) -> list[Perception]:
-        """What was pushed since, and the message of the run that begins or has not been planned for yet."""
-        pushed = list(self._inbox) if self._inbox else []
-        if self._inbox:
-            self._inbox.clear()
-        if self.run is None and self._runs:
-            self.run = self._runs.popleft()
-            self.agent.runs.start(self.run)
-        if self.run is not None:
-            cycle.run = self.run.context()
-            if not self.run.is_planned:
-                pushed.insert(0, self.run.message)
-        cycle.items = tuple([perception.id for perception in pushed if not self._is_message(perception)])
-        if self.run is not None:
-            cycle.items = (self.run.id, *cycle.items)
+        """What was pushed since, and what was said in the run in hand, or in the one that begins, that no plan has
+        been made for yet."""
+        runs, inbox = self.agent.runs, self.inbox
+        pushed = inbox.take_pushed()
+        cycle.items = tuple([perception.id for perception in pushed])
+        if self.run is None and inbox.has_runs:
+            self._begin_run()
+        run = self.run
+        if run is not None:
+            if inbox.has_steers:
+                for other in inbox.take_steers():
+                    runs.absorb(run, other, "steered")
+                self._tell_dropped(run)
+            cycle.run = run.context()
+            cycle.said = run.new
+            cycle.items = (run.id, *cycle.items)
+            pushed = [*run.new, *pushed]
         return pushed
 
-    def _is_message(self, perception: Perception) -> bool:
-        return self.run is not None and perception is self.run.message
+    def _begin_run(self) -> None:
+        """The next run begins, unless people are still saying what it is about."""
+        agent, inbox = self.agent, self.inbox
+        if (found := inbox.next_run(agent.clock.monotonic())) is None:
+            return
+        run, others = found
+        self.run = run
+        agent.runs.start(run)
+        for other in others:
+            agent.runs.absorb(run, other, "collected")
+        if others:
+            run.message = collected(run.message, run.said)
+            run.new = run.unwritten = (run.message,)
+        self._tell_dropped(run)
+
+    def _tell_dropped(self, run: Run) -> None:
+        """The run hears in short what others said for whom there was no room."""
+        if lines := self.inbox.take_summary():
+            run.new = (overflow(lines, self.session, run.trust, self.agent.clock.new_id), *run.new)
 
     # -- what the loop reports
 
@@ -197,7 +219,8 @@ class Lane:
         """A run's answer is on disk before anybody is told."""
         self._ended = None
         crashpoint("run.before_answer")
-        self.agent.runs.end(run, end)
+        if run.status is None:
+            self.agent.runs.end(run, await self.agent.deliveries.answer(run, end))
         await self._consult("after_run", cycle, await self.agent.runs.wait(run.id, 0), run.id)
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
@@ -262,11 +285,18 @@ class Lane:
             end = self._judge(run, cycle, now)
         if agent.recovery.journal is not None:
             agent.recovery.books.closed(cycle, duration, run, end, is_to_go_on=self._is_put_off(cycle))
-        elif outcome != "idle":
-            agent.keeping.remember(cycle, duration)
+        else:
+            if outcome != "idle":
+                agent.keeping.remember(cycle, duration)
+            if run is not None and (entries := entries_of(run, cycle, end)):
+                agent.transcripts.keep(self.session, entries)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)
-            if cycle.is_cut or cycle.is_stepped or not cycle.is_journalled:  # nothing to wait for, or nobody who would
+            if self.inbox.has_steers:
+                self.inbox.put_back(self.inbox.take_steers())
+            # Nothing to wait for, or nobody who would.
+            if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):
+                agent.deliveries.answer_at_once(run, end)
                 agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
@@ -285,7 +315,11 @@ class Lane:
 
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
         """Whether a run is over after this cycle."""
-        end = verdict(run, cycle, elapsed=now - run.started_mono, timeout=self.agent.run_timeout)
+        runs = self.agent.runs
+        if cycle.deferred and cycle.next_look is not None:
+            runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
+        run.touched = now
+        end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.limits)
         if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
             end = End("error", self.stop_reason)
         return end

@@ -11,7 +11,7 @@ Without a journal nothing is kept and nothing goes on. What is written down of c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from spar.events import Recovered
 from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
 from spar.logs import get_logger
 from spar.policies import Backoff
-from spar.runs import Run, RunStatus
+from spar.run import End, Run, RunStatus
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ REMEMBERED = 10_000
 class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
-    __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried", "books",
-                 "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
+    __slots__ = ("_agent", "_counted", "_line", "_parts", "_recent", "_suspects", "_timer", "_timers", "_tried",
+                 "books", "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -62,6 +62,8 @@ class Recovery:
         #: What may have killed the process, to be gone on with one after the other; the id of what is being tried.
         self._line: deque[Unfinished | Item] = deque()
         self._tried = ""
+        #: What was said in runs that wait in this line, by the run's id.
+        self._parts: dict[str, list[Item]] = {}
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -97,6 +99,7 @@ class Recovery:
             self.in_hand.pop(item_id, None)
         self._timers.clear()
         self._line.clear()
+        self._parts.clear()
         self._tried = ""
         self._timer = self.journal = None
 
@@ -133,7 +136,7 @@ class Recovery:
     def _adopt(self) -> None:
         """Keep what was accepted while there was no journal: before the first start, or after a failed one."""
         for lane in self._agent.lanes.values():
-            perceptions, runs = lane.queued
+            perceptions, runs = lane.inbox.contents
             new = [Item(each.id, each, session=lane.session) for each in perceptions]
             new += [Item(run.id, run.message, "run", lane.session, at=run.accepted_at) for run in runs]
             for item in new:
@@ -157,13 +160,15 @@ class Recovery:
         mine |= {each.cycle_id for lane in agent.lanes.values() for each in lane.apart if isinstance(each, Unfinished)}
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.in_hand}
+        parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
+        said = {item.perception.id for item in parts}
         lined = {each.cycle_id for each in self._line if isinstance(each, Unfinished)}
         going = 0
         for cycle in cycles:
             if cycle.cycle_id in lined:
                 continue
             if not _is_suspect(cycle, by_id):
-                going += await self._go_on(cycle, by_id)
+                going += await self._go_on(cycle, by_id, said)
                 continue
             self._line.append(cycle)
             going += 1
@@ -183,6 +188,8 @@ class Recovery:
                 number += 1
             else:
                 number += await self.hand_out(item)
+        for item in parts:
+            number += await self._rejoin(item)
         await self._try_next()
         if going or number:
             self.resumed += going
@@ -214,17 +221,38 @@ class Recovery:
             self._tried = ""
             self._agent.requests.in_background(self._try_next(), "recovery of")
 
-    async def _go_on(self, cycle: Unfinished, items: dict[str, Item]) -> bool:
-        """See to a cycle that was cut off; whether it goes on under its own id."""
+    async def _rejoin(self, item: Item) -> bool:
+        """A message that had become a part of a run is one again; whether it had to be handed out instead."""
+        agent, whole = self._agent, item.into
+        if not agent.runs.knows(whole) and any(_is_about(each, whole) for each in self._line):
+            self._parts.setdefault(whole, []).append(item)  # its run waits for its turn
+            self.in_hand[item.id] = item
+            return False
+        if agent.runs.knows(whole) and (run := agent.runs.get(whole)).status is None:
+            self.in_hand[item.id] = item
+            agent.runs.rejoin(run, agent.runs.restore(item, [], is_begun=False))
+            return False
+        try:
+            status = await self.status_of(whole)
+        except LookupError:
+            return await self.hand_out(replace(item, into=""))
+        self.in_hand[item.id] = item
+        part = agent.runs.restore(item, [], is_begun=False)
+        agent.runs.end(part, End("ok" if status.status == "ok" else "error", status.error, status.output))
+        return False
+
+    async def _go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = ()) -> bool:
+        """See to a cycle that was cut off; whether it goes on under its own id. What was `said` in runs (ids of
+        perceptions) they go on with themselves."""
         agent = self._agent
         if cycle.effect:
             return self._reattach(cycle)
         if cycle.is_stepped or _tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
-            self._break_up(cycle, items)
+            self._break_up(cycle, items, said)
             return False
         run = await self._run(items.pop(cycle.run_id, None), is_begun=True) if cycle.run_id is not None else None
         if cycle.run_id is not None and run is None:  # it was ended meanwhile
-            self._break_up(cycle, items)
+            self._break_up(cycle, items, said)
             return False
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
@@ -244,7 +272,7 @@ class Recovery:
         name = self._agent.name
         self.journal.opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
 
-    def _break_up(self, cycle: Unfinished, items: dict[str, Item]) -> None:
+    def _break_up(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str]) -> None:
         """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
         agent, journal = self._agent, self.journal
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
@@ -255,7 +283,7 @@ class Recovery:
         if not cycle.is_stepped and (cycle.action is None or _tries(cycle, items) >= MOST_ATTEMPTS):
             run = items.get(cycle.run_id or "")
             for perception in cycle.perceptions:
-                if run is None or perception.id != run.perception.id:
+                if perception.id not in said and (run is None or perception.id != run.perception.id):
                     known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
                     again[known.id] = replace(known, perception=perception, is_sensed=True)
             if run is not None:
@@ -338,12 +366,18 @@ class Recovery:
         if item is None:
             return None
         agent, results = self._agent, []
+        seen: set[str] = set()
         for cycle_id in item.past:
             record = await agent.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
                 results.append(record.result)
+                seen.update(perception.id for perception in record.perceptions)
         self.in_hand[item.id] = item
-        return agent.runs.restore(item, results, is_begun=is_begun)
+        run = agent.runs.restore(item, results, is_begun=is_begun)
+        run.seen |= seen
+        for part in self._parts.pop(run.id, ()):
+            agent.runs.rejoin(run, agent.runs.restore(part, [], is_begun=False))
+        return run
 
     # -- what comes in
 
@@ -452,6 +486,10 @@ def _tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
     """How often the process died with this cycle in hand, or with one of what it was begun on."""
     begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
     return cycle.attempts + max(begun_on, default=0)
+
+
+def _is_about(work: Unfinished | Item, run_id: str) -> bool:
+    return run_id == (work.run_id if isinstance(work, Unfinished) else work.id)
 
 
 def _is_suspect(cycle: Unfinished, items: Mapping[str, Item]) -> bool:

@@ -1,169 +1,77 @@
 """Runs: what a message sets going, and who waits for it.
 
-A run is the pursuit of one goal over as many cycles as it takes. Here it is only accounted for: accepted at once,
-started when its session's lane takes it, ended exactly once, asked after at any time. The lane decides when it
-is over (`verdict`).
+Here runs are only accounted for: accepted at once, started when their session's lane takes them, ended exactly once,
+asked after at any time. The lane decides when one is over (`spar.run.verdict`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
-from typing import Any, Literal
-
-import msgspec
-from msgspec import Struct
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from spar.bus import Events
-from spar.clock import Clock, Timer
-from spar.cycle import Cycle
-from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.ids import new_id
+from spar.clock import Clock
+from spar.events import (
+    AssistantDelta,
+    CallCompleted,
+    CallFailed,
+    CallProgressed,
+    CallStarted,
+    Event,
+    MessageOutcome,
+    RunAccepted,
+    RunEnded,
+    RunStarted,
+)
 from spar.journal import Item
-from spar.protocols import RunContext
-from spar.types import Action, ActionResult, Perception
+from spar.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long, visible
+from spar.types import ActionResult, Perception
 
 #: Ended runs that can still be asked after.
 KEPT = 10_000
-#: A plan that fails this often in a row ends its run.
-MOST_FAILURES = 3
-#: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
-ENDING = ("denied", "no_progress")
-
-
-class Receipt(Struct, frozen=True):
-    """The answer to `submit`: the run's id and when it was accepted (UTC)."""
-
-    run_id: str
-    accepted_at: datetime
-
-
-class RunStatus(Struct, frozen=True):
-    """The answer to `wait`. `status` is `timeout` while the run goes on; `outcome` is what became of the message."""
-
-    run_id: str
-    status: Literal["ok", "error", "timeout"]
-    outcome: str = "queued"
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    error: str = ""
-    output: Any = None
-    errors: tuple[dict[str, Any], ...] = ()
-
-    @classmethod
-    def read(cls, plain: Any) -> RunStatus:
-        """The answer as it was kept. Raises: msgspec.ValidationError."""
-        return msgspec.convert(plain, cls, strict=False)
-
-
-class Run:
-    """One run on its way."""
-
-    __slots__ = ("accepted_at", "ended_at", "error", "errors", "failures", "id", "is_planned", "is_to_verify",
-                 "message", "number", "outcome", "output", "results", "session", "started_at", "started_mono",
-                 "status", "timer", "waiters")  # fmt: skip
-
-    def __init__(self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True) -> None:
-        self.id, self.is_to_verify = new_id(), is_to_verify
-        self.message, self.session, self.accepted_at = message, message.session, accepted_at
-        self.outcome: str = "queued"
-        self.status: Literal["ok", "error"] | None = None
-        self.started_at: datetime | None = None
-        self.started_mono = 0.0
-        self.ended_at: datetime | None = None
-        self.error, self.output = "", None
-        self.errors: tuple[dict[str, Any], ...] = ()
-        self.results: list[ActionResult] = []
-        self.number, self.failures, self.is_planned = 1, 0, False
-        self.timer: Timer | None = None
-        self.waiters: tuple[asyncio.Future[None], ...] = ()
-
-    def status_at(self, end: End | None, now: datetime) -> RunStatus:
-        """What is answered who asks: how it ended, or with this end would have now; else that it goes on."""
-        if self.status is None and end is not None:
-            return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, end.output,
-                             self.errors)  # fmt: skip
-        return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at, self.error,
-                         self.output, self.errors)  # fmt: skip
-
-    def context(self) -> RunContext:
-        messages = tuple(message for result in self.results for message in result.messages)
-        return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results))
-
-
-class End(Struct, frozen=True):
-    """How a run is over."""
-
-    status: Literal["ok", "error"]
-    error: str = ""
-    output: Any = None
-
-
-def verdict(run: Run, cycle: Cycle, *, elapsed: float, timeout: float) -> End | None:
-    """Whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
-
-    Args: elapsed, timeout: seconds since it started and at most (0: no limit).
-    """
-    if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
-        run.results.append(cycle.result)
-        if cycle.result.results:  # an answer without calls leaves the errors that it may be about
-            run.errors = cycle.result.errors
-    if cycle.is_cut:
-        return None
-    if cycle.result is not None and (why := cycle.result.fault) is not None and why.kind in ENDING:
-        return End("error", why.message, run.output)
-    failed = {fault.phase: fault for fault in cycle.faults}
-    if (fault := failed.get("plan")) is not None:
-        run.failures += 1
-        if not fault.retryable or run.failures >= MOST_FAILURES:
-            return End("error", fault.message)
-    elif cycle.is_skipped:
-        return End("error", "a hook refused it")
-    elif "sense" not in failed:
-        run.failures, run.is_planned = 0, True
-        action = cycle.action
-        if not isinstance(action, Action) or action.output is not None or not action.calls:
-            if isinstance(action, Action) and action.output is not None:
-                run.output = action.output
-            if not (run.is_to_verify and _has_failed(cycle.result)):
-                return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
-            run.is_to_verify = False
-        run.number += 1
-    if timeout and elapsed >= timeout:
-        return End("error", too_long(timeout))
-    return None
-
-
-def too_long(timeout: float) -> str:
-    """Why a run that took more than `timeout` seconds was ended."""
-    return f"took longer than {timeout:g} s"
-
-
-def _has_failed(result: ActionResult | None) -> bool:
-    return result is not None and result.status in ("partial", "failed")
+#: What shows that a run goes on, besides the ends of its cycles.
+_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta)
 
 
 class Runs:
     """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`.
 
-    `timeout` (seconds, 0: none) and `verify_output` are taken from the settings; `late(run)` is called once a run
-    has been under way for `timeout`, `ended(run)` once it has its answer. `open` counts the runs that have not ended.
+    `limits`, `inactivity` (seconds, 0: any) and `verify_output` are taken from the settings; `late(run, why)` is called
+    once a run has taken too long or nothing of it has gone on for too long, `ended(run)` once it has its answer.
+    `open` counts the runs that have not ended.
     """
 
-    __slots__ = ("_clock", "_ended", "_events", "_keys", "_late", "_runs", "open", "timeout", "verify_output")
+    __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_runs", "_unsubscribe", "limits",
+                 "open", "verify_output")  # fmt: skip
 
     def __init__(
         self,
         events: Events,
         clock: Clock,
-        late: Callable[[Run], object] = lambda run: None,
+        late: Callable[[Run, str], object] = lambda run, why: None,
         ended: Callable[[Run], object] = lambda run: None,
     ) -> None:
         self._events, self._clock, self._late, self._ended = events, clock, late, ended
         self._runs: dict[str, Run] = {}
         self._keys: dict[str, str] = {}
-        self.timeout, self.verify_output, self.open = 0.0, True, 0
+        self._inactivity = 0.0
+        self._unsubscribe: tuple[Callable[[], object], ...] = ()
+        self.limits, self.verify_output, self.open = Limits(), True, 0
+
+    @property
+    def inactivity(self) -> float:
+        return self._inactivity
+
+    @inactivity.setter
+    def inactivity(self, seconds: float) -> None:
+        """Runs that begin from now on may rest so long; only then is anybody asked to say what goes on."""
+        if bool(seconds) != bool(self._unsubscribe):
+            for unsubscribe in self._unsubscribe:
+                unsubscribe()
+            kinds = _SIGNS_OF_LIFE if seconds else ()
+            self._unsubscribe = tuple(self._events.subscribe(kind, self._seen) for kind in kinds)
+        self._inactivity = seconds
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt that was given for this idempotency key before."""
@@ -181,6 +89,8 @@ class Runs:
             return run
         run = Run(item.perception, item.at, is_to_verify=self.verify_output)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
+        if results:
+            run.new = run.unwritten = ()
         run.errors = results[-1].errors if results else ()
         self._runs[run.id] = run
         self.open += 1
@@ -212,26 +122,83 @@ class Runs:
             raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
 
     def start(self, run: Run) -> None:
-        run.started_at, run.started_mono, run.outcome = self._clock.now(), self._clock.monotonic(), "started"
-        if self.timeout:
-            run.timer = self._clock.call_at(run.started_mono + self.timeout, lambda: self._late(run))
-        self._events.publish(MessageOutcome(run_id=run.id, outcome="started"))
+        run.started_at = self._clock.now()
+        run.started_mono = run.touched = self._clock.monotonic()
+        self._watch(run)
+        self.say(run, "started")
         self._events.publish(RunStarted(run_id=run.id, session=run.session))
 
+    def say(self, run: Run, outcome: Outcome) -> None:
+        """Tell what becomes of a message."""
+        run.outcome = outcome
+        self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome))
+
+    def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
+        """The message of another run becomes a part of this one."""
+        run.hear(other)
+        other.started_at = run.started_at
+        self.say(other, outcome)
+
+    def rejoin(self, run: Run, other: Run) -> None:
+        """The message of another run was a part of this one in an earlier process."""
+        run.hear(other)
+        run.restored(other.message)
+        other.outcome = "steered"
+
+    def used(self, run_id: str, usage: Mapping[str, int]) -> None:
+        """Something that a run took, by quantity."""
+        if (run := self._runs.get(run_id)) is not None:
+            run.used.update(usage)
+            run.touched = self._clock.monotonic()
+
+    def wait_for_provider(self, run: Run, seconds: float) -> None:
+        """A run can do nothing for so long; its time does not run meanwhile."""
+        run.waited += seconds
+        run.touched = self._clock.monotonic() + seconds
+        self._watch(run)
+
+    def _watch(self, run: Run) -> None:
+        """Look after a run when it may have taken too long, or rested too long."""
+        ends = run.started_mono + run.waited + self.limits.timeout if self.limits.timeout else float("inf")
+        rests = run.touched + self._inactivity if self._inactivity else float("inf")
+        if run.timer is not None:
+            run.timer.cancel()
+        due = min(ends, rests)
+        run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
+
+    def _look(self, run: Run) -> None:
+        now, run.timer = self._clock.monotonic(), None
+        if self.limits.timeout and now >= run.started_mono + run.waited + self.limits.timeout:
+            self._late(run, too_long(self.limits.timeout))
+        elif self._inactivity and now >= run.touched + self._inactivity:
+            self._late(run, f"nothing of it went on for {self._inactivity:g} s")
+        else:
+            self._watch(run)
+
+    def _seen(self, event: Event) -> None:
+        if isinstance(event, _SIGNS_OF_LIFE) and (run := self._runs.get(event.run_id or "")) is not None:
+            run.touched = self._clock.monotonic()
+
     def end(self, run: Run, end: End) -> None:
-        """End a run, once: what comes later changes nothing."""
+        """End a run and what became a part of it, once: what comes later changes nothing."""
         if run.status is not None:
             return
-        run.status, run.error, run.output, run.ended_at = end.status, end.error, end.output, self._clock.now()
+        if not run.is_changed:
+            run.reply = run.reply_to(end)
+        run.status, run.error, run.output, run.ended_at = end.status, end.error, visible(end.output), self._clock.now()
         run.results.clear()  # what the answer needs is said; ten thousand runs are kept
         self.open -= 1
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
         self._ended(run)
-        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=end.output))
+        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output))
         for waiter in run.waiters:
             _wake(waiter)
+        absorbed, run.absorbed, run.into = run.absorbed, (), None
+        for other in absorbed:
+            other.errors = run.errors
+            self.end(other, end)
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""

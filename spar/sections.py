@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validat
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from spar.accounts import QUANTITIES, WINDOWS, Limits
-from spar.amounts import Count, Money, in_micro
+from spar.accounts import QUANTITIES, WINDOWS, Limits, in_micro
+from spar.amounts import Cap, Count, Money
 from spar.parts import ActPart, Name, Options, PlanPart, ReflectPart, Section, SensePart, SensorPart, Text, ToolPart
 from spar.values import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 
@@ -163,18 +163,30 @@ class HealthSettings(Section):
 class RunSettings(Section):
     """Runs, and what becomes of a message that arrives during one."""
 
-    queue_mode: Literal["followup"] = "followup"
-    """"followup": it waits its turn. Other modes are refused until there are some."""
+    queue_mode: Literal["followup", "steer", "collect", "interrupt"] = "followup"
+    """What becomes of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
+    request sees it, calls that have not started are put to the planner again. "collect": with others that come it
+    becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""
     quiet: Seconds = 0.5
-    """Seconds without a further message until collected ones become one run. Not in force yet: nothing is collected."""
-    cap: Annotated[Whole, Ge(1)] = 20
-    """How many messages may wait in one session. Not in force yet: a thousand may."""
+    """Seconds without a further message until collected ones become one run."""
+    cap: Cap = "auto"
+    """How many messages may wait in one session; "auto": 20 of those that become part of something else, 1000 where
+    each gets an answer of its own."""
     drop: Literal["old", "new", "summarize"] = "summarize"
-    """What goes when more arrive. Not in force yet: what is too much is refused, and its sender told."""
+    """What goes when more arrive: the oldest that waits, the new one, or the oldest, and the next run is told in short
+    what it said. Each sender is told."""
     timeout: Limit = 600.0
-    """Seconds that a run may take; 0 or "off": any time."""
+    """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
     inactivity: Limit = 0.0
-    """Seconds without any progress until a run is ended; 0 or "off": any. Not in force yet: `timeout` alone decides."""
+    """Seconds without any progress until a run is ended; 0 or "off": any."""
+    requests: Count = 40
+    """How many requests to models a run may take; one that has got nowhere by then will not."""
+    calls: Count = 200
+    """How many calls a run may make before it is ended; a cycle that has begun is not cut."""
+    tokens: Count = "off"
+    """Tokens of models that a run may take."""
+    money: Money = "off"
+    """What a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8
     """How many runs may be under way at once, over all sessions."""
     verify_output: bool = True

@@ -77,8 +77,8 @@ class Turns:
         before, pushed = lane.run, lane.take(cycle)
         run = lane.run
         if run is not None and run is not before and not await lane.may_begin(run, cycle):
-            pushed = [perception for perception in pushed if perception is not run.message]
-            lane.run = cycle.run = None
+            pushed = [perception for perception in pushed if perception not in cycle.said]
+            lane.run, cycle.run, cycle.said = None, None, ()
         pushed = await self._perceived(module, pushed, cycle)
         if lane.is_resuming and (resumed := self.resumed()) is not None:
             pushed = [*pushed, *resumed.perceptions]
@@ -116,6 +116,16 @@ class Turns:
         except Exception as error:
             log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
             return None
+
+    def steer(self, run_id: str) -> None:
+        """Have the actor begin nothing more of what was planned for a run before somebody said something new."""
+        module = self.agent.modules["act"]
+        try:
+            turn_away = getattr(module.part, "steer", None)
+            if callable(turn_away):
+                turn_away(run_id)
+        except Exception as error:
+            log.warning("actor cannot be steered", agent=self.agent.name, part=module.name, reason=repr(error))
 
     async def abandon(self, run_id: str) -> None:
         """Have the actor forget what of this run is still to come."""

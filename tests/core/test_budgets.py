@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spar import Agent
-from spar.accounts import LADDER, LASTING, QUANTITIES, WINDOWS, Refusal, micro, name_of, span
-from spar.amounts import in_micro
+from spar.accounts import LADDER, LASTING, QUANTITIES, WINDOWS, Refusal, in_micro, micro, name_of, span
 from spar.budgets import BudgetError, Budgets, Reservation
 from spar.errors import ConfigError, TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned, HealthAlert, HealthRecovered

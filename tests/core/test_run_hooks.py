@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from spar import Action, Agent, Decision, RunStatus
-from spar.hooks import NOT_YET, HookContext
+from spar.hooks import HookContext
 from spar.testing import VirtualClock
 
 
@@ -67,9 +65,3 @@ async def test_a_failing_run_hook_lets_the_run_go_on(clock: VirtualClock) -> Non
         status = await agent.wait(receipt.run_id)
 
     assert (status.status, status.output) == ("ok", "heard hello")
-
-
-@pytest.mark.parametrize("point", NOT_YET)
-def test_a_point_that_is_not_asked_yet_refuses_its_hooks(point: str) -> None:
-    with pytest.raises(ValueError, match=f"'{point}' is not asked by this version"):
-        Agent().hook(point)(lambda ctx: None)

@@ -27,7 +27,8 @@ from spar import (
 from spar.clock import SystemClock
 from spar.cycle import Cycle
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.runs import KEPT, MOST_FAILURES, End, Run, verdict
+from spar.run import MOST_FAILURES, End, Limits, Run, verdict
+from spar.runs import KEPT
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 
 DONE = Action(output="done")
@@ -743,4 +744,4 @@ def test_the_fault_that_ends_a_run_is_the_plans() -> None:
     cycle = Cycle("main", None, SystemClock())
     cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
 
-    assert verdict(run, cycle, elapsed=0.0, timeout=0.0) == End("error", "planner")
+    assert verdict(run, cycle, elapsed=0.0, limits=Limits()) == End("error", "planner")

@@ -464,7 +464,12 @@ def test_each_setting_says_whether_it_can_change_while_running() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["steer", "collect", "interrupt"])
-def test_a_queue_mode_that_does_not_exist_yet_is_refused_and_not_ignored(mode: str) -> None:
-    with pytest.raises(ConfigError, match=rf"runs\.queue_mode = '{mode}': must be 'followup'"):
-        from_mapping({"runs": {"queue_mode": mode}})
+def test_a_queue_mode_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match=r"runs\.queue_mode = 'shout': must be 'followup', 'steer', 'collect' or"):
+        from_mapping({"runs": {"queue_mode": "shout"}})
+
+
+@pytest.mark.parametrize("cap", [0, -1, "off", "many", 1.5])
+def test_how_many_messages_may_wait_is_a_number_or_auto(cap: object) -> None:
+    with pytest.raises(ConfigError, match='must be a whole number from 1 to .*, or "auto"'):
+        from_mapping({"runs": {"cap": cap}})

@@ -26,7 +26,7 @@ from spar import Agent
 from spar.approvals import DecidedError, Decision
 from spar.errors import SparError, TransientError
 from spar.protocols import Home, Record, SensorSpec
-from spar.runs import Receipt
+from spar.run import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
 from spar.types import CycleRecord, Experience

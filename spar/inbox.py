@@ -1,0 +1,197 @@
+"""What waits for one session: perceptions that were pushed, and messages, by what becomes of them.
+
+A message that comes while its session pursues a run is dealt with by its mode. What that means is the table `PLACES`;
+what goes when too many wait is `runs.drop`. Who is told, and what a run is, is no matter of this file.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Literal
+
+from spar.types import Perception, replace
+
+if TYPE_CHECKING:
+    from spar.run import Run
+
+Mode = Literal["followup", "steer", "collect", "interrupt"]
+Place = Literal["queue", "front", "steer", "collect"]
+MODES: Final[tuple[Mode, ...]] = ("followup", "steer", "collect", "interrupt")
+
+#: Where a message goes, by its mode and by whether its session has a run, under way or about to be.
+PLACES: Final[dict[tuple[Mode, bool], Place]] = {
+    ("followup", False): "queue",
+    ("followup", True): "queue",
+    ("steer", False): "queue",
+    ("steer", True): "steer",
+    ("collect", False): "queue",
+    ("collect", True): "collect",
+    ("interrupt", False): "queue",
+    ("interrupt", True): "front",
+}
+#: Messages that may wait where `runs.cap` says "auto": of a mode whose messages become part of something else few, of
+#: one where each gets an answer of its own as many as there is room for.
+USUAL_CAP: Final[dict[Mode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
+#: Characters of a dropped message that its summary keeps, and how many summaries are kept.
+_SUMMARY, _SUMMARIES = 160, 50
+
+
+class Inbox:
+    """Of one session. Empty ones are many, so nothing is made before it is needed.
+
+    `quiet_until` is when collected messages become a run (monotonic seconds); `since` when something began to wait
+    where nothing did.
+    """
+
+    __slots__ = ("_dropped", "_pushed", "_runs", "_steers", "quiet_until", "since")
+
+    def __init__(self) -> None:
+        self._pushed: deque[Perception] | None = None
+        self._runs: deque[Run] | None = None
+        self._steers: deque[Run] | None = None
+        self._dropped: list[str] | None = None
+        self.quiet_until = self.since = 0.0
+
+    # -- what comes
+
+    def push(self, perception: Perception, now: float) -> None:
+        if not self.waiting:
+            self.since = now
+        if self._pushed is None:
+            self._pushed = deque()
+        self._pushed.append(perception)
+
+    def add(self, run: Run, place: Place, now: float, quiet: float) -> None:
+        """Have a message wait. Args: quiet: seconds without a further one until collected ones become a run."""
+        if not self.waiting:
+            self.since = now
+        if place == "steer":
+            if self._steers is None:
+                self._steers = deque()
+            self._steers.append(run)
+            return
+        if self._runs is None:
+            self._runs = deque()
+        run.is_collected = place == "collect"
+        if run.is_collected:
+            self.quiet_until = now + quiet
+        if place == "front":
+            self._runs.appendleft(run)
+        else:
+            self._runs.append(run)
+
+    # -- what goes
+
+    def take_pushed(self) -> list[Perception]:
+        taken = list(self._pushed) if self._pushed else []
+        if self._pushed:
+            self._pushed.clear()
+        return taken
+
+    def next_run(self, now: float) -> tuple[Run, list[Run]] | None:
+        """The run that begins now, and those that become part of it; None when none does yet."""
+        if not self._runs or self.wait(now) > 0:
+            return None
+        first = self._runs.popleft()
+        others: list[Run] = []
+        # Who says something with other rights is heard by himself.
+        while first.is_collected and self._runs and self._belongs(self._runs[0], first):
+            others.append(self._runs.popleft())
+        return first, others
+
+    def take_steers(self) -> list[Run]:
+        taken = list(self._steers) if self._steers else []
+        self._steers = None
+        return taken
+
+    def put_back(self, steers: Iterable[Run]) -> None:
+        """Those came too late: each becomes a run of its own."""
+        if self._runs is None:
+            self._runs = deque()
+        self._runs.extend(steers)
+
+    def drop(self, run: Run) -> bool:
+        """Take a message out that waits; False if it does not."""
+        for waiting in (self._runs, self._steers):
+            if waiting and run in waiting:
+                waiting.remove(run)
+                return True
+        return False
+
+    def make_room(self, cap: int, *, is_summed_up: bool) -> list[Run]:
+        """Take the oldest messages out until there is room for one more; what they said is summed up, if asked."""
+        gone: list[Run] = []
+        while len(self._runs or ()) + len(self._steers or ()) >= cap:
+            source = self._runs or self._steers
+            if not source:
+                break
+            gone.append(source.popleft())
+        if is_summed_up and gone:
+            lines = (self._dropped or []) + [shortened(run.message.text) for run in gone]
+            self._dropped = lines[-_SUMMARIES:]
+        return gone
+
+    def take_summary(self) -> list[str]:
+        """What dropped messages said, in short; given once."""
+        taken, self._dropped = self._dropped or [], None
+        return taken
+
+    # -- what is there
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next run may begin: collected messages wait until nobody says more."""
+        return max(0.0, self.quiet_until - now) if self._runs and self._runs[0].is_collected else 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many perceptions and messages wait."""
+        return len(self._pushed or ()) + len(self._runs or ()) + len(self._steers or ())
+
+    @property
+    def messages(self) -> int:
+        return len(self._runs or ()) + len(self._steers or ())
+
+    @property
+    def has_pushed(self) -> bool:
+        return bool(self._pushed)
+
+    @property
+    def has_runs(self) -> bool:
+        return bool(self._runs)
+
+    @property
+    def has_steers(self) -> bool:
+        return bool(self._steers)
+
+    @property
+    def contents(self) -> tuple[list[Perception], list[Run]]:
+        """What was handed over and waits."""
+        return list(self._pushed or ()), [*(self._steers or ()), *(self._runs or ())]
+
+    @staticmethod
+    def _belongs(run: Run, first: Run) -> bool:
+        return run.is_collected and run.message.trust == first.message.trust
+
+
+def shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SUMMARY else line[: _SUMMARY - 1] + "…"
+
+
+def collected(first: Perception, others: Iterable[Perception]) -> Perception:
+    """Messages that came while their session was busy, as one."""
+    parts = [first, *others]
+    if len(parts) == 1:
+        return first
+    blocks = [f"---\nQueued #{number}\n{part.text}" for number, part in enumerate(parts, 1)]
+    text = "\n".join(["[Queued messages while agent was busy]", *blocks])
+    return replace(first, content=text, evidence=tuple(parts))
+
+
+def overflow(
+    lines: list[str], session: str, trust: Literal["trusted", "untrusted"], new_id: Callable[[], str]
+) -> Perception:
+    """What is told of messages that were dropped."""
+    text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *(f"- {line}" for line in lines)])
+    return Perception(text, source="runs", kind="message.dropped", id=new_id(), session=session, trust=trust)

@@ -1,0 +1,224 @@
+"""One run: the pursuit of one goal over as many cycles as it takes, and whether it is over.
+
+It holds what its cycles have brought; the account of all runs is `spar.runs`' affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from spar.clock import Timer
+from spar.cycle import Cycle
+from spar.ids import new_id
+from spar.protocols import RunContext
+from spar.replies import Reply, fallback, reply_of
+from spar.types import Action, ActionResult, Perception, Trust
+
+#: A plan that fails this often in a row ends its run.
+MOST_FAILURES = 3
+#: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
+ENDING = ("denied", "no_progress")
+#: Under this attribute a message carries the schema that the answer to it has to fit.
+OUTPUT: Final = "output_schema"
+
+Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "dropped"]
+
+
+class Receipt(Struct, frozen=True):
+    """The answer to `submit`: the run's id and when it was accepted (UTC)."""
+
+    run_id: str
+    accepted_at: datetime
+
+
+class RunStatus(Struct, frozen=True):
+    """The answer to `wait`. `status` is `timeout` while the run goes on; `outcome` is what became of the message.
+
+    `reply` is what of the output people are told, `silent` that the run chose to tell them nothing.
+    """
+
+    run_id: str
+    status: Literal["ok", "error", "timeout"]
+    outcome: str = "queued"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str = ""
+    output: Any = None
+    errors: tuple[dict[str, Any], ...] = ()
+    reply: str | None = None
+    silent: bool = False
+
+    @classmethod
+    def read(cls, plain: Any) -> RunStatus:
+        """The answer as it was kept. Raises: msgspec.ValidationError."""
+        return msgspec.convert(plain, cls, strict=False)
+
+
+class End(Struct, frozen=True):
+    """How a run is over."""
+
+    status: Literal["ok", "error"]
+    error: str = ""
+    output: Any = None
+
+
+class Limits(Struct, frozen=True):
+    """What one run may take at most: seconds (0: any), requests, and by quantity what else there is a limit for."""
+
+    timeout: float = 0.0
+    most: Mapping[str, int] = {}
+
+
+class Run:
+    """One run on its way."""
+
+    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "id",
+                 "into", "is_changed", "is_collected", "is_planned", "is_to_verify", "is_transcribed",
+                 "message", "new", "number", "outcome", "output", "reply", "results", "said", "seen",
+                 "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten", "used",
+                 "waited", "waiters")  # fmt: skip
+
+    def __init__(self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True) -> None:
+        self.id, self.is_to_verify = new_id(), is_to_verify
+        self.message, self.session, self.accepted_at = message, message.session, accepted_at
+        self.outcome: Outcome = "queued"
+        self.status: Literal["ok", "error"] | None = None
+        self.started_at: datetime | None = None
+        #: Monotonic seconds: when it began, when anything of it last went on; and how long it waited for a provider.
+        self.started_mono = self.touched = self.waited = 0.0
+        self.ended_at: datetime | None = None
+        self.error, self.output, self.reply = "", None, Reply()
+        self.errors: tuple[dict[str, Any], ...] = ()
+        self.results: list[ActionResult] = []
+        self.number, self.failures, self.is_planned = 1, 0, False
+        self.failed_calls: str | None = None
+        #: What people have said in it after its message, and of that (message included) what is still to be planned
+        #: for and what is still to be written in the transcript.
+        self.said: tuple[Perception, ...] = ()
+        self.new: tuple[Perception, ...] = (message,)
+        self.unwritten: tuple[Perception, ...] = (message,)
+        self.used: Counter[str] = Counter()
+        #: The run that this one became a part of, and those that became a part of this one.
+        self.into: Run | None = None
+        self.absorbed: tuple[Run, ...] = ()
+        self.is_collected = False
+        #: Whether a hook changed its answer after it was kept, and whether the transcript knows that it has ended.
+        self.is_changed = self.is_transcribed = False
+        #: Of a run of an earlier process, the perceptions (ids) that its cycles have dealt with.
+        self.seen: frozenset[str] = frozenset()
+        self.timer: Timer | None = None
+        self.waiters: tuple[asyncio.Future[None], ...] = ()
+
+    @property
+    def trust(self) -> Trust:
+        """That of the least trusted of all that was said in it."""
+        heard = (self.message, *self.said)
+        return "untrusted" if any(each.trust == "untrusted" for each in heard) else "trusted"
+
+    def hear(self, other: Run) -> None:
+        """Take in the message of another run, which ends when this one does."""
+        other.into = self
+        self.absorbed = (*self.absorbed, other)
+        self.said = (*self.said, other.message)
+        self.new, self.unwritten = (*self.new, other.message), (*self.unwritten, other.message)
+
+    def restored(self, message: Perception) -> None:
+        """What was said in it in an earlier process is new only if no cycle has dealt with it."""
+        if message.id in self.seen:
+            self.new = tuple(each for each in self.new if each is not message)
+            self.unwritten = tuple(each for each in self.unwritten if each is not message)
+
+    def planned(self) -> None:
+        """What was said in it has been planned for."""
+        self.is_planned, self.failures, self.new = True, 0, ()
+
+    def status_at(self, end: End | None, now: datetime) -> RunStatus:
+        """What is answered who asks: how it ended, or with this end would have now; else that it goes on."""
+        if self.status is not None or end is None:
+            return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at,
+                             self.error, self.output, self.errors, self.reply.text, self.reply.is_silent)  # fmt: skip
+        reply = self.reply_to(end)
+        return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, visible(end.output),
+                         self.errors, reply.text, reply.is_silent)  # fmt: skip
+
+    def reply_to(self, end: End) -> Reply:
+        """What people are told at its end: what it answered, or the one sentence that stands for that."""
+        reply = reply_of(end.output)
+        if reply.text is None and not reply.is_silent and self.failed_calls:
+            return Reply(self.failed_calls)
+        return reply
+
+    def context(self) -> RunContext:
+        messages = tuple(message for result in self.results for message in result.messages)
+        schema = self.message.attributes.get(OUTPUT)
+        return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results), self.message,
+                          self.said, self.trust, schema if isinstance(schema, dict) else None)  # fmt: skip
+
+
+def visible(output: Any) -> Any:
+    """An answer as who asks is given it: a silent text is none."""
+    return None if isinstance(output, str) and reply_of(output).is_silent else output
+
+
+def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | None:
+    """Whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
+
+    Args: elapsed: seconds since it started, without those in which it waited for a provider.
+    """
+    if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
+        run.results.append(cycle.result)
+        run.used["calls"] += sum(each.attempts > 0 for each in cycle.result.results)
+        if cycle.result.results:  # an answer without calls leaves the errors that it may be about
+            run.errors = cycle.result.errors
+            run.failed_calls = fallback(cycle.result.results)
+    if cycle.is_cut:
+        return None
+    if cycle.result is not None and (why := cycle.result.fault) is not None and why.kind in ENDING:
+        return End("error", why.message, run.output)
+    failed = {fault.phase: fault for fault in cycle.faults}
+    if (fault := failed.get("plan")) is not None:
+        run.failures += 1
+        if not fault.retryable or run.failures >= MOST_FAILURES:
+            return End("error", fault.message)
+    elif cycle.is_skipped:
+        return End("error", "a hook refused it")
+    elif "sense" not in failed:
+        action = cycle.action
+        if isinstance(action, Action) and action.deferred:
+            run.number += 1
+            return _exceeded(run, elapsed, limits)
+        run.planned()
+        if not isinstance(action, Action) or action.output is not None or not action.calls:
+            if isinstance(action, Action) and action.output is not None:
+                run.output = action.output
+            if not (run.is_to_verify and _has_failed(cycle.result)):
+                return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
+            run.is_to_verify = False
+        run.number += 1
+    return _exceeded(run, elapsed, limits)
+
+
+def _exceeded(run: Run, elapsed: float, limits: Limits) -> End | None:
+    """The end of a run that would go on and may not."""
+    if limits.timeout and elapsed >= limits.timeout:
+        return End("error", too_long(limits.timeout))
+    for quantity, most in limits.most.items():
+        if (used := run.used[quantity]) >= most:
+            return End("error", f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})", run.output)
+    return None
+
+
+def too_long(timeout: float) -> str:
+    """Why a run that took more than `timeout` seconds was ended."""
+    return f"took longer than {timeout:g} s"
+
+
+def _has_failed(result: ActionResult | None) -> bool:
+    return result is not None and result.status in ("partial", "failed")

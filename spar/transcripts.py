@@ -1,0 +1,117 @@
+"""The transcripts of an agent's sessions: what a run's cycles add to them, and who reads them.
+
+With a memory that keeps a journal they are its affair, and what a cycle adds is part of the cycle's end. An agent
+without one keeps the last of each session in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spar.cycle import Cycle
+from spar.run import End, Run
+from spar.transcript import Entry
+from spar.types import Action, CallResult, Perception
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+#: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
+_SESSIONS, _ENTRIES = 1_000, 500
+
+
+class Transcripts:
+    """Of one agent."""
+
+    __slots__ = ("_agent", "_kept", "_seq")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._kept: OrderedDict[str, deque[Entry]] = OrderedDict()
+        self._seq = 0
+
+    async def read(self, session: str) -> Sequence[Entry]:
+        """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
+        if (store := self._store) is not None:
+            found: Sequence[Entry] = await store.read(self._agent.name, session)
+            return found
+        return since_compaction(self._kept.get(session, ()))
+
+    async def compact(self, session: str, run_id: str, entry: Entry) -> None:
+        """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
+        if (store := self._store) is not None:
+            await store.append(self._agent.name, session, run_id, (entry,))
+        else:
+            self.keep(session, (entry,))
+
+    async def add_end(self, run: Run, end: End) -> None:
+        """A run ended that no cycle ended."""
+        if entries := entries_of(run, None, end):
+            if (store := self._store) is not None:
+                await store.append(self._agent.name, run.session, run.id, entries)
+            else:
+                self.keep(run.session, entries)
+
+    def keep(self, session: str, entries: Sequence[Entry]) -> None:
+        """Keep what a cycle added, where no store does."""
+        kept = self._kept.get(session)
+        if kept is None:
+            kept = self._kept[session] = deque(maxlen=_ENTRIES)
+        self._kept.move_to_end(session)
+        for entry in entries:
+            self._seq += 1
+            kept.append(Entry(entry.kind, entry.body, entry.run_id, self._seq, entry.at))
+        if len(self._kept) > _SESSIONS:
+            self._kept.popitem(last=False)
+
+    @property
+    def _store(self) -> Any:
+        if self._agent.keeping.journal is None:
+            return None
+        return getattr(self._agent.memory, "transcripts", None)
+
+
+def since_compaction(entries: Sequence[Entry] | deque[Entry]) -> list[Entry]:
+    """The last compaction, if there is one, and what it left to be read."""
+    last = next((entry for entry in reversed(entries) if entry.kind == "compaction"), None)
+    if last is None:
+        return list(entries)
+    first = int(last.body.get("first_kept", 0))
+    return [last, *(entry for entry in entries if entry.seq >= first and entry.kind != "compaction")]
+
+
+def entries_of(run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
+    """What a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
+    entries: list[Entry] = []
+    action = cycle.written_action if cycle is not None else None
+    result = cycle.result if cycle is not None else None
+    has_turn = action is not None and not action.deferred and (result is not None or action.output is not None)
+    if has_turn or end is not None:
+        entries += [Entry("user", _said(each), run.id, at=each.at) for each in run.unwritten]
+        run.unwritten = ()
+    if has_turn:
+        assert action is not None
+        entries.append(Entry("turn", _turn(action, result.results if result is not None else ()), run.id))
+    if end is not None:
+        reply, run.is_transcribed = run.reply_to(end), True
+        entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
+                                     "silent": reply.is_silent}, run.id))  # fmt: skip
+    return tuple(entries)
+
+
+def _said(perception: Perception) -> dict[str, Any]:
+    return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
+
+
+def _turn(action: Action, results: Sequence[CallResult]) -> dict[str, Any]:
+    return {
+        "calls": [
+            {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, "output": each.output,
+             "error": None if each.fault is None else each.fault.message}
+            for each in results
+        ],
+        "reason": action.reason,
+        "output": action.output,
+    }  # fmt: skip
