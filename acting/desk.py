@@ -156,7 +156,9 @@ class Desk:
             raise
         crashpoint("approval.committed")
         said = f"by {by}: {reason}" if reason else f"by {by}"
-        self._tell(ApprovalResolved, call=row.call, cycle_id=row.cycle_id, decision=decision, reason=said)
+        self._tell(
+            ApprovalResolved, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, decision=decision, reason=said
+        )
         self._ended(row)
         self._arm(row)
         return row
@@ -287,7 +289,9 @@ class Desk:
             return
         self._expiry.disarm(id)
         self._wake_all(id)
-        self._tell(ApprovalResolved, call=row.call, cycle_id=row.cycle_id, decision="void", reason=reason)
+        self._tell(
+            ApprovalResolved, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, decision="void", reason=reason
+        )
 
     def known(self, id: str) -> Approval | None:
         """The row as it was last known."""
@@ -338,7 +342,7 @@ class Desk:
             return
         self._ended(row)
         if before == "pending":
-            self._tell(ApprovalExpired, call=row.call, cycle_id=row.cycle_id)
+            self._tell(ApprovalExpired, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id)
 
     def _found(self, row: Approval) -> None:
         """The store holds another answer than was known: it took a change though it never said so."""

@@ -93,6 +93,7 @@ def _end(stage: Stage, launch: Launch, minutes: Minutes | None, held: list[Gate]
         CallCompleted if ended.status == "ok" else CallFailed,
         call=launch.call,
         cycle_id=launch.scope.cycle_id,
+        run_id=stage.run_of(launch.call, launch.scope),
         result=result,
     )
     if ended.fault is not None:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from acting.approvals import Confirm
 from acting.catalog import Catalog
 from acting.desk import Desk
-from acting.guard import LoopGuard, said
+from acting.guard import said
 from acting.office import Office
 from acting.spending import Spending
 from acting.stage import Limits, Scope, Stage, trust_of
@@ -34,6 +34,9 @@ from spar.protocols import Context, Host
 from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16
+_MOST_STEERED = 1_000  # runs whose next tick is to start nothing; the oldest are forgotten
+
+_STEERED = "not started because of a new message; it may be issued again"
 
 
 class Executor:
@@ -91,7 +94,7 @@ class Executor:
             stage.office = Office(approval, stage.catalog, stage.clock, stage.tell)
         self._ticks: dict[Tick, tuple[Action, float]] = {}
         self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
-        self._guard = LoopGuard()
+        self._steered: OrderedDict[str, None] = OrderedDict()
         self._opened: AsyncExitStack | None = None
         #: Asked for approvals by `act`, where no argument can be given.
         self.confirm: Confirm | None = None
@@ -118,8 +121,24 @@ class Executor:
 
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on: what it asked is void."""
+        self._steered.pop(run_id, None)
         if self._stage.office is not None:
             await self._stage.office.parked.abandon(run_id)
+
+    def steer(self, run_id: str) -> None:
+        """Somebody has said something new in a run: of its tick in hand, or else of its next one, nothing more starts.
+
+        Calls that run finish, those that were denied or could not run stay so; every other one is skipped, reason
+        `steered`, the moment it is to start, and what people were asked about it is void. Calls that an earlier cycle
+        left behind until their answer are not touched. For the loop's thread, at any time.
+        """
+        ticks = [tick for tick in self._ticks if tick.run_id == run_id]
+        for tick in ticks:
+            tick.steer(_STEERED)
+        if not ticks:
+            self._steered[run_id] = None
+            if len(self._steered) > _MOST_STEERED:
+                self._steered.popitem(last=False)
 
     def attach(self, host: Host) -> None:
         """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
@@ -204,9 +223,14 @@ class Executor:
         """ACT while the plan is still being written: the calls are those of the stream."""
         run = context.run if context is not None else None
         run_id = run.id if run is not None else action.run_id
-        if run is not None and run.results:
-            self._guard.recall(run.id, run.results)
         trust = trust_of(action)
+        if run is not None:
+            if run.results and not self._stage.guard.knows(run.id):  # an earlier process made them
+                self._stage.guard.recall(run.id, run.results)
+                if self._stage.office is not None:
+                    self._stage.office.taint.recall(run.id, run.results, self.tools.get)
+            if action.trust is None and run.trust == "untrusted":
+                trust = "untrusted"
         if self._stage.office is not None:
             trust = self._stage.office.taint.of_plan(action.trust, trust, run_id)
         scope = Scope(action.id, run_id=run_id, trust=trust)
@@ -256,6 +280,9 @@ class Executor:
         tick.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
         began = self._stage.clock.monotonic()
         self._ticks[tick] = (action, began)
+        if self._steered and scope.run_id is not None and scope.run_id in self._steered:
+            del self._steered[scope.run_id]
+            tick.steer(_STEERED)
         try:
             await tick.read(calls)
             await tick.settle()
@@ -273,7 +300,7 @@ class Executor:
         result = tick.result(action, began)
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result
-        notice = self._guard.note(scope.run_id, tick.ended())
+        notice = self._stage.guard.note(scope.run_id, tick.ended())
         if notice is not None:
             self._stage.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
         return said(result, notice)

@@ -7,6 +7,7 @@ the desk is used, and what would run is bound anew, by `redeem` at the last mome
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -50,10 +51,14 @@ async def pass_gate(
     confirm: Confirm | None,
     scope: Scope,
     is_done: Callable[[str], bool],
+    may_ask: Callable[[], bool],
 ) -> tuple[CallResult | None, bool]:
-    """What stands against running it (None: nothing), and whether a hook ends the run."""
+    """What stands against running it (None: nothing), and whether a hook ends the run.
+
+    `may_ask` is called before people are asked; if they need not be any more, nothing is said against it.
+    """
     resumed = stage.office.parked.of(proposal.call) if stage.office is not None else None
-    trust = _judged(stage, proposal, scope.trust if resumed is None else resumed.trust, scope)
+    trust = judged(stage, proposal, scope.trust if resumed is None else resumed.trust, scope)
     if resumed is not None:
         proposal.ticket = resumed.approval
         if resumed.is_unclear and proposal.entry.effect_of(proposal.params) == "once":
@@ -70,7 +75,7 @@ async def pass_gate(
                 return _denied(proposal, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
             if wrong := proposal.swap(stage, board, outcome.value, is_done):
                 return CallResult(proposal.call, "failed", fault=wrong), False
-            trust = _judged(stage, proposal, trust, scope)
+            trust = judged(stage, proposal, trust, scope)
     ruling = _ruling(stage, proposal, trust, scope)
     if ruling.decision == "deny":
         return _denied(proposal, ruling.why), False
@@ -80,10 +85,14 @@ async def pass_gate(
     if not spent and not is_asked and ruling.decision == "auto":
         return None, False
     why = spent or why or ruling.why
+    if spent and confirm is None and stage.office is None:
+        return refused(proposal.call, spent), False
+    if stage.guard.is_refused(scope.run_id, proposal.call.tool, proposal.params):
+        return _denied(proposal, "it was denied in this run before, twice, and that is final: do not retry"), False
+    if not may_ask():
+        return None, False
     if confirm is None and stage.office is not None:
         return await _asked(stage, proposal, trust, scope, why, is_spent=bool(spent)), False
-    if spent and confirm is None:
-        return refused(proposal.call, spent), False
     return await _confirmed(stage, board, proposal, confirm, trust, scope, is_done, why), False
 
 
@@ -113,7 +122,13 @@ async def _confirmed(
 ) -> CallResult | None:
     """What the program's own approver says."""
     _tell(stage, scope, ApprovalRequested, proposal.call)
-    verdict = await ask(stage, confirm, proposal.shown())
+    try:
+        verdict = await ask(stage, confirm, proposal.shown())
+    except asyncio.CancelledError:
+        _tell(
+            stage, scope, ApprovalResolved, proposal.call, decision="void", reason="the call is not to start any more"
+        )
+        raise
     if verdict is None:
         _tell(stage, scope, ApprovalExpired, proposal.call)
         return _denied(proposal, f"nobody answered within {stage.approval_timeout:g} s", "expired")
@@ -222,7 +237,8 @@ def _ruling(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Rul
     return stage.office.policy.decide(entry.terms, effect, call, proposal.arguments, trust, scope.session)
 
 
-def _judged(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Trust:
+def judged(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope) -> Trust:
+    """How far a call may be trusted that is trusted so far apart from itself and what it reads; notes its writes."""
     trust = trust_in(proposal.call, trust)
     return trust if stage.office is None else stage.office.taint.judge(proposal.call, proposal.entry, trust, scope)
 
@@ -238,4 +254,4 @@ def _denied(proposal: Proposal, message: str, reason: str = "denied", kind: str 
 
 def _tell(stage: Stage, scope: Scope, kind: Callable[..., Any], call: Call, **fields: Any) -> None:
     if stage.events is not None:
-        stage.tell(kind, call=call, cycle_id=scope.cycle_id, **fields)
+        stage.tell(kind, call=call, cycle_id=scope.cycle_id, run_id=stage.run_of(call, scope), **fields)

@@ -1,55 +1,47 @@
-"""Notices that a run does the same again and again and comes by nothing new: first says so, then ends it.
+"""Notices that a run gets nowhere: first says so, then ends it.
 
-A run turns in ticks, one act phase each. A call is the same as an earlier one when tool, resolved parameters and what
-came of it are the same. A tick in which nothing is new is barren; when some call of a barren tick has had its result
-three times since anything new came, the planner is told, and if the next tick is barren as well, the run ends. It is
-ticks that count: a thousand equal calls in one plan are one occurrence. Calls that belong to no run (rules at their
-times) are never judged, nor is a tick of which something is still open: parked, steered, cancelled.
+A run turns in ticks, one act phase each. What of a tick's calls is counted is a table (`_BY_KIND`): the same call with
+the same result, calls that can never run whatever their parameters, a tool that does not exist, a call that was denied
+before. Each detector counts a thing once a tick, however many calls of it were in one plan; at `told` times the planner
+is told, and the run ends when it was told `warnings` times and it comes about once more. So missing tools and calls
+that cannot run are told of at their second tick in a row and end the run at their sixth, whichever tools and parameters
+it tries. Calls that belong to no run (rules at their times) are never judged, nor is a tick of which something is still
+open: parked, steered, cancelled.
 
-When a result was made is no part of what it says: times at which and for which are left out (`_VOLATILE`, and a date
-with a time of day inside a text), unless nothing else is left, for a clock's answer is the time. Everything else
-counts as news, a number that grows or another message of the same error included: better late than stopped at work.
+A call is the same as an earlier one when tool, resolved parameters and what came of it are the same (`sameness`). A
+tick in which nothing is new is barren; news makes most counts begin anew, but not that of tools that are not there
+(`outlives_news`) nor that of denials: a denial is final for its call, people are asked about it once more and then not
+again (`is_refused`). A number that grows is news, and so is another message of the same error of a tool: better late
+than stopped at work. What such a run costs is bounded by its limits.
 
 Pure but for what it remembers: at most 1,000 runs, of each at most 1,000 digests; the oldest are forgotten. What it
-does not remember of a run, because its process is a new one, it finds again in the results of that run's earlier ticks.
-Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later.
+does not remember of a run, because its process is a new one, it finds again in the results of that run's earlier
+ticks. Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later; that it
+ends the run, and counts across tools, is what its users with runaway bills ask for.
 """
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
-from acting.stage import fault
+from acting.sameness import asked_about, digest_of, digest_of_all
 from spar.board import Board, message_of
 from spar.ids import new_id
 from spar.paths import Expression, references, resolve
 from spar.plain import plain
 from spar.types import ActionResult, CallResult, Fault, replace
 
-TOLD_AFTER: Final = 3
 MOST_RUNS: Final = 1_000
 MOST_DIGESTS: Final = 1_000
 _MOST_IN_TICK: Final = 250  # of more, one digest is made of all: they would push out what they are to be compared with
 _MOST_NAMED: Final = 5
 
-#: Keys under which a result says when it was made and how long that took, if a number or a time stands there.
-_VOLATILE: Final = frozenset({"at", "created_at", "date", "duration", "duration_ms", "duration_s", "elapsed",
-                              "elapsed_ms", "elapsed_s", "ended_at", "finished_at", "latency", "latency_ms", "now",
-                              "request_id", "started_at", "time", "timestamp", "took", "took_ms", "trace_id",
-                              "ts"})  # fmt: skip
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 _NO_RESULT: Final = frozenset({"parked", "steered"})
-
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Notice(Struct, frozen=True):
@@ -68,7 +60,32 @@ class Notice(Struct, frozen=True):
     @property
     def fault(self) -> Fault | None:
         """Why the run ends, if it does; of the kind `no_progress`."""
-        return fault("no_progress", f"no_progress: {self.message}") if self.verdict == "ended" else None
+        if self.verdict == "told":
+            return None
+        return Fault("no_progress", f"no_progress: {self.message}", phase="act", retryable=False)
+
+
+class Detector(Struct, frozen=True, eq=False):
+    """One way of getting nowhere. `key` makes of a call's parameters and result what is counted; `says` is what is told
+    of `tools` at `times`, followed by one of the two `advice`s: at first, and from then on. `outlives_news`: something
+    new in between does not make it count anew."""
+
+    key: Callable[[Mapping[str, Any], CallResult], int]
+    told: int
+    warnings: int
+    says: str
+    advice: tuple[str, str]
+    outlives_news: bool = False
+
+    def sentence(self, tools: tuple[str, ...], times: int, told: int, verdict: str) -> str:
+        """What is said when the planner was told of it so often before."""
+        named = ", ".join(plain(tool, 100) for tool in tools[:_MOST_NAMED]) + (
+            ", …" if len(tools) > _MOST_NAMED else ""
+        )
+        again = self.says.format(tools=named, times=times)
+        if verdict == "ended":
+            return f"{again}, also after the planner was told"
+        return f"{again}: {self.advice[min(told, 1)]}"
 
 
 def said(result: ActionResult, notice: Notice | None) -> ActionResult:
@@ -84,15 +101,35 @@ def said(result: ActionResult, notice: Notice | None) -> ActionResult:
     return replace(result, messages=messages, fault=result.fault or notice.fault, status=status)
 
 
-class _Run:
-    """What is known of one run: the digests seen, how often since anything new came, whether the planner was told."""
+class _Tally:
+    """What one detector has counted in one run, and how often the planner was told of it."""
 
-    __slots__ = ("is_told", "seen", "times")
+    __slots__ = ("times", "told")
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+        self.told = 0
+
+
+class _Run:
+    """What is known of one run: the digests seen, and what each detector has counted."""
+
+    __slots__ = ("seen", "tallies")
 
     def __init__(self) -> None:
         self.seen: dict[int, None] = {}
-        self.times: dict[int, int] = {}
-        self.is_told = False
+        self.tallies: dict[Detector, _Tally] = {}
+
+    def is_barren(self, digests: Iterable[int]) -> bool:
+        """Whether all of these were seen before; they are from now on."""
+        is_barren = True
+        for digest in digests:
+            is_barren = digest in self.seen and is_barren
+            self.seen.pop(digest, None)  # so that the order is the order of being seen last
+            self.seen[digest] = None
+        while len(self.seen) > MOST_DIGESTS:
+            del self.seen[next(iter(self.seen))]
+        return is_barren
 
 
 class _Late:
@@ -136,17 +173,24 @@ class LoopGuard:
         """
         if run_id is None:
             return None
-        digests: dict[int, str] = {}
+        found: dict[Detector, dict[int, str]] = {}
         for params, result in ended:
             if result.status == "cancelled" or result.reason in _NO_RESULT:
                 return None
-            digests[_digest(params, result)] = result.call.tool
-        if not digests:
-            return None
-        tools = tuple(dict.fromkeys(digests.values()))
-        if len(digests) > _MOST_IN_TICK:
-            digests = {_hashed(_encode(sorted(digests))): ""}
-        return self._judge(self._run(run_id), digests, tools)
+            why = result.fault
+            for detector in _REPETITION if why is None else _BY_KIND.get(why.kind, _REPETITION):
+                found.setdefault(detector, {})[detector.key(params, result)] = result.call.tool
+        return self._judge(self._run(run_id), found) if found else None
+
+    def is_refused(self, run_id: str | None, tool: str, params: Mapping[str, Any]) -> bool:
+        """Whether a call was denied in this run so often that people are not to be asked about it again."""
+        run = self._runs.get(run_id) if run_id is not None else None
+        tally = run.tallies.get(DENIED) if run is not None else None
+        return tally is not None and tally.times.get(asked_about(tool, params), 0) >= DENIED.told
+
+    def knows(self, run_id: str) -> bool:
+        """Whether a tick of this run was seen, or recalled."""
+        return run_id in self._runs
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult]) -> None:
         """Know of a run what its earlier ticks came to, unless it is known: they were made by an earlier process.
@@ -154,7 +198,7 @@ class LoopGuard:
         What a call referred to is read from what these ticks wrote; one that cannot be read any more is taken as news.
         Never raises.
         """
-        if run_id in self._runs:
+        if self.knows(run_id):
             return
         self._run(run_id)
         messages: list[dict[str, Any]] = []
@@ -178,92 +222,61 @@ class LoopGuard:
             self._runs.move_to_end(run_id)
         return run
 
-    def _judge(self, run: _Run, digests: Iterable[int], tools: tuple[str, ...]) -> Notice | None:
-        digests = list(digests)
-        is_barren = all(digest in run.seen for digest in digests)
-        if not is_barren:
-            run.times.clear()
-            run.is_told = False
-        for digest in digests:
-            run.seen.pop(digest, None)  # so that the order is the order of being seen last
-            run.seen[digest] = None
-            run.times[digest] = run.times.get(digest, 0) + 1
-        while len(run.seen) > MOST_DIGESTS:
-            oldest = next(iter(run.seen))
-            del run.seen[oldest]
-            run.times.pop(oldest, None)
-        times = max(run.times[digest] for digest in digests)
-        if not is_barren or (times < TOLD_AFTER and not run.is_told):
+    def _judge(self, run: _Run, found: Mapping[Detector, Mapping[int, str]]) -> Notice | None:
+        if (same := found.get(REPEATED)) and not run.is_barren(_bounded(same)):
+            for detector in [each for each in run.tallies if not each.outlives_news]:
+                del run.tallies[detector]
+        notices = [self._counted(run, detector, keys) for detector, keys in found.items()]
+        said = [notice for notice in notices if notice is not None]
+        return min(said, key=lambda notice: notice.verdict, default=None)  # an end before what is told
+
+    def _counted(self, run: _Run, detector: Detector, keys: Mapping[int, str]) -> Notice | None:
+        tally = run.tallies.setdefault(detector, _Tally())
+        times = 0
+        for key in _bounded(keys):
+            again = tally.times.pop(key, 0) + 1
+            tally.times[key] = again
+            times = max(times, again)
+        while len(tally.times) > MOST_DIGESTS:
+            del tally.times[next(iter(tally.times))]
+        if times < detector.told and not (tally.told and detector is REPEATED):
             return None
-        verdict: Literal["told", "ended"] = "ended" if run.is_told else "told"
-        run.is_told = True
-        return Notice(verdict, _sentence(tools, times, verdict), times, tools[:_MOST_NAMED])
+        verdict: Literal["told", "ended"] = "ended" if tally.told >= detector.warnings else "told"
+        tools = tuple(dict.fromkeys(keys.values()))
+        sentence = detector.sentence(tools, times, tally.told, verdict)
+        tally.told += 1
+        return Notice(verdict, sentence, times, tools[:_MOST_NAMED])
 
 
-def _sentence(tools: tuple[str, ...], times: int, verdict: str) -> str:
-    named = ", ".join(plain(tool, 100) for tool in tools[:_MOST_NAMED]) + (", …" if len(tools) > _MOST_NAMED else "")
-    again = f"{named} gave the same for the same parameters {times} times, and nothing new came in between"
-    if verdict == "ended":
-        return f"{again}, also after the planner was told"
-    return f"{again}: do something else, or answer with what is known; the same once more ends the run"
+def _bounded(digests: Iterable[int]) -> list[int]:
+    digests = list(digests)
+    return digests if len(digests) <= _MOST_IN_TICK else [digest_of_all(digests)]
 
 
-def _digest(params: Mapping[str, Any], result: CallResult) -> int:
-    """The call and what came of it as a number; whatever cannot be encoded is made plain first."""
-    why = result.fault
-    # What a failing call had brought lies in its fault, but an error is recognised by what it says.
-    came = _settled(result.output) if why is None else (why.kind, _text(why.message))
-    told = (result.call.tool, result.status, params, came)
-    try:
-        return _hashed(_encode(told))
-    except Exception:  # an object of Python's own, a lone surrogate, an integer beyond 64 bits, too deep
-        try:
-            return _hashed(msgspec.json.encode(plain(told), order="deterministic"))
-        except Exception:
-            return _hashed(new_id().encode())  # like no other one
+REPEATED: Final = Detector(
+    digest_of, 3, 1, "{tools} gave the same for the same parameters {times} times, and nothing new came in between",
+    ("do something else, or answer with what is known; the same once more ends the run",) * 2,
+)  # fmt: skip
+UNABLE: Final = Detector(
+    lambda params, result: 0, 2, 4, "calls of {tools} could not run, {times} times, and nothing new came in between",
+    ("read what was wrong with them, and call only tools that are there, as they are described",
+     "do not retry; do something else, or answer with what is known"),
+)  # fmt: skip
+MISSING: Final = Detector(
+    lambda params, result: 0, 2, 6, "tools that do not exist were called {times} times, at last {tools}",
+    ("call only tools that are there", "do not retry; do something else, or answer with what is known"),
+    outlives_news=True,
+)  # fmt: skip
+DENIED: Final = Detector(
+    lambda params, result: asked_about(result.call.tool, params), 2, 1,
+    "the same call of {tools} was denied {times} times",
+    ("that is final in this run, do not retry: people are not asked about it again",) * 2, outlives_news=True,
+)  # fmt: skip
 
-
-def _hashed(encoded: bytes) -> int:
-    return int.from_bytes(blake2b(encoded, digest_size=8).digest())
-
-
-def _settled(output: Any) -> Any:
-    """The output without what changes by itself; the whole if nothing else is left of it."""
-    kind = type(output)
-    if kind is str:
-        found = _text(output)
-        return found if found.strip() else output
-    if kind is not dict and kind is not list:
-        return output
-    try:
-        found = _without(output)
-    except RecursionError:
-        return output
-    return found or output
-
-
-def _without(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {
-            key: _without(item)
-            for key, item in value.items()
-            if not (type(key) is str and key.lower() in _VOLATILE and _is_moment(item))
-        }
-    if kind is list:
-        return [_without(item) for item in value]
-    return _text(value) if kind is str else value
-
-
-def _is_moment(value: Any) -> bool:
-    """Whether a value can be a time, a duration or a mark: a number or a short text."""
-    return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (
-        type(value) is str and len(value) <= 64
-    )
-
-
-def _text(text: str) -> str:
-    """A text without dates that have a time of day, and without addresses of memory."""
-    if ":" in text:
-        text = _MOMENT.sub("", text)
-    return _ADDRESS.sub("", text) if "0x" in text else text
+_REPETITION: Final = (REPEATED,)
+#: What a result counts as, by the kind of its fault; any other as one that may be a repetition.
+_BY_KIND: Final[Mapping[str, tuple[Detector, ...]]] = {
+    "unknown_tool": (UNABLE, MISSING),
+    **dict.fromkeys(("bad_parameters", "bad_reference", "bad_call", "duplicate_id", "cycle"), (UNABLE,)),
+    **dict.fromkeys(("denied", "expired"), (REPEATED, DENIED)),
+}

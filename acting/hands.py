@@ -36,7 +36,8 @@ OTHERS_TURN = OthersTurn()
 
 class Hands:
     """The hands of one tick. `launch(step)` is asked when a call begins, `ended(step, result)` told when it has ended,
-    `broke(error)` when a hand breaks down over what is no fault of a tool."""
+    `broke(error)` when a hand breaks down over what is no fault of a tool. `held_back(step)` is asked after each wait
+    before a call begins: its result, if it is not to begin any more."""
 
     def __init__(
         self,
@@ -45,10 +46,11 @@ class Hands:
         minutes: Minutes | None,
         launch: Callable[[Step], Launch],
         ended: Callable[[Step, CallResult], None],
+        held_back: Callable[[Step], CallResult | None],
         broke: Callable[[BaseException], None],
     ) -> None:
         self._stage, self._scope, self._minutes = stage, scope, minutes
-        self._launch, self._ended, self._broke = launch, ended, broke
+        self._launch, self._ended, self._held_back, self._broke = launch, ended, held_back, broke
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
         self._count = 0  # at work or about to be
@@ -128,7 +130,7 @@ class Hands:
         """Use the approval that it has; it ends when that is not good any more."""
         step.allowed = step.ticket
         self._hand_over()
-        against = await redeem(self._stage, step)
+        against = await redeem(self._stage, step) or self._held_back(step)
         self._free += 1
         if against is not None:
             self._ended(step, against)
@@ -138,7 +140,7 @@ class Hands:
         """Wait until it is on disk that it starts; it ends when that cannot be."""
         assert self._minutes is not None
         self._hand_over()
-        against = await self._minutes.safe(step)
+        against = await self._minutes.safe(step) or self._held_back(step)
         self._free += 1
         if against is not None:
             self._ended(step, against)

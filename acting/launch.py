@@ -176,7 +176,9 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
         work = launch.scope.cycle_id or launch.scope.key
         stage.journal.started(work, launch.call.id, launch.attempts, launch.effect, "retry")
     if stage.hears(CallStarted):
-        stage.publish(CallStarted(call=launch.call, cycle_id=launch.scope.cycle_id, attempt=launch.attempts))
+        call, scope = launch.call, launch.scope
+        run_id = stage.run_of(call, scope)
+        stage.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=launch.attempts))
     params = launch.params
     if entry.parameters.context:
         params = {**params, entry.parameters.context: tool_context(stage, launch)}

@@ -25,6 +25,7 @@ _RESULT: Path = ("result",)
 #: What a call brought: the call, where it was written (None: as its result), how, the value, and when.
 Note = tuple[Step, Sequence[Path] | None, str, Any, datetime]
 
+_HARMLESS = frozenset({"branch", "handled", "steered"})
 #: Last words of a path that say that it is for what went wrong.
 _ERRORS = frozenset({"error", "failed", "failure"})
 
@@ -223,15 +224,13 @@ def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
 def _is_told(result: CallResult) -> bool:
     """Whether what became of it is an error that the next request is told."""
     if result.status == "skipped":
-        return result.reason == "parked"
+        return result.reason in ("parked", "steered")
     return result.status != "ok" and result.reason != "handled"
 
 
 def _status(results: tuple[CallResult, ...], why: Fault | None) -> ActionStatus:
-    """A branch that was not taken, and a throw that a branch handles, are nothing bad."""
-    is_bad = why is not None or any(
-        each.status != "ok" and each.reason not in ("branch", "handled") for each in results
-    )
+    """A branch that was not taken, a throw that a branch handles and a call that was put off are nothing bad."""
+    is_bad = why is not None or any(each.status != "ok" and each.reason not in _HARMLESS for each in results)
     if not is_bad:
         return "ok"
     return "partial" if any(each.status == "ok" or each.reason == "parked" for each in results) else "failed"

@@ -17,8 +17,8 @@ from spar.errors import SparError
 from spar.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
-#: Ends that are told also of calls that had not started: they are not to come about twice.
-_ALWAYS = ("denied", "in_doubt")
+#: Statuses and reasons of ends that are told also of calls that had not started: they are not to come about twice.
+_ALWAYS = ("denied", "in_doubt", "steered")
 
 
 class Minutes:
@@ -63,7 +63,9 @@ class Minutes:
 
     def ended(self, step: Step, result: CallResult) -> None:
         """How a call ended, before anything is made of what it brought. Parked ones are told once they are kept."""
-        if result.reason not in ("detached", "parked") and (step.is_told or result.status in _ALWAYS):
+        if result.reason in ("detached", "parked"):
+            return
+        if step.is_told or result.status in _ALWAYS or result.reason in _ALWAYS:
             self._journal.ended(self._work, result)
 
     def attached(self, result: CallResult) -> None:

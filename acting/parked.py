@@ -50,7 +50,7 @@ class ParkedCalls(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A call that goes on: of which record, with which approval ("" for what depends on one), and its trust.
+    """A call that goes on: of which record, with which approval ("" for what depends on one), its trust and its run.
 
     `is_unclear`: it depends on a call whose approval was used before, so it may have run then.
     """
@@ -60,6 +60,7 @@ class Resumed(Struct, frozen=True):
     approval: str
     trust: Trust
     is_unclear: bool = False
+    run_id: str | None = None
 
 
 class Parking:
@@ -187,6 +188,8 @@ class Parked:
         if not waits:
             tell()
             return
+        resumed = (self.known.get(step.call.id) for step in parking.steps)
+        run_id = scope.run_id or next((found.run_id for found in resumed if found is not None), None)
         for approval in waits.values():
             await self._desk.park(approval)
         crashpoint("approval.parking")
@@ -196,7 +199,7 @@ class Parked:
         tell()
         await self._rows.add(ParkedCalls(
             id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
-            {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, scope.run_id,
+            {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, run_id,
         ))  # fmt: skip
         crashpoint("approval.parked")
         if self._has_answer(self._rows.values[id]):  # it came while this was written
@@ -220,11 +223,18 @@ class Parked:
                 continue
             await self._forget(row)
 
+    def own_ticket(self, step: Step) -> str:
+        """The approval of which nothing is to come if this call does not start; "" if that is another one's."""
+        resumed = self.of(step.call)
+        if resumed is not None:
+            return resumed.approval
+        return "" if step.is_guest else step.ticket
+
     async def refuse(self, approval: str, why: str) -> None:
         """Nothing comes of this approval. Never raises for a store that fails: at the next start it is void."""
         try:
             await self._desk.void(approval, why)
-        except (SparError, LookupError):
+        except Exception:
             pass
 
     async def abandon(self, run_id: str) -> None:
@@ -279,7 +289,8 @@ class Parked:
             unclear = _depending(mine, begun) if begun else begun
             for call in mine:
                 is_unclear = call.id in unclear
-                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, is_unclear)
+                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, is_unclear,
+                                              row.run_id)  # fmt: skip
             calls += mine
             answered = [found for found in map(self._desk.known, row.waits.values()) if found]
             perceptions += [_perception(found) for found in answered if found.status != "pending"]

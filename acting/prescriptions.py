@@ -40,7 +40,9 @@ def prescribed(call: Call, entry: Entry, catalog: Catalog) -> tuple[Call, Entry]
             raise BadCallError(f"tool {call.tool!r} is carried out by {entry.activity!r}, not by {shorten(wanted)}")
         return call, _other(catalog, entry, wanted, f"be carried out by {shorten(wanted)}")
     if isinstance(entry, LatentEntry) and "_output" not in meta:
-        raise BadCallError(f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'")
+        if LATENT not in catalog.activities:
+            raise BadCallError(f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'")
+        return call, rewritten(call, entry, catalog)
     return call, entry
 
 

@@ -91,6 +91,8 @@ _META: dict[str, Callable[[Any], str]] = {
     "_activity": _name("_activity"),
     "_delegate": _name("_delegate"),
     "_expect": objection,
+    # Who wrote the call down could not read its arguments, and says so in their place.
+    "_bad": lambda value: f"its arguments cannot be read: {shorten(value, 400)}",
 }
 
 

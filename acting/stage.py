@@ -19,6 +19,7 @@ from msgspec.structs import asdict
 
 from acting.catalog import Catalog
 from acting.deadlines import Deadlines
+from acting.guard import LoopGuard
 from acting.slots import Gate, Rate, Slots
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -100,6 +101,7 @@ class Stage:
         self.is_strict = False  # whether a message may only hold what its call says that it writes
         self.spending: Spending | None = None  # the budgets that calls take from
         self.office: Office | None = None  # who is asked for approvals, beside the program itself
+        self.guard = LoopGuard()
         self.agent = ""
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
@@ -154,6 +156,12 @@ class Stage:
         return self._fence
 
     # -- telling and asking
+
+    def run_of(self, call: Call, scope: Scope) -> str | None:
+        """The run that a call belongs to: one that goes on, to that which it was left behind by."""
+        known = self.office.parked.known if self.office is not None else None
+        resumed = known.get(call.id) if known else None
+        return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
     @property
     def events(self) -> Any:

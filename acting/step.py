@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -46,9 +47,10 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
 class Step(Node, Proposal):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
     gates that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
-    starts. `is_small` says that its parameters are short scalars, fit to keep as they are."""
+    starts. `is_small` says that its parameters are short scalars, fit to keep as they are. `asking` is the task in
+    which people are asked about it."""
 
-    __slots__ = ("allowed", "arguments", "began", "binds", "call", "draft", "entry", "fare", "found", "gates",
+    __slots__ = ("allowed", "arguments", "asking", "began", "binds", "call", "draft", "entry", "fare", "found", "gates",
                  "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told", "launch", "params",
                  "passed", "result", "target", "ticket")  # fmt: skip
 
@@ -69,6 +71,7 @@ class Step(Node, Proposal):
         self.ticket, self.is_guest, self.binds = "", False, None
         self.fare: Fare | None = None
         self.allowed, self.is_told = "", False
+        self.asking: asyncio.Task[Any] | None = None
         self.found: Mapping[str, tuple[Expression, ...]] = {}
 
     def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
@@ -131,8 +134,8 @@ class Step(Node, Proposal):
     def failed(self, why: Fault) -> CallResult:
         return CallResult(self.call, "failed", fault=why)
 
-    def skipped(self, why: str) -> CallResult:
-        return CallResult(self.call, "skipped", "dep_failed", fault=fault("dep_failed", why, self.call.tool))
+    def skipped(self, why: str, reason: str = "dep_failed") -> CallResult:
+        return CallResult(self.call, "skipped", reason, fault=fault(reason, why, self.call.tool))
 
     def not_taken(self) -> CallResult:
         """The result when a call that it waits for took another branch: nothing is wrong with that."""

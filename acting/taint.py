@@ -1,20 +1,22 @@
 """Which of a run's data came from outside, so that what reads it is not taken for the plan's own word.
 
 A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that reads
-what is tainted is untrusted, and taints in turn. This holds for all cycles of a run. It errs on the safe side: a path
-stays tainted whatever is written there later, in whichever instance. Not seen is what a tool hands over as a `Message`
-of another kind than its call named.
+what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an earlier
+process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in whichever
+instance. Not seen is what a tool hands over as a `Message` of another kind than its call named.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from acting.entries import Entry
-from acting.stage import Scope
+from acting.policy import trust_in
+from acting.stage import Scope, trust_of
 from spar.paths import Path, overlaps, parse_write, references
-from spar.types import Call, Trust
+from spar.types import ActionResult, Call, Trust
 
 MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first
 _RESULT: Final[Path] = ("result",)
@@ -39,11 +41,23 @@ class Taint:
             self._runs.setdefault(run_id, set()).add(())  # leads to every path
         return "untrusted" if () in self._runs.get(run_id, ()) else found
 
-    def judge(self, call: Call, entry: Entry, trust: Trust, scope: Scope) -> Trust:
+    def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], Entry | None]) -> None:
+        """Know what the calls of a run's earlier ticks have tainted; what cannot be told any more may be all of it."""
+        for tick in earlier:
+            trust = trust_of(tick.action) if tick.action is not None else "untrusted"
+            scope = Scope("", run_id=run_id)
+            for call in [each.call for each in tick.results if each.attempts]:
+                try:
+                    entry = find(call.tool)
+                    self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
+                except Exception:  # written down by another version
+                    self._runs.setdefault(run_id, set()).add(())
+
+    def judge(self, call: Call, entry: Entry | None, trust: Trust, scope: Scope) -> Trust:
         """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
         if trust == "trusted" and self._runs and self.reads(call, scope):
             trust = "untrusted"
-        if trust == "untrusted" or entry.terms.brings_untrusted:
+        if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
             self._runs.setdefault(_key(scope), set()).update(_written(call))
             self._runs.move_to_end(_key(scope))
             if len(self._runs) > MOST:

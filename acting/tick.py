@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, cast
 
 from acting.approvals import Confirm
 from acting.detached import detach
-from acting.gate import pass_gate, passes, redeem
+from acting.gate import judged, pass_gate, passes, redeem
 from acting.graph import Graph
 from acting.hands import OTHERS_TURN, Hands
 from acting.launch import Launch
@@ -28,7 +29,7 @@ from spar.board import Board
 from spar.crash import crashpoint
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.paths import Expression, shorten
-from spar.types import Action, ActionResult, CallResult, Fault, replace
+from spar.types import Action, ActionResult, Call, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 
@@ -52,10 +53,12 @@ class Tick:
         self._parking = Parking()
         self._context = copy_context()
         stage.wall.look()
-        self._hands = Hands(stage, scope, self._minutes, self._launch, self._complete, self._break_down)
-        self._busy = 0  # calls that are admitted, and without a result
+        self._hands = Hands(
+            stage, scope, self._minutes, self._launch, self._complete, self._held_back, self._break_down
+        )
+        self._busy = 0  # calls that are admitted, and without a result; questions that are being taken back
         self._is_closed = self._is_aborted = False
-        self._stopped = ""  # why nothing further is started
+        self._stopped: tuple[str, ...] = ()  # why nothing further is started, and the reason of what is skipped for it
         self._breakdown: BaseException | None = None
         self._done: asyncio.Future[None] | None = None
 
@@ -96,7 +99,7 @@ class Tick:
         if self._minutes is not None and self._minutes.is_streamed:
             self._minutes.planned(call)
         if self._stage.hears(CallProposed):
-            self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id))
+            self._publish(CallProposed, call)
         why: Fault | None
         reads: Sequence[Expression] = ()
         if wrong:
@@ -128,6 +131,7 @@ class Tick:
         for call_id, result in known.items():
             if (step := self._replayed.get(call_id)) is not None and step.result is None:
                 step.began = self._ledger.moment()
+                judged(self._stage, step, self._scope.trust, self._scope)
                 self._finish(step, replace(result, call=step.call))
         self._minutes = minutes
         self._drain()
@@ -135,6 +139,7 @@ class Tick:
     def _adopt(self, step: Step, ended: CallResult) -> None:
         """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
         self._graph.refuse(step, step.target, step.call.instance)
+        judged(self._stage, step, self._scope.trust, self._scope)
         step.result = replace(ended, call=step.call)
         self._graph.end(step, ended.status == "ok")
         self._drain()
@@ -176,7 +181,7 @@ class Tick:
     def _start(self, step: Step) -> None:
         """Set a ready step going."""
         if self._stopped:
-            self._skip(step, self._stopped)
+            self._skip(step, self._stopped[0])
         elif step.is_reading and (why := step.take_values(self._board)):
             self._finish(step, step.failed(why))
         else:
@@ -232,15 +237,17 @@ class Tick:
     async def _gated(self, step: Step) -> None:
         try:
             against, ends_run = await pass_gate(
-                self._stage, self._board, step, self._confirm, self._scope, self._graph.ended_well
-            )
+                self._stage, self._board, step, self._confirm, self._scope, self._graph.ended_well,
+                partial(self._may_ask, step),
+            )  # fmt: skip
+            step.asking = None
             if ends_run and self.fault is None and against is not None:
                 self.fault = against.fault
-            if against is None and self._stopped:
-                against = step.skipped(self._stopped)
+            if against is None:
+                against = self._held_back(step)
             if against is None and step.ticket and step.is_detached:
                 step.allowed = step.ticket
-                against = await redeem(self._stage, step)
+                against = await redeem(self._stage, step) or self._held_back(step)
             if against is None:
                 self._go(step)
                 self._drain()
@@ -252,7 +259,7 @@ class Tick:
             self._drain()
         except asyncio.CancelledError:
             if step.result is None and not self._is_aborted and not step.launch:
-                self._complete(step, step.cut(self._stage))
+                self._complete(step, self._held_back(step) or step.cut(self._stage))
             raise
         except BaseException as error:
             self._break_down(error)
@@ -285,10 +292,10 @@ class Tick:
             self._ledger.at_work -= 1
         if result.reason == "parked":
             self._parking.add(step)
-        kind = _END_EVENTS.get(result.status, CallFailed)
-        if result.reason != "detached" and self._stage.hears(kind):
-            self._stage.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, result=result))
         self._graph.end(step, result.status == "ok", chosen=chosen)
+        kind = _END_EVENTS.get(result.status, CallFailed)
+        if result.reason != "detached" and self._stage.hears(kind):  # at the end: who hears it may steer
+            self._publish(kind, result.call, result=result)
         crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
@@ -298,7 +305,50 @@ class Tick:
 
     def _skip(self, step: Step, why: str) -> None:
         if step.result is None:
-            self._finish(step, self._parking.result(step) or step.skipped(why))
+            self._finish(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
+
+    # -- starting nothing further
+
+    def steer(self, sentence: str) -> None:
+        """Somebody has said something new: skip what has not started, also of what is still to arrive."""
+        if not self._is_aborted:
+            self._stop(sentence, "steered")
+            self._drain()
+
+    def _stop(self, why: str, reason: str = "dep_failed") -> None:
+        """Start nothing further and ask nobody any more; what has started goes on, what hooks are looking at too."""
+        self._stopped = self._stopped or (why, reason)
+        for step in self.steps:
+            if step.result is not None or not step.at:  # one that is just arriving ends by itself
+                continue
+            if step.asking is not None:
+                step.asking.cancel()
+            elif not step.is_started:
+                if step.is_admitted:
+                    self._busy -= 1  # it waited for a gate or a hand
+                self._skip(step, why)
+
+    def _may_ask(self, step: Step) -> bool:
+        """Whether people are to be asked about a call now; its task is told when they are not any more."""
+        step.asking = asyncio.current_task()
+        return not self._stopped
+
+    def _held_back(self, step: Step) -> CallResult | None:
+        """The result of a call that is not to start any more, if it is not: what people were asked about it is void."""
+        if not self._stopped:
+            return None
+        if self._stage.office is not None and (ticket := self._stage.office.parked.own_ticket(step)):
+            self._busy += 1
+            self._hands.spawn(self._take_back(ticket), "take back")
+        return step.skipped(*self._stopped)
+
+    async def _take_back(self, ticket: str) -> None:
+        assert self._stage.office is not None
+        try:
+            await self._stage.office.parked.refuse(ticket, self._stopped[0])
+        finally:
+            self._busy -= 1
+            self._drain()
 
     # -- the end of the run
 
@@ -306,7 +356,7 @@ class Tick:
         """No further calls come: return when each has its result."""
         self._is_closed = True
         self._drain()
-        if self._breakdown is None and not all(step.result for step in self.steps):
+        if self._breakdown is None and (self._busy or not all(step.result for step in self.steps)):
             self._done = asyncio.get_running_loop().create_future()
             await self._done
         if self._breakdown is not None:
@@ -348,15 +398,6 @@ class Tick:
             if step.result is None:
                 self._complete(step, step.cut(self._stage))
 
-    def _stop(self, why: str) -> None:
-        """Start nothing further; what has started goes on."""
-        self._stopped = why
-        for step in self.steps:
-            if step.result is None and not step.is_started:
-                if step.is_admitted:
-                    self._busy -= 1  # it waited for a gate or a hand
-                self._skip(step, why)
-
     def _break_down(self, error: BaseException) -> None:
         self._breakdown = error
         self._finish_waiting()
@@ -364,6 +405,14 @@ class Tick:
     def _finish_waiting(self) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
+
+    def _publish(self, kind: Any, call: Call, **fields: Any) -> None:
+        run_id = self._stage.run_of(call, self._scope)
+        self._stage.publish(kind(call=call, cycle_id=self._scope.cycle_id, run_id=run_id, **fields))
+
+    @property
+    def run_id(self) -> str | None:
+        return self._scope.run_id
 
     def ended(self) -> Iterator[tuple[dict[str, Any], CallResult]]:
         """What each call that has ended was given, its references resolved, and its result."""

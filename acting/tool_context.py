@@ -26,7 +26,8 @@ class ToolContext(Struct, frozen=True):
     attempt at the same call. `fence` grows with every attempt of this executor and, as long as the wall clock is not
     set back, over restarts: who keeps the highest one that he saw can refuse what comes late from a left behind one.
     `progress(value)` publishes how far it is, from any thread. `binds` is what the tool's own `binds` said when
-    the call was let run by a person (None: nobody had to): what is not that any more must not run.
+    the call was let run by a person (None: nobody had to): what is not that any more must not run. `run_id` is the run
+    that the call belongs to, if to any.
     """
 
     call: Call
@@ -40,6 +41,7 @@ class ToolContext(Struct, frozen=True):
     fence: int = 0
     session: str = "main"
     binds: Mapping[str, Any] | None = None
+    run_id: str | None = None
 
 
 def tool_context(stage: Stage, launch: Launch) -> ToolContext:
@@ -50,7 +52,9 @@ def tool_context(stage: Stage, launch: Launch) -> ToolContext:
         is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
         if is_current and stage.hears(CallProgressed):
             progress = plain(value, stage.limits.max_output)
-            stage.publish(CallProgressed(call=launch.call, cycle_id=launch.scope.cycle_id, progress=progress))
+            call, scope = launch.call, launch.scope
+            run_id = stage.run_of(call, scope)
+            stage.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))
 
     def progress(value: Any) -> None:
         if threading.get_ident() == home:
@@ -73,4 +77,5 @@ def tool_context(stage: Stage, launch: Launch) -> ToolContext:
         stage.next_fence(),
         launch.scope.session,
         launch.binds,
+        stage.run_of(launch.call, launch.scope),
     )

@@ -14,7 +14,10 @@
     durable_peers    a durable cycle in other libraries
     resumed      a cycle that was killed and goes on in the next process
     beat         how late the event loop comes round to a beat of the kernel's
+    model_server    a scripted model in a process of its own, at 50 tokens a second
+    model_shapes    plans as it writes them, and the least time that they can take
     cycle, many, footprint, publish, accounting    what is measured of the loop
     durable, flushed, held_up, startup             what is measured of the journal
     calls, chain, growth, makespan, streamed       what is measured of the executor
+    model_call, model_plan, model_run              what is measured of planning by a model
 """

@@ -22,6 +22,7 @@ MEASURES = (
     "cycle", "many", "footprint", "publish", "accounting",
     "durable", "flushed", "held_up", "startup",
     "calls", "chain", "growth", "makespan", "streamed",
+    "model_call", "model_plan", "model_run",
 )  # fmt: skip
 PACKAGES = (
     "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",

@@ -45,7 +45,7 @@ class Line:
 
 
 def compared(
-    row: int,
+    row: int | None,
     measure: str,
     spar: Measured,
     against: str,
@@ -67,7 +67,7 @@ def compared(
 
 
 def amount(
-    row: int,
+    row: int | None,
     measure: str,
     value: float,
     unit: str,

@@ -152,6 +152,7 @@ def _inside(connection: Connection) -> Iterator[Line]:
         ("open cycles", "SELECT count(*) FROM open_cycle", ""),
         ("waiting", "SELECT count(*) FROM item WHERE state = 'waiting'", ""),
         ("in doubt", "SELECT count(*) FROM doubt WHERE answer IS NULL", "spar calls list, then: spar calls resolve"),
+        ("transcripts", "SELECT count(*) FROM transcript", ""),
         ("dead letters", "SELECT count(*) FROM item WHERE state = 'dead'", "spar dead list"),
     ):
         count = int(str(connection.execute(query).get))

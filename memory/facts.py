@@ -74,6 +74,7 @@ PUT_ITEM = (
     "attempts = excluded.attempts, body = excluded.body WHERE item.state = 'waiting'"
 )
 END_ITEM = "UPDATE item SET state = ?, body = ? WHERE id = ? AND state = 'waiting'"
+AMEND = "UPDATE item SET body = ? WHERE id = ? AND state = 'done'"
 EXHUME = "UPDATE item SET state = ?, attempts = 0, body = ? WHERE id = ? AND agent = ? AND state = 'dead'"
 OPEN = (
     "INSERT INTO open_cycle (id, agent, attempts, body) VALUES (?, ?, ?, ?) "

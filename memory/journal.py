@@ -3,7 +3,7 @@
 What is told within a moment is one unit of work for the writer: what belongs together becomes durable together, and a
 cycle that begins and ends within that moment never leaves the row that says that it is open.
 Telling never waits; `safe` waits, for a flush that all who wait at the time share. How it is read again is
-`memory.recollect`'s affair.
+`memory.known`'s affair.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from memory import experiences, facts, recollect, spending, tape
+from memory import experiences, facts, recollect, spending, tape, transcripts
 from memory.codec import encode, safe, sealed
 from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
+from memory.known import Known
+from memory.unit import Unit, Write, many
 from spar.clock import Clock
 from spar.crash import crashpoint
 from spar.errors import ConflictError, SparError
 from spar.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
-from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, Perception, replace
+from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -40,58 +41,24 @@ MOST_BEHIND = 20
 #: Seconds until what found no room at the writer is offered again.
 AGAIN = 0.05
 
-Write = Callable[["Connection", list[Any]], object]
-R = TypeVar("R")
-
 #: What is kept of a call's end beside its call.
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
 
 
-class Unit:
-    """What becomes durable together; the writer may have to do it again."""
-
-    __slots__ = ("size", "told", "writes")
-
-    def __init__(self) -> None:
-        self.told: list[facts.Told] = []
-        self.writes: list[tuple[Write, list[Any]]] = []
-        self.size = 0
-
-    def __call__(self, connection: Connection) -> None:
-        if self.told:
-            facts.append(connection, self.told)
-        for write, given in self.writes:
-            write(connection, given)
-        crashpoint("journal.txn_open")
-
-    def add(self, write: Write, given: Any) -> None:
-        """Keep the order of writes; those of one kind that follow one another are made at once."""
-        if self.writes and self.writes[-1][0] is write:
-            self.writes[-1][1].append(given)
-        else:
-            self.writes.append((write, [given]))
+_put_item, _end_item, _open, _close = map(many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
+_amend = many(facts.AMEND)
+_doubt, _save, _record, _spend = map(many, (facts.DOUBT, facts.SAVE, tape.UPSERT, spending.SPEND))
 
 
-def _many(sql: str) -> Write:
-    def write(connection: Connection, given: list[Any]) -> None:
-        connection.executemany(sql, given)
-
-    return write
-
-
-_put_item, _end_item, _open, _close = map(_many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
-_doubt, _save, _record, _spend = map(_many, (facts.DOUBT, facts.SAVE, tape.UPSERT, spending.SPEND))
-
-
-class Journal:
+class Journal(Known):
     """Implements the ports of `spar.journal` on a file that is open.
 
     Args: hand: notes what is in hand; told: hears of rows that cannot be read.
     """
 
     def __init__(self, file: Opened, clock: Clock, hand: Hand, told: Callable[[Fault], None]) -> None:
-        self._file, self._clock, self.hand, self._told = file, clock, hand, told
-        self._missed: set[str] = set()
+        super().__init__(lambda: file, told)
+        self._file, self._clock, self.hand = file, clock, hand
         self._unit, self._is_full = Unit(), False
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
@@ -101,6 +68,9 @@ class Journal:
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
         self.epoch = file.epoch
+
+        #: Kept, so that it is the same function for each entry.
+        self._transcribe: Write = self._append
 
     async def load(self) -> None:
         """Learn which cycles an earlier process left open."""
@@ -246,6 +216,10 @@ class Journal:
                 row = experiences.row(experience)
                 self._unit.size += row.size
                 self._add(experiences.insert, row)
+        session = closing.session or ("" if record is None else record.session)
+        for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
+            self._unit.size += entry[5]
+            self._add(self._transcribe, entry)
         for item in (*closing.failed, *((closing.past,) if closing.past else ())):
             self.keep(agent, item)
         for item_id in closing.done:
@@ -259,6 +233,10 @@ class Journal:
             self._opening[cycle_id] = agent, lambda: again
         crashpoint("cycle.closed")
 
+    def _append(self, connection: Connection, given: list[Any]) -> None:
+        for refusal in transcripts.append(connection, given):
+            self._file.writer.tell(Fault("superseded", str(refusal), "memory", retryable=False))
+
     def _end(self, work: str) -> None:
         self._open.pop(work, None)
         self.hand.drop(work)
@@ -269,6 +247,10 @@ class Journal:
         """A run is over without a cycle of its own having told so."""
         self._tell("", run_id, "closed", {"outcome": "run ended"})
         self._add(_end_item, ("done", _body({"answer": answer}), safe(run_id)))
+
+    def amended(self, run_id: str, answer: Any) -> None:
+        """Hooks have changed what a run answered after its last cycle had told it."""
+        self._add(_amend, (_body({"answer": answer}), safe(run_id)))
 
     # -- calls in doubt, budgets, small state
 
@@ -314,60 +296,6 @@ class Journal:
         """Count these to the budgets, together with what is told in the same moment."""
         for spend in spends:
             self._add(_spend, (spend.window, spend.quantity, spend.amount))
-
-    # -- reading
-
-    async def items(self, agent: str) -> list[Item]:
-        """Accepted work that waits, the oldest first."""
-        return await self._rows(partial(recollect.items, agent=agent))
-
-    async def unfinished(self, agent: str) -> list[Unfinished]:
-        """The cycles that are open, the oldest first, and the detached calls that were cut off."""
-        return await self._rows(partial(recollect.unfinished, agent=agent))
-
-    async def interrupted(self, action_id: str) -> ActionResult | None:
-        """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
-        None when nothing is known of it."""
-        return await self._read(partial(recollect.interrupted, work=action_id))
-
-    async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
-        """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
-        return await self._rows(partial(recollect.doubts, agent=agent, is_open=is_open))
-
-    async def dead_letters(self, agent: str) -> list[DeadLetter]:
-        """What was put aside and not dealt with, the oldest first."""
-        return await self._rows(partial(recollect.dead_letters, agent=agent))
-
-    async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-        """What is known of a run of any process: its item while it waits, its answer once it has ended."""
-        return await self._read(partial(recollect.run, agent=agent, run_id=run_id))
-
-    async def recent_ids(self, agent: str, number: int) -> list[str]:
-        """The ids of what was accepted last, whatever became of it."""
-        return await self._read(partial(recollect.recent_ids, agent=agent, number=number))
-
-    async def call(self, doubt: Doubt) -> Call:
-        """A call in doubt with the values that it was started with."""
-        return await self._read(partial(recollect.call, doubt=doubt))
-
-    async def spent(self) -> list[Spend]:
-        """What was used of the budgets, by window and quantity."""
-        return await self._read(spending.all_of)
-
-    async def _rows(self, read: Callable[..., list[R]]) -> list[R]:
-        """Rows; of each that cannot be read it is told once."""
-        missed: list[str] = []
-        found = await self._read(partial(read, missed=missed))
-        for row in missed:
-            if row not in self._missed:
-                self._missed.add(row)
-                told = f"a row cannot be read and is left where it is: {row}; see: spar verify"
-                self._told(Fault("damaged", told, "memory", retryable=False))
-        return found
-
-    async def _read(self, work: Callable[[Connection], R]) -> R:
-        self.hand_over()
-        return await self._file.read(work)
 
     @staticmethod
     def trait(perception: Perception) -> str:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 #: How a call may have ended that is to be made again when its cycle goes on.
 _NOT_FINAL = ("cancelled", "skipped")
+#: Why a call was skipped that is not to be made again: it goes on elsewhere, or the planner says whether it is made.
+_PUT_OFF = ("parked", "steered")
 
 
 def open_ids(connection: Connection) -> dict[str, str]:
@@ -154,7 +156,7 @@ class Story:
         known = [
             replace(result, call=calls[id])
             for id, result in self._ended.items()
-            if id in calls and (result.status not in _NOT_FINAL or result.reason == "parked")
+            if id in calls and (result.status not in _NOT_FINAL or result.reason in _PUT_OFF)
         ]
         settled = {result.call.id for result in known} | {
             id for id, result in self._ended.items() if result.status in _NOT_FINAL

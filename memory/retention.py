@@ -27,7 +27,7 @@ _VACUUM_PAGES = 500
 
 
 class Limits(Struct, frozen=True):
-    """What is kept; None means all. `bytes` is about what the rows take in the file, without facts."""
+    """What is kept; None means all. `bytes` is about what the rows take in the file, without facts and transcripts."""
 
     days: float | None
     cycles: int | None
@@ -35,6 +35,9 @@ class Limits(Struct, frozen=True):
     bytes: int | None
     fact_days: float | None = 7
     facts: int | None = 1_000_000
+    transcript_days: float | None = 90
+    transcripts: int | None = 200_000
+    transcript_bytes: int | None = 100 << 20
 
     def rows(self, kind: str) -> int | None:
         return self.cycles if kind == "cycle" else self.experiences

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory.facts import TABLES
-from memory.records import TABLE
+from memory import facts, records, transcripts
 from spar.crash import crashpoint
 from spar.errors import ConfigError
 
@@ -28,14 +27,18 @@ def _create(connection: Connection) -> None:
 
 
 def _add_records(connection: Connection) -> None:
-    connection.execute(TABLE)
+    connection.execute(records.TABLE)
 
 
 def _add_journal(connection: Connection) -> None:
-    connection.execute(TABLES)
+    connection.execute(facts.TABLES)
 
 
-STEPS: tuple[Step, ...] = (_create, _add_records, _add_journal)
+def _add_transcripts(connection: Connection) -> None:
+    connection.execute(transcripts.TABLES)
+
+
+STEPS: tuple[Step, ...] = (_create, _add_records, _add_journal, _add_transcripts)
 
 
 def version(connection: Connection) -> int:

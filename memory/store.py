@@ -17,7 +17,19 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, get_args
 import anyio
 from annotated_types import Ge, Gt
 
-from memory import database, experiences, facts, interchange, recollect, records, retention, salvage, spending, tape
+from memory import (
+    database,
+    experiences,
+    facts,
+    interchange,
+    recollect,
+    records,
+    retention,
+    salvage,
+    spending,
+    tape,
+    transcripts,
+)
 from memory.care import Care
 from memory.codec import decode, encode, safe, sealed
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
@@ -50,6 +62,8 @@ class Memory:
             process, "off" neither for sure.
         keep_days, keep_cycles, keep_experiences, keep_bytes: what is kept, the oldest goes first; None keeps all.
         keep_fact_days, keep_facts: what is kept of the journal of cycles that have ended.
+        keep_transcript_days, keep_transcripts, keep_transcript_bytes: what is kept of transcripts, by the age, number
+            and size of their entries.
         ballast: bytes that are held beside the file and given up when the disk is full, so that it can be cleaned; less
             where the disk is small.
         on_damage: "restore" sets a damaged file aside and takes the last good copy, "refuse" leaves it to you.
@@ -72,6 +86,9 @@ class Memory:
         keep_bytes: Annotated[int, Gt(0)] | None = 1 << 30,
         keep_fact_days: Annotated[float, Gt(0)] | None = 7,
         keep_facts: Annotated[int, Gt(0)] | None = 1_000_000,
+        keep_transcript_days: Annotated[float, Gt(0)] | None = 90,
+        keep_transcripts: Annotated[int, Gt(0)] | None = 200_000,
+        keep_transcript_bytes: Annotated[int, Gt(0)] | None = 100 << 20,
         ballast: Annotated[int, Ge(0)] = 64 << 20,
         on_damage: salvage.OnDamage = "restore",
         read_only: bool = False,
@@ -81,8 +98,17 @@ class Memory:
             raise ConfigError(
                 f"durability cannot be {durability!r}; known: {', '.join(SYNCHRONOUS)}", path=("durability",)
             )
-        limits = {"keep_days": keep_days, "keep_cycles": keep_cycles, "keep_experiences": keep_experiences}
-        limits |= {"keep_bytes": keep_bytes, "keep_fact_days": keep_fact_days, "keep_facts": keep_facts}
+        limits = {
+            "keep_days": keep_days,
+            "keep_cycles": keep_cycles,
+            "keep_experiences": keep_experiences,
+            "keep_bytes": keep_bytes,
+            "keep_fact_days": keep_fact_days,
+            "keep_facts": keep_facts,
+            "keep_transcript_days": keep_transcript_days,
+            "keep_transcripts": keep_transcripts,
+            "keep_transcript_bytes": keep_transcript_bytes,
+        }
         for name, limit in limits.items():
             if limit is not None and not limit > 0:
                 raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
@@ -97,7 +123,15 @@ class Memory:
             raise ConfigError(f"ballast must be bytes, 0 or more, found {ballast!r}", path=("ballast",))
         self._ballast, self._on_damage = ballast, on_damage
         self._limits = retention.Limits(
-            keep_days, keep_cycles, keep_experiences, keep_bytes, keep_fact_days, keep_facts
+            keep_days,
+            keep_cycles,
+            keep_experiences,
+            keep_bytes,
+            keep_fact_days,
+            keep_facts,
+            keep_transcript_days,
+            keep_transcripts,
+            keep_transcript_bytes,
         )
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._clock: Clock = SystemClock()
@@ -105,6 +139,8 @@ class Memory:
         self._opened: Opened | None = None
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         self._journal: Journal | None = None
+        #: What was said and done in each session.
+        self.transcripts = transcripts.Transcripts(lambda: self._file, lambda: self._journal, self._told)
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
         self._unreadable = 0
@@ -432,6 +468,7 @@ class Memory:
         # A wall clock that has jumped ahead since the opening makes nothing old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         gone = retention.trim(connection, self._limits, now) + retention.trim_facts(connection, self._limits, now)
+        gone += transcripts.trim(connection, self._limits, now)
         gone += facts.forget(connection, now) + spending.trim(connection)
         return bool(gone) or retention.tidy(connection)
 

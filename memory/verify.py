@@ -30,6 +30,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
     ("item", ("id",), "body", object),
     ("open_cycle", ("id",), "body", object),
     ("doubt", ("id",), "body", object),
+    ("transcript", ("seq",), "body", dict),
     ("record", ("kind", "id"), "value", object),
     ("state", ("key",), "value", object),
 )

@@ -4,6 +4,9 @@ A planner that raises, or that the agent has turned away from (`degrade`), hands
 says `degraded`. When one raised and none of the others decided, its error goes on: a plan that could not be made is
 not the same as nothing to do. A planner that streams is handed through as the stream it is, once its first call is
 there.
+
+One planner may be the main one, whose word is final: those behind it only stand in for it, those before it decide what
+they know, and that is no makeshift.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
-from spar.protocols import Context, Host
+from spar.protocols import Context, Host, RunContext
 from spar.threads import Threads
 from spar.types import Action, Call, Fault, Perception, replace
+
+#: Seconds until a run that waits for the main planner asks whether it is back.
+_LOOK_AGAIN = 30.0
 
 Plan = Action | AsyncIterator[Call] | None
 
@@ -26,47 +32,58 @@ Plan = Action | AsyncIterator[Call] | None
 class Chain:
     """PLAN by the first of several planners that decides. Opens and closes them as they are modules of its own.
 
-    Args: planners: objects with `plan` or bare functions, async or plain, with or without a second parameter.
-    Raises: ConfigError when there is none.
+    Args:
+        planners: objects with `plan` or bare functions, async or plain, with or without a second parameter.
+        main: which of them (from 0) `degrade` turns away from, and whose decision counts even if it is that there is
+            nothing to do; None: the first one, and then the next ones are asked.
+    Raises: ConfigError when there is none, or no such main one.
     """
 
-    def __init__(self, planners: Sequence[Any]) -> None:
+    def __init__(self, planners: Sequence[Any], *, main: int | None = None) -> None:
         if not planners:
             raise ConfigError("a chain of planners needs at least one", path=("planners",))
+        if main is not None and not 0 <= main < len(planners):
+            raise ConfigError(f"a chain of {len(planners)} planners has no planner {main!r}", path=("main",))
         self.planners = tuple(planners)
+        self._main = main
         self.degraded_reason: str | None = None
         self._opened = AsyncExitStack()
         self._threads: Threads | None = None
 
     def degrade(self, reason: str) -> None:
-        """Leave the first planner out from the next plan on, and mark the actions; idempotent.
+        """Leave the first planner (or the main one) out from the next plan on, and mark what others decide; idempotent.
 
         With a single planner there is nothing to fall back to: it goes on, and its actions are marked.
         """
         self.degraded_reason = reason
 
     def restore(self) -> None:
-        """Ask the first planner again; idempotent."""
+        """Ask it again; idempotent."""
         self.degraded_reason = None
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Plan:
         """The first decision: an action that has calls or an answer, or a stream of calls that has begun.
 
-        When nobody decides: the first action that only says something (its reason, when to look again), else None.
+        When nobody decides: the first action that only says something (its reason, when to look again), else None; but
+        a run that the main planner would have decided on waits for it (`Action.deferred`).
         Raises: the error of the first planner that raised, when no other one decided.
         """
         context = context or Context(agent="", cycle_id="")
-        reason = self.degraded_reason
-        asked = self.planners[1:] or self.planners if reason is not None else self.planners
+        reason = self.degraded_reason if self._main is None else None
         failed: Exception | None = None
         remark: Action | None = None
-        for planner in asked:
+        for number, planner in enumerate(self.planners):
+            if self.degraded_reason is not None and number == (self._main or 0) and len(self.planners) > 1:
+                reason = self.degraded_reason
+                continue
             try:
                 plan = await _ask(planner, perceptions, context, self._in_thread)
             except Exception as error:
                 reason = reason or f"{_name(planner)} failed: {Fault.of(error).message}"
                 failed = _first(failed, error)
                 continue
+            if number == self._main:
+                return plan
             if not isinstance(plan, Action):
                 if plan is None:
                     continue
@@ -76,6 +93,8 @@ class Chain:
             remark = remark or _marked(plan, reason)
         if failed is not None:
             raise failed
+        if self._main is not None and reason is not None and context.run is not None and not _is_makeshift(context.run):
+            return Action(run_id=context.run.id, deferred=f"degraded: {reason}", next_look=_LOOK_AGAIN)
         return remark
 
     def snapshot(self) -> dict[str, Any]:
@@ -148,6 +167,12 @@ async def _begun(stream: Any) -> AsyncIterator[Call] | None:
                 await close()
 
     return whole()
+
+
+def _is_makeshift(run: RunContext) -> bool:
+    """Whether those who stand in have decided on this run, so that it is over when they have nothing to add."""
+    last = run.results[-1].action if run.results else None
+    return last is not None and last.degraded
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

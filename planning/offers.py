@@ -104,8 +104,8 @@ def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[Offer]
             "compose_schema(Executor([function]).tools)"
         )
     name = fixed(schema, "_tool") or (name if isinstance(name, str) else "") or key
-    # What an executor was given as a bare schema is no code, whatever object it is kept in.
-    runs_itself = not isinstance(getattr(entry, "target", entry), Mapping)
+    # What an executor was given as a bare schema is no code, whatever object it is kept in; it says so by its activity.
+    runs_itself = getattr(entry, "activity", name) != "" and not isinstance(getattr(entry, "target", entry), Mapping)
     yield _offer(name, schema, activities, by_itself=runs_itself)
 
 

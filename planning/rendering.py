@@ -25,7 +25,7 @@ LIMIT: Final = 20_000
 #: Kinds of which every message counts: merged into one, only the last would be left.
 _LISTED: Final = ("result", "error", "guard")
 #: What stands last, in this order.
-_LAST: Final = ("state", "plan", "result", "guard", "error")
+_LAST: Final = ("state", "plan", "result", "skipped", "guard", "error")
 
 _NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _HEADING = re.compile(

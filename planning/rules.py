@@ -25,7 +25,7 @@ from planning.reading import CallRule, Rule, read_rules
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
-from spar.paths import Path, escape
+from spar.paths import Path
 from spar.protocols import Context
 from spar.types import Action, Call, Perception, replace
 
@@ -167,7 +167,7 @@ class _Draft(Struct):
             goal=goal,
             perceptions=tuple(perceptions),
             reason=reason,
-            output=escape("\n".join(answers)) if answers else None,
+            output="\n".join(answers) if answers else None,
             next_look=min(looks, default=None),
             trust="trusted",
         )

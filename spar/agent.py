@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar import defaults
@@ -44,6 +45,7 @@ from spar.runs import Runs
 from spar.sessions import Sessions
 from spar.stats import Snapshot, Stats
 from spar.stepping import Stepping
+from spar.streams import Streams
 from spar.transcripts import Transcripts
 from spar.types import Ability, Action, ActionResult, Fault, Perception, Phase, Reflection
 
@@ -125,6 +127,7 @@ class Agent:
         self.recovery = Recovery(self)
         self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.books.run_ended)
         self.sessions = Sessions(self)
+        self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly, self.keeping = Assembly(self), Keeping(self)
         self.assembly.take(defaults.modules(sense, plan, act, reflect, tools))
@@ -399,3 +402,7 @@ class Agent:
     async def settle(self, cycle: Cycle) -> None:
         """What has its place between two cycles."""
         await self.sessions.settle(cycle)
+
+    def _epoch(self) -> int:
+        """The number of this process among those that the journal has seen; 0 without one."""
+        return int(getattr(self.keeping.journal, "epoch", 0))

@@ -114,6 +114,18 @@ class Parts:
                 sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
                 raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
 
+    def plugins(self) -> list[Callable[[Agent], object]]:
+        """What is handed the agent before it starts: functions, or objects with `register`."""
+        found = []
+        for index, part in enumerate(self.settings.plugins):
+            made = self._build("spar.plugins", ("plugins", index), part.use, part.options)
+            register = getattr(made, "register", made)
+            if not callable(register):
+                sentence = f"{part.use!r} makes {made!r:.100}, which is no function and has no method 'register'"
+                raise explain(ConfigError(sentence, path=("plugins", index, "use")), self.loaded)
+            found.append(register)
+        return found
+
     def reflect(self) -> Any:
         return self._module("reflect", "spar.reflectors", {})
 
@@ -164,7 +176,7 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
     """The agent that the settings describe, not yet started. Raises: ConfigError."""
     parts = Parts(loaded, registry)
     tools = parts.tools()
-    return Agent(
+    agent = Agent(
         sense=parts.sense(),
         plan=parts.plan([name_of(tool) for tool in tools]),
         act=parts.act(tools),
@@ -174,6 +186,9 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
         clock=clock,
         home=parts.home,
     )
+    for register in parts.plugins():
+        register(agent)
+    return agent
 
 
 def agent_from_config(path: str | os.PathLike[str] | None = None, **overrides: str) -> Agent:
@@ -348,6 +363,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "left_behind": agent.left_behind,
         "blocked_by": agent.blocked_by,
         "health": agent.health.snapshot(),
+        "hooks": agent.hooks.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.modules.items()},
         "memory": _snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),

@@ -126,7 +126,8 @@ class Assembly:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self._tools,
-                    agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used)  # fmt: skip
+                    agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
+                    agent.sessions.note)  # fmt: skip
 
     def _tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
@@ -202,4 +203,5 @@ class Assembly:
 def run_limits(runs: RunSettings) -> RunLimits:
     """What a run may take; money in millionths."""
     given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
-    return RunLimits(runs.timeout, {key: in_micro(amount) for key, amount in given.items() if amount != "off"})
+    most = {key: in_micro(amount) for key, amount in given.items() if amount != "off"}
+    return RunLimits(runs.timeout, most, runs.patience)

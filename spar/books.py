@@ -122,8 +122,10 @@ class Books:
             agent.requests.in_background(agent.transcripts.add_end(run, end), "transcript of")
         if journal is None:
             return
-        if self._recovery.in_hand.pop(run.id, None) is not None or run.is_changed:
+        if self._recovery.in_hand.pop(run.id, None) is not None:
             journal.run_ended(run.id, run.status_at(None, agent.clock.now()))
+        elif run.is_changed:
+            journal.amended(run.id, run.status_at(None, agent.clock.now()))
 
     async def kept(self, *, is_answered: bool) -> None:
         """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before

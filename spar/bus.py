@@ -46,7 +46,7 @@ class Events:
     """The event bus of one agent. Publish from the event loop's thread only."""
 
     __slots__ = ("__weakref__", "_channels", "_now", "_streams", "_tasks", "agent", "clock", "dropped", "gaps",
-                 "handler_errors", "left_behind", "off", "on_handler_error", "seq", "wanted")  # fmt: skip
+                 "handler_errors", "left_behind", "off", "on_handler_error", "runs", "seq", "wanted")  # fmt: skip
 
     def __init__(self, agent: str = "", *, clock: Clock | None = None) -> None:
         self.agent = agent
@@ -63,6 +63,8 @@ class Events:
         self._channels: dict[type[Event], _Channel] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
         self.wanted = _Routes(self._channels)
+        #: Who keeps what each run tells (`spar.streams.Streams`), where there are runs.
+        self.runs: Any = None
         self._streams: weakref.WeakSet[EventStream] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -92,6 +94,15 @@ class Events:
             self._streams = weakref.WeakSet()
         self._streams.add(stream)
         return stream
+
+    def run(self, run_id: str, *, after: int = 0) -> Any:
+        """What a run did and does: an async iterator of `spar.streams.RunEvent`, those whose `seq` is above `after`.
+
+        It ends after the terminal event, or when the agent stops; reading raises LookupError for an unknown run.
+        """
+        if self.runs is None:
+            raise LookupError(f"no run {run_id!r}: there are no runs without an agent")
+        return self.runs.follow(run_id, after)
 
     def signal(self, kind: type[Event]) -> blinker.Signal:
         """The blinker signal of a class of events; receivers are called as `receiver(agent_name, event=event)`."""
@@ -132,6 +143,8 @@ class Events:
         for stream in list(self._streams or ()):
             stream.close()
         self._streams = None
+        if self.runs is not None:
+            self.runs.close()
         for task in list(self._tasks):
             if task is not current_task():
                 task.cancel()

@@ -79,4 +79,5 @@ def closing(
         past,
         to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,
+        cycle.session,
     )

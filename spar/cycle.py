@@ -79,14 +79,15 @@ class Cycle:
     """
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
-                 "is_stepped", "items", "outcome", "perceptions", "phase", "reflection", "result", "resumed", "run",
-                 "said", "session", "started")  # fmt: skip
+                 "is_stepped", "items", "notes", "outcome", "perceptions", "phase", "reflection", "result", "resumed",
+                 "run", "said", "session", "started")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
         self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
         self.started = clock.monotonic()
         self._id = resumed.cycle_id if resumed is not None else ""
         self.items: tuple[str, ...] = ()  # accepted work that it took
+        self.notes: tuple[dict[str, Any], ...] = ()  # what modules want kept with it
         self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
         self.is_journalled = False
         self.phase: Phase = "sense"
@@ -160,6 +161,7 @@ class Cycle:
             reflection=None if reflection is None else replace(reflection, result=None),
             phases=dict(self.durations),
             faults=self.faults,
+            notes=self.notes,
         )
 
 

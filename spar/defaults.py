@@ -53,8 +53,6 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
 
 @functools.cache
 def _settings() -> Settings:
-    from spar.settings import from_mapping
-
     return settings({})
 
 

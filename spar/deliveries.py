@@ -67,9 +67,10 @@ class Deliveries:
         asked = await self._asked(run_id, session, text)
         if asked is None or self._is_known(run_id, route, asked):
             return None
-        said = self._said.setdefault(run_id, [])
-        if len(said) < _REMEMBERED:
-            said.append((route, asked))
+        if run_id:  # what belongs to no run may be said again every day
+            said = self._said.setdefault(run_id, [])
+            if len(said) < _REMEMBERED:
+                said.append((route, asked))
         self._publish(run_id, session, route, asked)
         await self._told(run_id, session, asked)
         return asked

@@ -49,7 +49,7 @@ class Doubts:
         self._known[doubt.id] = doubt
         agent.recovery.journal.doubted(agent.name, doubt)
         log.warning("call in doubt", agent=agent.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
-        agent.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, doubt=doubt.id, why=why))
+        agent.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
         if run_id is None:  # a run is told by its errors
             agent.push(_perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}"))
 
@@ -77,7 +77,9 @@ class Doubts:
         await journal.answer(agent.name, doubt, again)
         self._known.pop(doubt.id, None)
         agent.events.publish(
-            DoubtResolved(call=doubt.call, cycle_id=doubt.cycle_id, doubt=doubt.id, answer=answer, by=by)
+            DoubtResolved(
+                call=doubt.call, cycle_id=doubt.cycle_id, run_id=doubt.run_id, doubt=doubt.id, answer=answer, by=by
+            )
         )
         if again is not None:
             agent.recovery.go_on_with(again)

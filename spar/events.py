@@ -180,15 +180,31 @@ class RunStarted(Event):
 
 
 class RunEnded(Event):
+    """`reply` is what of the output people are told, `silent` that the run chose to tell them nothing."""
+
     run_id: str
     status: str
     error: str = ""
     output: Any = None
+    reply: str | None = None
+    silent: bool = False
 
 
 class MessageOutcome(Event):
     run_id: str
     outcome: str
+
+
+class ModelRequested(Event):
+    """A request to a model as it is sent, nothing left out (`planning.ports.Request`). `tokens` is estimated, `attempt`
+    counts from 1 within a cycle, `digest` names what the model reads."""
+
+    cycle_id: str
+    run_id: str | None = None
+    digest: str = ""
+    tokens: int = 0
+    attempt: int = 1
+    request: Any = None
 
 
 class AssistantDelta(Event):

@@ -146,6 +146,11 @@ class Hooks:
 
         return remove
 
+    def snapshot(self) -> dict[str, list[str]]:
+        """Who is asked, by point in the order of asking; and who failed too often, under "off"."""
+        found = {point: [_name(entry.hook) for entry in entries] for point, entries in self._hooks.items() if entries}
+        return {**found, "off": list(self.off)} if self.off else found
+
     def at(self, point: str) -> bool:
         """Whether anybody listens at this point; lets the hot path skip building a context."""
         return bool(self._hooks.get(point))
@@ -156,7 +161,7 @@ class Hooks:
         value, approval, needs_approval = ctx.value, "", False
         faults: list[Fault] = []
         for entry in self._hooks.get(ctx.point, ()):
-            name = getattr(entry.hook, "__qualname__", None) or repr(entry.hook)
+            name = _name(entry.hook)
             ctx.value = value  # what a hook did to its context decides nothing
             try:
                 decision = _checked(await self._answer(entry, ctx), ctx.point, name)
@@ -215,6 +220,10 @@ class Hooks:
         self.left_behind.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved, so that nobody complains of it
+
+
+def _name(hook: Hook) -> str:
+    return getattr(hook, "__qualname__", None) or repr(hook)
 
 
 def _checked(decision: Any, point: str, name: str) -> Decision | None:

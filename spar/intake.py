@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from spar import defaults
@@ -176,8 +177,10 @@ class Intake:
             await lane.turns.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
-        """Make a run of what was noticed; its id. Raises: as `submit`."""
-        return (await self.submit(perception, perception.session, "followup", None)).run_id
+        """Make a run of what was noticed, once; its id. Raises: as `submit`."""
+        parts = sorted(each.id for each in perception.evidence or (perception,))
+        key = f"pursue:{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+        return (await self.submit(perception, perception.session, "followup", key)).run_id
 
     def late(self, run: Run, why: str) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from spar.errors import ConflictError
+from spar.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
-
-if TYPE_CHECKING:
-    from spar.transcript import Entry
 
 #: How often the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3

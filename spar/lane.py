@@ -108,7 +108,8 @@ class Lane:
             if self.apart or inbox.has_pushed or (self.run is None and inbox.has_runs and not quiet):
                 return 0.0
             if self.run is not None and cycle.deferred and cycle.next_look is not None:
-                return min(cycle.next_look, LONGEST_DEFERRAL)  # somebody else sets the pace
+                least = agent.pace.min_interval if agent.pace.interval != 0 else 0.0
+                return min(max(least, cycle.next_look), LONGEST_DEFERRAL)  # somebody else sets the pace
         is_busy = self.has_work if not quiet else self.is_resuming
         wait = pause_after(agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
         if cycle.faults:
@@ -140,7 +141,7 @@ class Lane:
         """Have a message wait for its turn, or for the run in hand; returns where it waits."""
         place = PLACES[mode, self.is_busy]
         self.inbox.add(run, place, self.agent.clock.monotonic(), self.agent.settings.runs.quiet)
-        if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase in ("plan", "act"):
+        if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
             self.turns.steer(self.run.id)
         self.wake.set()
         return place
@@ -316,7 +317,7 @@ class Lane:
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
         """Whether a run is over after this cycle."""
         runs = self.agent.runs
-        if cycle.deferred and cycle.next_look is not None:
+        if cycle.deferred and cycle.next_look:
             runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
         run.touched = now
         end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.limits)

@@ -30,10 +30,13 @@ GROUPS = {
     "spar.reflectors": "reflector",
     "spar.stores": "store",
     "spar.notifiers": "notifier",
+    "spar.plugins": "plug-in",
 }
 
 #: Where a plain function is the part itself; elsewhere a function is called and returns the part.
-FUNCTIONS_ARE_PARTS = ("spar.senses", "spar.planners", "spar.actors", "spar.tools", "spar.reflectors")
+FUNCTIONS_ARE_PARTS = (
+    "spar.senses", "spar.planners", "spar.actors", "spar.tools", "spar.reflectors", "spar.plugins",
+)  # fmt: skip
 
 #: The distribution of the parts in the box.
 OWN = "spar-agent"

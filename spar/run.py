@@ -70,10 +70,12 @@ class End(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What one run may take at most: seconds (0: any), requests, and by quantity what else there is a limit for."""
+    """What one run may take at most: seconds, seconds of waiting for a provider (0: any), and by quantity what there is
+    a limit for."""
 
     timeout: float = 0.0
     most: Mapping[str, int] = {}
+    patience: float = 0.0
 
 
 class Run:
@@ -176,7 +178,7 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
         run.results.append(cycle.result)
         run.used["calls"] += sum(each.attempts > 0 for each in cycle.result.results)
         if cycle.result.results:  # an answer without calls leaves the errors that it may be about
-            run.errors = cycle.result.errors
+            run.errors = tuple([each for each in cycle.result.errors if each["error"]["kind"] != "steered"])
             run.failed_calls = fallback(cycle.result.results)
     if cycle.is_cut:
         return None
@@ -192,7 +194,9 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
     elif "sense" not in failed:
         action = cycle.action
         if isinstance(action, Action) and action.deferred:
-            run.number += 1
+            run.number += not action.next_look  # nothing was asked of a provider that asks to be left alone
+            if limits.patience and run.waited >= limits.patience:
+                return End("error", f"waited for {run.waited:g} s (runs.patience): {action.deferred}", run.output)
             return _exceeded(run, elapsed, limits)
         run.planned()
         if not isinstance(action, Action) or action.output is not None or not action.calls:

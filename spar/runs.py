@@ -96,6 +96,8 @@ class Runs:
         self.open += 1
         if item.key:
             self._keys[item.key] = run.id
+        if self._events.runs is not None:
+            self._events.runs.begin(run.id, run.session, is_new=False)
         if is_begun:
             self.start(run)
         return run
@@ -107,6 +109,8 @@ class Runs:
             self._keys[key] = run.id
         if len(self._runs) > KEPT:
             self._forget_oldest()
+        if self._events.runs is not None:
+            self._events.runs.begin(run.id, run.session)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
@@ -192,7 +196,8 @@ class Runs:
             run.timer.cancel()
             run.timer = None
         self._ended(run)
-        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output))
+        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output,
+                                      reply=run.reply.text, silent=run.reply.is_silent))  # fmt: skip
         for waiter in run.waiters:
             _wake(waiter)
         absorbed, run.absorbed, run.into = run.absorbed, (), None

@@ -17,7 +17,19 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from spar.accounts import QUANTITIES, WINDOWS, Limits, in_micro
 from spar.amounts import Cap, Count, Money
-from spar.parts import ActPart, Name, Options, PlanPart, ReflectPart, Section, SensePart, SensorPart, Text, ToolPart
+from spar.parts import (
+    ActPart,
+    Name,
+    Options,
+    Part,
+    PlanPart,
+    ReflectPart,
+    Section,
+    SensePart,
+    SensorPart,
+    Text,
+    ToolPart,
+)
 from spar.values import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 
 #: The reserved argument through which `spar.settings` hands over its sources.
@@ -76,8 +88,8 @@ class SenseLimits(PhaseLimits):
 class PlanLimits(PhaseLimits):
     """The limits of Plan."""
 
-    timeout: Limit = 120.0
-    """Seconds; the time that a slow model needs for a long answer."""
+    timeout: Limit = 300.0
+    """Seconds; a slow model's long answer, after a conversation had to be summed up."""
 
 
 class ActLimits(PhaseLimits):
@@ -177,6 +189,8 @@ class RunSettings(Section):
     what it said. Each sender is told."""
     timeout: Limit = 600.0
     """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
+    patience: Limit = 86_400.0
+    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any."""
     inactivity: Limit = 0.0
     """Seconds without any progress until a run is ended; 0 or "off": any."""
     requests: Count = 40
@@ -420,6 +434,8 @@ class Settings(BaseSettings):
     """What to do when; the rules planner checks them."""
     tools: tuple[ToolPart, ...] = ()
     """What calls may use."""
+    plugins: tuple[Part, ...] = ()
+    """What registers hooks and subscribes to events; nothing that is installed does so unless it stands here."""
     acting: ActingSettings = ActingSettings()
     """How calls are carried out."""
     approval: ApprovalSettings = ApprovalSettings()

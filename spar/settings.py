@@ -58,6 +58,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "approval": "live",
     "budgets": "live",
     "memory": "restart",
+    "plugins": "restart",
     "service": "restart",
     "service.drain": "live",
     "log": "restart",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from spar.cycle import Cycle
 from spar.run import End, Run
 from spar.transcript import Entry
-from spar.types import Action, CallResult, Perception
+from spar.types import Action, CallResult, Perception, Trust
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -105,6 +105,10 @@ def _said(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
 
+def least_trust(perceptions: Sequence[Perception]) -> Trust:
+    return "untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted"
+
+
 def _turn(action: Action, results: Sequence[CallResult]) -> dict[str, Any]:
     return {
         "calls": [
@@ -114,4 +118,5 @@ def _turn(action: Action, results: Sequence[CallResult]) -> dict[str, Any]:
         ],
         "reason": action.reason,
         "output": action.output,
+        "trust": action.trust or least_trust(action.perceptions),
     }  # fmt: skip

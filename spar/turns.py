@@ -45,6 +45,8 @@ class Turns:
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.agent.modules["act"]
+        if cycle.run is not None and self.lane.inbox.has_steers:
+            self.steer(cycle.run.id)  # the plan does not know what was said while it was made
         if self.agent.recovery.journal is not None:
             self.agent.recovery.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:

@@ -376,7 +376,8 @@ class Reflection(Struct, frozen=True):
 
 
 class CycleRecord(Struct, frozen=True):
-    """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds."""
+    """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds; `notes` is what modules had
+    kept with it, such as what a model was asked."""
 
     cycle_id: str
     agent: str
@@ -390,6 +391,7 @@ class CycleRecord(Struct, frozen=True):
     reflection: Reflection | None = None
     phases: dict[str, float] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    notes: tuple[dict[str, Any], ...] = ()
 
 
 class Message(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The tools in the box: note, files, shell, http, notify. One file each, registered as a stranger's would be.
+"""The tools in the box: note, files, shell, http, notify, say. One file each, registered as a stranger's would be.
 
 Here is only what several of them say alike: how a schema is written down and how foreign text is made visible.
 """

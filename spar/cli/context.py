@@ -74,11 +74,11 @@ def show(options: Options, value: Any, text: str | None = None) -> None:
         write(printable(text))
 
 
-def write(text: str) -> None:
-    """Print a line of any text, also where the terminal cannot show all of it; whoever reads may have gone."""
+def write(text: str, end: str = "\n") -> None:
+    """Print any text, by default a line, also where the terminal cannot show all of it; whoever reads may have gone."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(f"{text}{end}".encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         discard(sys.stdout)
@@ -160,6 +160,26 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 
+    def lines(self, path: str, **params: Any) -> Iterator[str]:
+        """The lines of an answer as they come; ends with it, or when the connection breaks.
+
+        Raises: NotRunningError, with the reason where the service says that it cannot answer now.
+        """
+        import httpx
+
+        try:
+            with self._client.stream("GET", path, params=params) as response:
+                if not response.is_success:
+                    response.read()
+                    if response.status_code in (503, 504):
+                        raise NotRunningError(_detail(response))
+                    _refused(response)
+                yield from response.iter_lines()
+        except httpx.ConnectError:
+            raise NotRunningError from None
+        except (httpx.TimeoutException, httpx.TransportError):
+            return
+
     def _ask(self, method: str, path: str, **given: Any) -> Any:
         import httpx
 
@@ -173,11 +193,19 @@ class Client:
             fail(f"the service broke the connection off: {error}", exits.UNAVAILABLE)
         if response.is_success:
             return response.json()
-        try:
-            detail = response.json()["detail"]
-        except (ValueError, KeyError, TypeError):
-            detail = response.text[:500]
-        fail(str(detail), CODE_OF.get(response.status_code, exits.FAILED))
+        _refused(response)
+
+
+def _refused(response: httpx.Response) -> NoReturn:
+    """End the command with what the service has against it."""
+    fail(_detail(response), CODE_OF.get(response.status_code, exits.FAILED))
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:500]
 
 
 def _json(value: Any) -> bytes:

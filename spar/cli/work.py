@@ -1,4 +1,4 @@
-"""Give it work: a message, a wait, one step."""
+"""Give it work: a message, a wait, an end, one step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from spar import exits
 from spar.cli.context import NotRunningError, Options, connect, fail, one_line, printable, service, show
+from spar.cli.follow import SILENCE, follow_run, path_of
 from spar.types import PHASES, Phase
 
 
@@ -19,24 +19,41 @@ from spar.types import PHASES, Phase
 @click.argument("text")
 @click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
 @click.option("--key", help="An idempotency key: the same key is never handled twice.")
+@click.option("--mode", help="What becomes of it while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
+@click.option("--follow", "is_followed", is_flag=True, help="Print the answer as it is written, however long it takes.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
-def send(options: Options, text: str, session: str, key: str | None, no_wait: bool, timeout: float) -> int:
+def send(
+    options: Options,
+    text: str,
+    session: str,
+    key: str | None,
+    mode: str | None,
+    no_wait: bool,
+    is_followed: bool,
+    timeout: float,
+) -> int:
     """Send a message to the running service and print its answer ("-" reads it from standard input).
 
     \b
     Examples:
       spar send "what is the load?"
       spar send --session alice "hello"
+      spar send --mode steer "no, the other one"
+      spar send --follow "tell me a long story"
       echo "a long text" | spar send -
     """
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-    with service(options, timeout=timeout + 15) as client:
-        receipt = client.post("/v1/runs", {"message": message, "session": session, "idempotency_key": key})
+    with service(options, timeout=max(timeout, SILENCE) + 15) as client:
+        receipt = client.post("/v1/runs", {
+            "message": message, "session": session, "idempotency_key": key, "mode": mode
+        })  # fmt: skip
         if no_wait:
             show(options, receipt, receipt["run_id"])
             return exits.OK
+        if is_followed:
+            return follow_run(options, client, receipt["run_id"])
         return _report(options, client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout), timeout)
 
 
@@ -52,9 +69,22 @@ def wait(options: Options, run_id: str, timeout: float) -> int:
       spar wait "$(spar send --no-wait 'how are you?')"
     """
     with service(options, timeout=timeout + 15) as client:
-        return _report(
-            options, client.get(f"/v1/runs/{quote(run_id, safe='', errors='replace')}/wait", timeout=timeout), timeout
-        )
+        return _report(options, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
+
+
+@click.command()
+@click.argument("run_id")
+@click.pass_obj
+def abort(options: Options, run_id: str) -> None:
+    """Call a run off: one that waits never starts, one that goes on is cancelled; returns when that has settled.
+
+    \b
+    Example:
+      spar abort "$(spar send --no-wait 'count all files')"
+    """
+    with service(options, timeout=150.0) as client:
+        status = client.post(f"{path_of(run_id)}:abort")
+    show(options, status, f"{status['run_id']}: {status['error'] or status['status']}")
 
 
 #: What is said of calls that an answered run leaves, by the kind of their error.

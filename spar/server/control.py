@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +19,7 @@ from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import approval_routes
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.recovery import recovery_routes
+from spar.server.runs import run_routes
 from spar.types import PHASES, Action, ActionResult, Perception
 
 if TYPE_CHECKING:
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 LONG_PATIENCE = 900.0
 
 STEP_INPUT: dict[str, Any] = {"sense": None, "plan": list[Perception], "act": Action, "reflect": ActionResult}
-
-
-class RunBody(msgspec.Struct, forbid_unknown_fields=True):
-    message: str
-    session: str = "main"
-    mode: str | None = None
-    idempotency_key: str | None = None
 
 
 def control(service: Service) -> Starlette:
@@ -76,19 +69,6 @@ def control(service: Service) -> Starlette:
             given = [decoded(body, STEP_INPUT[phase])]
         return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
 
-    async def submit(request: Request) -> Response:
-        agent = service.agent("")
-        run = decoded(await request.body(), RunBody)
-        work = agent.submit(run.message, session=run.session, mode=run.mode, idempotency_key=run.idempotency_key)
-        return reply(await on_loop(agent, work, PATIENCE), 202)
-
-    async def wait(request: Request) -> Response:
-        agent = service.agent("")
-        timeout = float(request.query_params.get("timeout", "30"))
-        if not 0 <= timeout <= 3600:
-            raise ValueError(f"timeout = {timeout:g}: must be 0 to 3600 seconds")
-        return reply(await on_loop(agent, agent.wait(request.path_params["run_id"], timeout), timeout + PATIENCE))
-
     async def restore(request: Request) -> Response:
         """Try a sensor that is in quarantine again now."""
         agent, sensor = service.agent(""), request.path_params["sensor"]
@@ -122,8 +102,7 @@ def control(service: Service) -> Starlette:
         routes=[
             Route("/v1/status", status),
             Route("/v1/agents/{target}", act_on, methods=["POST"]),
-            Route("/v1/runs", submit, methods=["POST"]),
-            Route("/v1/runs/{run_id:path}/wait", wait),
+            *run_routes(service),
             Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
             Route("/v1/cycles", cycles),
             Route("/v1/cycles/{cycle_id}", cycle),

@@ -372,6 +372,20 @@ def test_any_call_can_be_told(make: Callable[[], Any]) -> None:
 # -- many calls
 
 
+async def test_a_call_whose_arguments_could_not_be_read_is_not_made_without_them() -> None:
+    made = []
+
+    async def wipe(path: str = "/") -> None:
+        made.append(path)
+
+    result = await Executor([wipe]).run([{"_tool": "wipe", "_bad": '{"path": "/tmp/x'}])
+
+    [wrong] = result.results
+    assert (wrong.status, wrong.attempts, made) == ("failed", 0, [])
+    assert wrong.fault is not None
+    assert (wrong.fault.kind, wrong.fault.message) == ("bad_call", 'its arguments cannot be read: \'{"path": "/tmp/x\'')
+
+
 async def test_ten_thousand_calls_at_once_each_have_a_result() -> None:
     found = await run([{"_tool": "echo", "value": number} for number in range(10_000)])
 

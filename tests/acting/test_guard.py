@@ -6,7 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from acting import Executor
 from acting.guard import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
+from spar.protocols import Context, RunContext
+from spar.terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault
 from tests.effort import effort
 
@@ -60,9 +63,12 @@ def test_what_is_said_names_tool_and_times() -> None:
         [[failed(f"line {n}: unexpected end")] for n in range(9)],
         [[ended({"lines": ["x"] * n})] for n in range(9)],
         [[ended({"status": "pending", "updated": f"2026-01-0{n}"})] for n in range(1, 9)],
+        [[ended({"done": n, "of": 100})] for n in range(9)],
+        [[ended(f"{n} of 100 files, ready in {90 - n} s")] for n in range(9)],
+        [[ended({"branch": "main", "commit": f"{n}" * 40})] for n in range(9)],
     ],
     ids=["another result", "other parameters", "another tool", "with news in the same tick", "with other work between",
-         "another message", "a list that grows", "a day that is news"],
+         "another message", "a list that grows", "a day that is news", "a number", "a countdown", "a commit"],
 )  # fmt: skip
 def test_news_is_no_repetition(ticks: list[Tick]) -> None:
     assert not any(verdicts(ticks))
@@ -70,6 +76,91 @@ def test_news_is_no_repetition(ticks: list[Tick]) -> None:
 
 def test_errors_repeat_like_results() -> None:
     assert verdicts([[failed("gone")]] * 4) == ["", "", "told", "ended"]
+
+
+# -- what cannot run, and what was denied
+
+
+def unable(kind: str = "unknown_tool", tool: str = "gone", **params: Any) -> Any:
+    return params, CallResult(Call(tool, params), "failed", fault=Fault(kind, f"{tool} {params} is wrong"))
+
+
+def denied(tool: str = "act", kind: str = "denied", **params: Any) -> Any:
+    return params, CallResult(Call(tool, params), "denied", kind, fault=Fault(kind, "no"))
+
+
+KINDS = ["unknown_tool", "bad_parameters", "bad_reference", "bad_call", "duplicate_id", "cycle"]
+
+
+@pytest.mark.parametrize(
+    "ticks",
+    [
+        [[unable()] for _ in range(8)],
+        [[unable(x=n)] for n in range(8)],
+        [[unable(tool=f"tool {n}", x=n)] for n in range(8)],
+        [[unable("bad_parameters", tool="look", x=n)] for n in range(8)],
+        [[unable(KINDS[n % 6], x=n)] for n in range(8)],
+        [[unable(x=n), unable(KINDS[n % 6], x=n)] for n in range(8)],
+    ],
+    ids=["the same", "other parameters", "other tools", "parameters that never fit", "other errors", "several"],
+)
+def test_calls_that_cannot_run_are_told_of_the_second_time_and_end_the_run_the_sixth(ticks: list[Tick]) -> None:
+    assert verdicts(ticks)[:6] == ["", "told", "told", "told", "told", "ended"]
+
+
+def test_from_the_third_time_on_the_planner_is_told_not_to_retry() -> None:
+    guard = LoopGuard()
+    notices = [guard.note("run", [unable(x=n)]) for n in range(6)]
+
+    said_then = [notice.message if notice else "" for notice in notices]
+    assert ["do not retry" in message for message in said_then] == [False, False, True, True, True, False]
+    assert "gone could not run, 2 times" in said_then[1]
+    assert notices[-1] is not None
+    assert notices[-1].fault is not None
+    assert notices[-1].fault.kind == "no_progress"
+
+
+def test_what_is_known_already_between_them_is_no_news() -> None:
+    look = [ended("same")]
+
+    ticks = [look, *[[unable(x=n)] if n % 2 else look for n in range(1, 12)]]
+
+    assert "ended" in verdicts(ticks)[:8]
+
+
+def test_news_lets_a_planner_try_again_but_a_tool_that_is_not_there_never_comes() -> None:
+    wrong = [[unable("bad_parameters", x=n), ended(n)] for n in range(40)]
+    missing = [[unable(x=n), ended(n)] for n in range(9)]
+
+    assert not any(verdicts(wrong))
+    assert verdicts(missing)[:8] == ["", *["told"] * 6, "ended"]
+
+
+def test_a_denial_is_final_for_its_call_in_its_run() -> None:
+    guard = LoopGuard()
+    news = iter(range(100))
+    found = []
+    for _ in range(3):
+        found.append((guard.is_refused("run", "act", {"x": 1}), guard.note("run", [denied(x=1), ended(next(news))])))
+        guard.note("run", [ended(next(news))])
+
+    assert [is_refused for is_refused, _ in found] == [False, False, True]
+    assert [notice.verdict if notice else "" for _, notice in found] == ["", "told", "ended"]
+    assert not guard.is_refused("run", "act", {"x": 2})
+    assert not guard.is_refused("other run", "act", {"x": 1})
+    assert not guard.is_refused(None, "act", {"x": 1})
+
+
+def test_other_calls_that_are_denied_once_each_end_nothing() -> None:
+    assert not any(verdicts([[denied(x=n)] for n in range(20)]))
+    assert verdicts([[denied(kind="expired")]] * 3) == ["", "told", "ended"]
+
+
+def test_two_calls_that_take_turns_are_found_also_if_each_says_when() -> None:
+    ticks = [[ended({"ok": True, "at": n, "id": f"{n:08}-0000-4000-8000-{n:012}"}, tool=("ping", "pong")[n % 2])]
+             for n in range(8)]  # fmt: skip
+
+    assert verdicts(ticks)[:7] == ["", "", "", "", "", "told", "ended"]
 
 
 def test_two_calls_that_take_turns_are_found() -> None:
@@ -119,8 +210,12 @@ def test_a_tick_of_which_something_is_open_is_not_judged(still_open: Any) -> Non
         lambda n: f"ready since 2026-01-01T10:00:0{n}.5Z, all well",
         lambda n: ["x", f"2026-01-01 10:00:0{n}"],
         lambda n: f"<Job object at 0x7f0000{n}>",
+        lambda n: {"ok": True, "requestId": f"r-{n}", "created_at": 1.7e9 + n, "Server-Time": n, "trace_id": f"{n}"},
+        lambda n: f"job 3f2504e0-4f89-11d3-9a0c-0305e82c330{n} was queued",
+        lambda n: {"log": f"10:00:0{n}.12 no change", "headers": {"Date": f"Fri, 0{n} Jan 2026 10:00:0{n} GMT"}},
+        lambda n: f"3 failed, 1 passed in 0.0{n}s",
     ],
-    ids=["keys", "nested", "in a text", "in a list", "an address"],
+    ids=["keys", "nested", "in a text", "in a list", "an address", "more keys", "a uuid", "a clock", "how long"],
 )
 def test_when_a_result_was_made_does_not_hide_a_repetition(output: Any) -> None:
     assert verdicts([[ended(output(n))] for n in range(1, 5)]) == ["", "", "told", "ended"]
@@ -258,6 +353,20 @@ def test_a_new_process_counts_on_from_what_the_earlier_ticks_came_to(before: int
     assert [notice.verdict if notice else "" for notice in found] == ["", "", "told", "ended"][before:]
 
 
+def test_a_new_process_knows_what_was_denied_and_what_could_not_run() -> None:
+    guard = LoopGuard()
+    was_denied, could_not = denied(x=1)[1], unable(x=1)[1]
+
+    guard.recall("run", [tick(was_denied, could_not), tick(was_denied, could_not)])
+
+    assert guard.is_refused("run", "act", {"x": 1})
+    assert [verdict(guard.note("run", [unable(x=n)])) for n in range(4)] == ["told", "told", "told", "ended"]
+
+
+def verdict(notice: Notice | None) -> str:
+    return notice.verdict if notice else ""
+
+
 def test_what_is_known_of_a_run_is_not_counted_twice() -> None:
     guard = LoopGuard()
     earlier = [tick(came("same"))]
@@ -312,3 +421,41 @@ def test_ticks_that_were_not_judged_are_not_judged_afterwards() -> None:
     guard.recall("run", [tick(came("same"), output="an answer"), tick(came("same"), parked), tick()] * 3)
 
     assert not any(guard.note("run", [ended("same")]) for _ in range(2))
+
+
+# -- in an executor
+
+
+async def acted(made: Executor, count: int, call: Any) -> list[str]:
+    """How the ticks of one run ended, until one ended the run."""
+    found: list[str] = []
+    for number in range(count):
+        run = RunContext("r1", "goal", number + 1)
+        result = await made.act(Action((call(number),)), Context("main", f"c{number}", "s", run=run))
+        found.append(result.fault.kind if result.fault else "")
+        if found[-1]:
+            break
+    return found
+
+
+async def test_a_planner_that_calls_what_is_not_there_is_stopped_after_a_few_requests() -> None:
+    assert await acted(Executor([]), 20, lambda n: Call(f"tool {n}", {"x": n})) == [*[""] * 5, "no_progress"]
+
+
+async def test_people_who_said_no_are_asked_once_more_and_then_the_run_is_over() -> None:
+    asked: list[Call] = []
+
+    @tool(approval="ask")
+    async def wipe(disk: str) -> None: ...
+
+    def no(call: Call) -> bool:
+        asked.append(call)
+        return False
+
+    made = Executor([wipe])
+    made.confirm = no
+
+    assert await acted(made, 20, lambda n: Call("wipe", {"disk": "a"})) == ["", "", "no_progress"]
+    assert len(asked) == 2
+    await made.act(Action((Call("wipe", {"disk": "b"}),)), Context("main", "c", "s", run=RunContext("r1", "goal")))
+    assert len(asked) == 3  # another call is another question

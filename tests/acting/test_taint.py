@@ -83,6 +83,55 @@ async def test_what_came_from_outside_stays_so_in_the_later_cycles_of_its_run(cl
     assert (statuses(other), world.done) == (["ok"], ["mine"])
 
 
+async def test_what_came_from_outside_stays_so_when_another_process_goes_on_with_the_run(clock: VirtualClock) -> None:
+    first = await executor(Net(), clock, hold=0.0).act(Action((FETCH,), trust="trusted"), context("c1"))
+    world = Net()
+    made = executor(world, clock, hold=0.0)
+    run = RunContext("r1", "goal", 2, tuple(first.messages), (first,))
+    calls = (Call("plain", {"what": "†state.page.body"}), Call("plain", {"what": "own words"}))
+
+    later = await made.act(Action(calls, trust="trusted"), Context("main", "c2", "s", run=run))
+
+    assert (statuses(later), world.done) == (["skipped parked", "ok"], ["own words"])
+
+
+async def test_what_a_tool_that_is_gone_has_brought_is_from_outside_for_all_that_is_known(clock: VirtualClock) -> None:
+    first = await executor(Net(), clock, hold=0.0).act(
+        Action((Call("safe", {"what": 1}, output_path="†state.page"),), trust="trusted"), context("c1")
+    )
+    world = World()
+    made = executor(world, clock, hold=0.0, tools=[each for each in world.tools() if each.__name__ != "safe"])
+    run = RunContext("r1", "goal", 2, tuple(first.messages), (first,))
+    read = Action((Call("plain", {"what": "†state.page"}),), trust="trusted")
+
+    assert statuses(await made.act(read, Context("main", "c2", "s", run=run))) == ["skipped parked"]
+
+
+async def test_a_cycle_that_was_cut_after_it_had_read_outside_goes_on_as_untrusted(clock: VirtualClock) -> None:
+    calls = (FETCH, Call("plain", {"what": "†state.page.body"}, id="p"))
+    before = await executor(Net(), clock, hold=0.0).act(Action((FETCH,), trust="trusted"), context("c1"))
+    world = Net()
+    made = executor(world, clock, hold=0.0)
+    again = Context("main", "c1", "s", run=RunContext("r1", "goal"), known=before.results)
+
+    assert statuses(await made.act(Action(calls, trust="trusted"), again)) == ["ok", "skipped parked"]
+    before = await executor(Net(), clock, hold=0.0).run(Action((FETCH,), trust="trusted"))
+    assert statuses(await made.run(Action(calls, trust="trusted"), resume=before)) == ["ok", "skipped parked"]
+    assert world.done == []
+
+
+@pytest.mark.parametrize(("stated", "found"), [(None, "skipped parked"), ("trusted", "ok")])
+async def test_a_run_in_which_anything_untrusted_was_said_is_untrusted_unless_its_planner_says_otherwise(
+    clock: VirtualClock, stated: Any, found: str
+) -> None:
+    made = executor(World(), clock, hold=0.0)
+    run = RunContext("r1", "goal", trust="untrusted")
+
+    result = await made.act(Action((Call("plain"),), trust=stated), Context("main", "c1", "s", run=run))
+
+    assert statuses(result) == [found]
+
+
 async def test_a_call_left_behind_anew_keeps_the_trust_it_had(clock: VirtualClock) -> None:
     """A cycle that goes on is trusted itself; what it leaves behind once more is as untrusted as before."""
     world = World()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import graphs, streamed
+from benchmarks import graphs, model_shapes, streamed
 from benchmarks.calling import Calls, contender, reading, writing
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +111,44 @@ async def test_a_streamed_call_is_timed_from_when_it_could_start(title: str) -> 
     about = sum(bool(mode.needs(number)) for number in range(mode.calls)) or mode.calls
     assert {name: len(rounds[0]) for name, rounds in found.items()} == {"raw": about, "spar": about}
     assert all(0 < latency < 1 for rounds in found.values() for latency in rounds[0])
+
+
+def test_planning_by_a_model_is_measured_beside_other_ways_of_working_with_it() -> None:
+    pytest.importorskip("openai", reason="the library of models (spar-agent[llm]) is not installed")
+    done = bench("--quick", "--only", "model_call,model_plan,model_run")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
+    lines = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    first = [line for line in lines if line["measure"].startswith("first call of a streamed plan")]
+    assert [line["measure"].partition(", ")[2] for line in first] == [
+        "native, p50", "native, p95", "structured, p50", "structured, p95",
+    ]  # fmt: skip
+    ways = [line["against"] for line in lines if line["measure"].startswith("plan of 12 calls")]
+    assert ways == ["plan, then act", "a layer a turn", "a call a turn", "the least possible"]
+    runs = [line for line in lines if line["measure"].startswith("run of one call in memory")]
+    assert {line["against"] for line in runs} >= {"pydantic-ai Agent.run", "openai-agents Runner.run"}
+    assert {line["reached"] for line in (*first, *runs) if line["first"]} <= {"then", "first", "no"}
+
+
+@pytest.mark.parametrize("name", model_shapes.SHAPES)
+def test_a_plan_can_take_no_less_than_its_longest_way_and_its_tokens(name: str) -> None:
+    shape = model_shapes.Shape.of(model_shapes.SHAPES[name])
+    written = (model_shapes.events_of(shape.plan()) + model_shapes.events_of(shape.answer())) / shape.rate
+    ends: list[float] = []
+    for number in shape.calls:
+        ends.append(shape.seconds[number] + max((ends[other] for other in shape.needs[number]), default=0.0))
+    assert shape.least >= max(written, max(ends))
+    assert shape.least <= written + max(ends)
+    assert [number for layer in shape.layers for number in sorted(layer)] == list(shape.calls)
+
+
+def test_the_first_call_ends_with_the_step_that_closes_it() -> None:
+    for reply in model_shapes.FIRST.values():
+        steps = list(reply.steps)  # type: ignore[arg-type]
+        until = model_shapes.last_step(reply, 0)
+        said = "".join(
+            delta.get("content") or delta["tool_calls"][0]["function"]["arguments"]
+            for delta in (step["delta"] for step in steps[1 : until + 1])
+        )
+        assert said.count("}") == 1
+        assert said.rindex("}") >= len(said) - 4

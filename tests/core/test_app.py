@@ -209,6 +209,51 @@ async def test_a_part_that_is_no_module_is_refused_with_its_line(file: Path, edi
         build_agent(load(file, environ={}))
 
 
+OWN_PLUGINS = """
+class Shout:
+    def __init__(self, sign: str = "!") -> None:
+        self.sign = sign
+
+    def register(self, agent):
+        from spar import Decision
+
+        agent.hooks.add("message_sending", lambda ctx: Decision.rewrite(ctx.value.upper() + self.sign), priority=5)
+"""
+
+
+async def test_a_plug_in_registers_hooks_which_the_status_names(
+    file: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    (file.parent / "own_plugins.py").write_text(OWN_PLUGINS)
+    edit("[[tools]]", '[[plugins]]\nuse = "own_plugins:Shout"\noptions = { sign = "?" }\n\n[[tools]]')
+
+    agent = build_agent(load(file, environ={}))
+
+    [name] = agent.hooks.snapshot()["message_sending"]
+    assert "Shout.register" in name
+    async with agent:
+        assert await ask(agent, "you") == "HELLO YOU?"
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        ('"own_plugins:Shuot"', r"config\.toml:\d+.*plugins\[0\]\.use.*own_plugins"),
+        ('"none"', r"no plug-in named 'none'"),
+        ('"own_plugins:Shout"\noptions = { sing = "?" }', r"config\.toml:\d+.*sing.*did you mean .*sign"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_refused_with_its_line(
+    file: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch, use: str, told: str
+) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    (file.parent / "own_plugins.py").write_text(OWN_PLUGINS)
+    edit("[[tools]]", f"[[plugins]]\nuse = {use}\n\n[[tools]]")
+    with pytest.raises(ConfigError, match=told):
+        build_agent(load(file, environ={}))
+
+
 def test_plugins_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPAR_PLUGINS", raising=False)
     assert default_registry().allow_plugins

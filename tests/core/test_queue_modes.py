@@ -1,4 +1,4 @@
-"""A message that comes while its session has a run: queued, steered into it, collected, or in its place; and the cap."""
+"""A message that comes while its session has a run: queued, steered into it, collected, in its place; and the cap."""
 
 from __future__ import annotations
 
@@ -219,10 +219,8 @@ async def test_a_session_that_collects_rests_until_it_is_quiet(clock: VirtualClo
     agent = Agent(plan=planner, tools=[work], clock=clock, loop_interval=interval,
                   settings={"runs": {"queue_mode": "collect", "quiet": 5.0}})  # fmt: skip
     async with agent:
-        cycles = []
-        for text in ("one", "two"):
-            cycles.append(await agent.submit(text, session="chat"))
-        answer = await agent.wait(cycles[1].run_id)
+        _, second = [await agent.submit(text, session="chat") for text in ("one", "two")]
+        answer = await agent.wait(second.run_id)
 
     assert answer.status == "ok"
     assert 5.0 <= clock.elapsed <= 7.0

@@ -105,7 +105,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     }
     assert [getattr(settings.agent.phases, phase).timeout for phase in ("sense", "plan", "act", "reflect")] == [
         30.0,
-        120.0,
+        300.0,
         600.0,
         60.0,
     ]
@@ -116,7 +116,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 def test_setting_one_thing_of_a_phase_keeps_its_other_defaults() -> None:
     settings = from_mapping({"agent": {"phases": {"plan": {"retries": 2}}}})
 
-    assert (settings.agent.phases.plan.timeout, settings.agent.phases.plan.retries) == (120.0, 2)
+    assert (settings.agent.phases.plan.timeout, settings.agent.phases.plan.retries) == (300.0, 2)
 
 
 def test_a_deadline_that_is_off_is_zero() -> None:
@@ -471,5 +471,5 @@ def test_a_queue_mode_that_does_not_exist_is_refused_with_those_that_do() -> Non
 
 @pytest.mark.parametrize("cap", [0, -1, "off", "many", 1.5])
 def test_how_many_messages_may_wait_is_a_number_or_auto(cap: object) -> None:
-    with pytest.raises(ConfigError, match='must be a whole number from 1 to .*, or "auto"'):
+    with pytest.raises(ConfigError, match=r'must be a whole number from 1 to .*, or "auto"'):
         from_mapping({"runs": {"cap": cap}})

@@ -10,8 +10,9 @@ import pytest
 
 from memory import Memory, chain, database, schema
 from spar import Agent, tool
-from spar.errors import ConfigError
+from spar.errors import ConfigError, FencedError
 from spar.journal import Item
+from spar.transcript import Entry
 from spar.types import Experience, Perception
 
 if TYPE_CHECKING:
@@ -146,14 +147,33 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         _, is_new = await memory.journal.accept("main", Item("p", Perception("hello")))
         assert is_new
     connection = open_at(path)
-    assert schema.version(connection) == len(schema.STEPS) == 3
+    assert schema.version(connection) == len(schema.STEPS) == 4
     assert chain.check(connection) is None
     connection.close()
 
 
-async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_gone_on_with(tmp_path: Path) -> None:
+async def test_the_transcripts_of_an_earlier_release_are_read_and_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    released(path, 4)
+
+    async with Memory.open(f"sqlite:///{path}") as memory:
+        before = await memory.transcripts.read("main", "talk")
+        with pytest.raises(FencedError):
+            await memory.transcripts.append("main", "talk", "run-1", [Entry("user", {"text": "too late"})])
+        await memory.transcripts.append("main", "talk", "run-2", [Entry("end", {"status": "ok"})])
+        after = await memory.transcripts.read("main", "talk")
+
+    assert [(each.seq, each.kind, each.run_id) for each in before] == [(5, "compaction", "run-2"), (4, "user", "run-2")]
+    assert before[0].body["summary"] == "the load was 2"
+    assert [each.seq for each in after] == [5, 4, 6]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_gone_on_with(
+    tmp_path: Path, version: int
+) -> None:
     path, done = tmp_path / "memory.db", list[str]()
-    released(path, 3)
+    released(path, version)
 
     @tool(effect="once")
     async def pay(amount: int) -> None:

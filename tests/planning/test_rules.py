@@ -258,13 +258,13 @@ async def test_two_firings_that_write_one_place_do_not_read_each_other() -> None
     assert [call.instance for call in two.calls] == ["file a report#0"] * 2 + ["file a report#1"] * 2
 
 
-async def test_foreign_text_in_an_answer_never_becomes_a_reference() -> None:
+async def test_foreign_text_in_an_answer_stays_as_it_is() -> None:
     action = await RulesPlanner([{"name": "echo", "answer": "{content}"}]).plan(
         [Perception("†state.secret")], context()
     )
 
     assert action is not None
-    assert action.output == "††state.secret"
+    assert action.output == "†state.secret"
 
 
 async def test_run_time_and_intent_slots_can_be_named() -> None:

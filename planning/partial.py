@@ -1,0 +1,340 @@
+"""A solution's JSON text, read while it is being written, in pieces cut anywhere.
+
+Each element of the top-level `calls` is told the moment its closing brace has come, the text of a top-level string
+`output` as it grows, and at the end everything else. Each character is looked at once to find where a value ends, and
+once more when the value is read; nothing is read again, however small the pieces are.
+
+Models write around what they were asked for: prose and fences before and after the object, and thoughts between
+`<think>` and `</think>`, are passed over. What is no JSON ends the reading with a `problem` in words; nothing raises.
+What a decoder chokes on further on (NaN, lone surrogates, endless nesting) is made `plain` or refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from planning.ports import Told
+from spar.paths import MAX_DEPTH, shorten
+from spar.plain import UNBOUNDED, plain, text
+
+#: Characters of one answer; models answer with some tens of thousands at most.
+LONGEST: Final = 4_000_000
+
+_BREAK = re.compile(r'["{}\[\],]')
+_BREAK_DEEP = re.compile(r'["{}\[\]]')  # where a comma separates nothing that is told by itself
+_BREAK_STRING = re.compile(r'["\\]')
+_SIGN = re.compile(r"\S")
+_CLOSES = {"}": "{", "]": "["}
+_THINK, _THOUGHT = "<think>", "</think>"
+_DECODER = json.JSONDecoder(strict=False)  # raw line breaks inside strings are what models write
+
+
+class PartialSolution:
+    """Reads one solution. `feed` it pieces, `close` it at the end; `solution` holds the members that are complete.
+
+    Args: longest: characters after which an answer is refused.
+    """
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        #: The members by name; of two with one name the last. Elements of `calls` stand there as soon as told.
+        self.solution: dict[str, Any] = {}
+        #: What is wrong with the text, a clause; "" if nothing is.
+        self.problem = ""
+        self._longest, self._length = longest, 0
+        self._step: Callable[[str, int, list[Any]], int] = self._begin
+        self._lead = ""  # the first signs of the answer
+        self._stack: list[str] = []  # what is open
+        self._kept: list[str] = []  # the text of the value in hand
+        self._key: str | None = None  # the member in hand
+        self._has_begun = False  # its value
+        self._in_calls = self._is_told = self._is_escaped = False
+        self._calls: list[Any] = []
+        self._growing: _Growing | None = None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was written at all."""
+        return not self._lead
+
+    def feed(self, piece: str) -> list[Any]:
+        """Take in the next piece; what it completed: elements of `calls`, and `Told` for text of the output."""
+        found: list[Any] = []
+        self._length += len(piece)
+        if self._length > self._longest:
+            self._break(f"it is longer than {self._longest} characters")
+        at = 0
+        while at < len(piece):
+            at = self._step(piece, at, found)
+        if self._growing is not None and (grown := self._growing.take()):
+            found.append(Told(grown))
+        return found
+
+    def close(self) -> None:
+        """No more comes."""
+        if self.problem or self._step == self._pass:
+            return
+        if self._stack:
+            where = f" inside {shorten(self._key)}" if self._key else ""
+            self._break(f"it breaks off{where} after {self._length} characters")
+        elif not self.is_blank:
+            self._break(f"it holds no JSON object, found {shorten(self._lead)}")
+
+    # -- around the object
+
+    def _begin(self, piece: str, at: int, found: list[Any]) -> int:
+        """The first signs: thoughts, or something else."""
+        sign = _SIGN.search(piece, at) if not self._lead else None
+        if not self._lead and sign is None:
+            return len(piece)
+        at = sign.start() if sign is not None else at
+        more = piece[at : at + len(_THINK) - len(self._lead)]
+        if (self._lead + more) == _THINK:
+            self._lead, self._step = "", self._think
+            return at + len(more)
+        if _THINK.startswith(self._lead + more):
+            self._lead += more
+            return at + len(more)
+        self._step = self._seek
+        return self._seek(piece, at, found)
+
+    def _think(self, piece: str, at: int, found: list[Any]) -> int:
+        """Thoughts; `_lead` is what may be the beginning of their end."""
+        rest = self._lead + piece[at:]
+        end = rest.find(_THOUGHT)
+        if end < 0:
+            self._lead = rest[-len(_THOUGHT) + 1 :]
+            return len(piece)
+        after = at + end + len(_THOUGHT) - len(self._lead)
+        self._lead, self._step = "", self._seek
+        return after
+
+    def _seek(self, piece: str, at: int, found: list[Any]) -> int:
+        """Before the object."""
+        brace = piece.find("{", at)
+        end = len(piece) if brace < 0 else brace + 1
+        if len(self._lead) < 100:
+            self._lead = (self._lead + piece[at:end]).lstrip()[:100]
+        if brace >= 0:
+            self._step = self._open
+        return end
+
+    def _open(self, piece: str, at: int, found: list[Any]) -> int:
+        """Behind a brace: the object's, or one in prose."""
+        sign = _SIGN.search(piece, at)
+        if sign is None:
+            return len(piece)
+        if sign[0] in '"}':
+            self._stack, self._step = ["{"], self._between
+        else:
+            self._step = self._seek
+        return sign.start()
+
+    def _pass(self, piece: str, at: int, found: list[Any]) -> int:
+        """After the end."""
+        return len(piece)
+
+    # -- inside it
+
+    def _between(self, piece: str, at: int, found: list[Any]) -> int:
+        """Outside of strings."""
+        depth = len(self._stack)
+        pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
+        stop = pattern.search(piece, at)
+        if stop is None:
+            self._kept.append(piece[at:])
+            return len(piece)
+        sign, end = stop[0], stop.end()
+        if sign == ",":
+            self._kept.append(piece[at : end - 1])
+            self._separate(found)
+        elif sign in "}]":
+            self._shut(sign, piece[at : end - 1], found)
+        else:
+            self._kept.append(piece[at : end - 1])
+            self._enter(sign, depth)
+        return end
+
+    def _enter(self, sign: str, depth: int) -> None:
+        """A string, list or object begins."""
+        is_value = depth == 1 and self._key is not None and not self._has_begun
+        if is_value:
+            self._has_begun = True
+            if sign == "[" and self._key == "calls" and "".join(self._kept).strip() == ":":
+                self._in_calls, self._calls, self._kept = True, [], []
+                self.solution["calls"] = self._calls
+                self._stack.append(sign)
+                return
+        if sign == '"':
+            if is_value and self._key == "output" and self._growing is None:
+                self._growing = _Growing()
+            self._step = self._string
+        elif len(self._stack) >= MAX_DEPTH:
+            self._break(f"it is nested more than {MAX_DEPTH} levels deep")
+        else:
+            self._stack.append(sign)
+        self._kept.append(sign)
+
+    def _shut(self, sign: str, before: str, found: list[Any]) -> None:
+        """A list or object ends."""
+        if self._stack[-1] != _CLOSES[sign]:
+            self._break(f"{sign!r} closes a {self._stack[-1]!r} after about {self._length} characters")
+            return
+        self._kept.append(before)
+        depth = len(self._stack)
+        if depth == 1:
+            self._separate(found)
+            if not self.problem:
+                self._stack, self._step = [], self._pass
+        elif depth == 2 and self._in_calls:
+            self._separate(found)
+            self._in_calls = False
+            self._stack.pop()
+        else:
+            self._kept.append(sign)
+            self._stack.pop()
+            if depth == 3 and self._in_calls:
+                self._separate(found)
+                self._is_told = True
+
+    def _separate(self, found: list[Any]) -> None:
+        """An element of `calls` or a member has ended."""
+        written = "".join(self._kept).strip()
+        self._kept = []
+        if self._in_calls and len(self._stack) > 1:
+            self._element(written, found)
+            return
+        key, self._key, self._has_begun = self._key, None, False
+        if key == "calls" and not written and "calls" in self.solution:
+            return  # told one by one
+        if key is None and not written:
+            return  # nothing, or a comma too many
+        if key is None or not written.startswith(":"):
+            self._break(f"it expects a name and a value, found {shorten(written if key is None else key + written)}")
+            return
+        value = self._read(written[1:], shorten(key))
+        if not self.problem:
+            self.solution[plain(key)] = value
+
+    def _element(self, written: str, found: list[Any]) -> None:
+        was_told, self._is_told = self._is_told, False
+        if not written:
+            return
+        if was_told:
+            self._break(f"two calls have no comma between them, found {shorten(written)}")
+            return
+        value = self._read(written, f"calls.{len(self._calls)}")
+        if not self.problem:
+            self._calls.append(value)
+            found.append(value)
+
+    def _read(self, written: str, where: str) -> Any:
+        try:
+            return plain(_DECODER.decode(written), UNBOUNDED)
+        except (ValueError, RecursionError) as error:  # also an integer of more digits than Python reads
+            self._break(f"{where} is no JSON: {str(error).lower()}, found {shorten(written)}")
+            return None
+
+    def _string(self, piece: str, at: int, found: list[Any]) -> int:
+        """Inside a string."""
+        if self._is_escaped:
+            self._is_escaped = False
+            end, sign = at + 1, ""
+        else:
+            stop = _BREAK_STRING.search(piece, at)
+            end, sign = (len(piece), "") if stop is None else (stop.end(), stop[0])
+            self._is_escaped = sign == "\\"
+        part = piece[at:end]
+        self._kept.append(part)
+        growing = self._growing
+        if growing is not None and not growing.is_over:
+            growing.feed(part[:-1] if sign == '"' else part)
+        if sign == '"':
+            self._step = self._between
+            if growing is not None:
+                growing.end()
+            if len(self._stack) == 1 and self._key is None:
+                self._name()
+        return end
+
+    def _name(self) -> None:
+        """A member's name has ended."""
+        written = "".join(self._kept)
+        self._kept = []
+        name = self._read(written, "a name")
+        if not self.problem:
+            self._key = name
+
+    def _break(self, why: str) -> None:
+        self.problem = self.problem or why
+        self._kept, self._step = [], self._pass
+        if self._growing is not None:
+            self._growing.end()
+
+
+# -- the text of a string while it grows
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+#: A pair of surrogates, one unit, any other escape, or no escape.
+_TOKEN = re.compile(
+    r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u([0-9a-f]{4})|\\([^u])|([^\\]+)", re.IGNORECASE | re.DOTALL
+)
+_HIGH = re.compile(r"d[89ab]", re.IGNORECASE)
+_BEGINS_UNIT = re.compile(r"\\?u?[0-9a-f]{0,3}", re.IGNORECASE)
+
+
+class _Growing:
+    """Decodes a string's inside; an escape that is cut waits for its rest."""
+
+    __slots__ = ("_raw", "_read", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._raw: list[str] = []
+        self._read: list[str] = []
+
+    def feed(self, raw: str) -> None:
+        self._raw.append(raw)
+
+    def end(self) -> None:
+        """The string is over."""
+        self.is_over = True
+
+    def take(self) -> str:
+        """What can be read by now."""
+        if not self._raw:
+            return ""
+        raw = "".join(self._raw)
+        self._raw = []
+        if "\\" not in raw:
+            return text(raw)
+        read, at = [], 0
+        while at < len(raw):
+            token = _TOKEN.match(raw, at)
+            if not self.is_over and self._may_go_on(raw, at, token):
+                self._raw = [raw[at:]]
+                break
+            read.append("\ufffd" if token is None else _decoded(token))
+            at = at + 1 if token is None else token.end()
+        return text("".join(read))
+
+    def _may_go_on(self, raw: str, at: int, token: re.Match[str] | None) -> bool:
+        """Whether what comes next may be part of this escape."""
+        if token is None:
+            return len(raw) - at < 6
+        if token[3] is None or not _HIGH.match(token[3]):
+            return False
+        return _BEGINS_UNIT.fullmatch(raw, token.end()) is not None
+
+
+def _decoded(token: re.Match[str]) -> str:
+    high, low, unit, escape, plainly = token.groups()
+    if plainly is not None:
+        return str(plainly)
+    if escape is not None:
+        return _ESCAPES.get(escape, str(escape))
+    if unit is not None:
+        return chr(int(unit, 16))
+    return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00))

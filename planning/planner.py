@@ -1,0 +1,202 @@
+"""A model makes the plan: one request a cycle, and each call is handed on the moment it is complete in the answer.
+
+A run goes on, a request for each of its cycles, until there is an output. What belongs to no run is made one
+(`host.pursue`), so that whatever is noticed can be pursued over several cycles. One cycle is `planning.cycle`'s matter;
+here is what outlasts it. Who answers, falls back, waits or is paid is the model's affair (`planning.failover`), whether
+a run has taken too much its lane's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from planning.asked import digest, kept, outline
+from planning.briefing import bundled
+from planning.budgeting import Gauge
+from planning.compaction import Compaction
+from planning.cycle import Cycle, Trouble
+from planning.judging import Judge
+from planning.ports import Model, Request, Usage
+from planning.solution import Solving
+from planning.wording import MAIN
+from spar.errors import ConfigError, PermanentError
+from spar.events import ModelRequested
+from spar.protocols import Context, Host
+from spar.types import Action, Call, Perception
+
+#: Of what can be read, the share from which on a conversation is summed up before a request is sent.
+THRESHOLD: Final = 0.8
+#: Tokens that are left for an answer where `max_tokens` says nothing: so many, or this share of what can be read.
+_ANSWER: Final = (4_096, 0.25)
+_MOST_RUNS: Final = 1_000
+_MOST_SCHEMAS: Final = 32
+_KEPT: Final = 5
+_COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
+
+
+class ModelPlanner:
+    """PLAN by a model.
+
+    Args:
+        model: answers requests (`planning.ports.Model`); closed with the planner, if it has an `aclose`.
+        instructions: what the model reads first, after what spar itself says (`planning.wording`).
+        output: the schema of answers, for runs that have none of their own; None: any text or value.
+        context_tokens: how much the model reads; None: not known, then only its refusals tell.
+        max_tokens: how much one answer may have.
+        recall: how many experiences a request is given; 0: none.
+        pursue: whether what was noticed becomes a run; else it gets one request of its own.
+        compaction_model: sums up long conversations; None: the model itself does.
+        compaction: how that is done.
+        threshold: the share of what it can read from which on that is done before a request is sent.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        instructions: str = "",
+        output: Mapping[str, Any] | None = None,
+        context_tokens: int | None = None,
+        max_tokens: int | None = None,
+        recall: int = 5,
+        pursue: bool = True,
+        compaction_model: Model | None = None,
+        compaction: Compaction | None = None,
+        threshold: float = THRESHOLD,
+    ) -> None:
+        self.model, self.compaction_model = model, compaction_model
+        self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
+        self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
+        self._judges: OrderedDict[bytes, Judge] = OrderedDict()
+        if output is not None:
+            try:
+                self._judge(output)
+            except ConfigError as error:
+                raise ConfigError(f"the schema of answers cannot be used: {error}", path=("output",)) from error
+        #: Tokens that a request may have; of a model that nobody knows the size of, learnt from its refusals.
+        self.room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
+        self.threshold = threshold
+        self.compaction = compaction or Compaction(self.ask)
+        self.host: Host | None = None
+        self.gauge = Gauge()
+        #: The last requests as they were sent, the newest last, and how often what has happened.
+        self.requests: deque[Request] = deque(maxlen=_KEPT)
+        self.counts: Counter[str] = Counter()
+        self._troubles: OrderedDict[str, Trouble] = OrderedDict()
+
+    async def plan(
+        self, perceptions: Sequence[Perception], context: Context | None = None
+    ) -> AsyncGenerator[Call | Action]:
+        """The calls as they come, then an action with the rest; nothing at all when there is nothing to do.
+
+        Raises: what the model raises; PermanentError when no request is small enough, or no answer fits.
+        """
+        context = context or Context(agent="", cycle_id="")
+        host = self.host
+        if context.run is None:
+            if not perceptions:
+                return
+            if self.pursue and host is not None and host.pursue is not None:
+                await host.pursue(bundled(perceptions, context.session))
+                return
+        async with aclosing(Cycle(self, perceptions, context).planned()) as items:
+            async for item in items:
+                yield item
+
+    async def ask(self, request: Request) -> Any:
+        """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
+        self.record(request)
+        async with Solving(self.compaction_model or self.model, request) as solving:
+            try:
+                async for _ in solving:
+                    pass
+            finally:
+                self.account(request, solving.usage)
+        return solving.output
+
+    def record(self, request: Request, attempt: int = 1) -> str:
+        """Keep and tell what is about to be sent; its digest."""
+        self.requests.append(request)
+        named = digest(request)
+        if self.host is not None:
+            told = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=named, attempt=attempt,
+                                  tokens=self.gauge.of(request), request=request)  # fmt: skip
+            self.host.events.publish(told)
+            self.host.note(request.cycle_id, kept(request, named))
+        return named
+
+    async def judged(
+        self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
+    ) -> tuple[Any, str]:
+        """An output with its references resolved, and what is wrong with it, "" if nothing is.
+
+        Raises: PermanentError for a schema that cannot be used.
+        """
+        try:
+            judge = self._judge(schema)
+        except ConfigError as error:
+            raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
+        return await judge.judged(output, context)
+
+    def account(self, request: Request, usage: Usage | None) -> None:
+        """Count what a request took, and learn how large a token is."""
+        used = {"requests": 1}
+        if usage is not None:
+            used["tokens"] = usage.input_tokens + usage.output_tokens
+            self.gauge = self.gauge.learn(request, usage.input_tokens)
+            if usage.cost is not None:
+                used["money"] = usage.cost
+        self.counts.update({name: used[name] for name in ("requests", "tokens") if name in used})
+        if request.run_id is not None and self.host is not None:
+            self.host.used(request.run_id, used)
+
+    def _judge(self, schema: Mapping[str, Any] | None) -> Judge:
+        """Made once for each schema, as long as not too many others come in between."""
+        key = msgspec.json.encode(schema)
+        if (found := self._judges.get(key)) is None:
+            found = self._judges[key] = Judge(schema)
+            if len(self._judges) > _MOST_SCHEMAS:
+                self._judges.popitem(last=False)
+        return found
+
+    def trouble(self, run_id: str | None) -> Trouble:
+        """What a run's answers have been lacking so far; the runs that were quiet for longest are forgotten."""
+        if run_id is None:
+            return Trouble()
+        found = self._troubles.setdefault(run_id, Trouble())
+        self._troubles.move_to_end(run_id)
+        if len(self._troubles) > _MOST_RUNS:
+            self._troubles.popitem(last=False)
+        return found
+
+    def snapshot(self) -> dict[str, Any]:
+        """How many requests, tokens and troubles there were, and an outline of the last requests."""
+        told: dict[str, Any] = {name: self.counts[name] for name in _COUNTED}
+        told["bytes_per_token"] = round(self.gauge.bytes_per_token, 2)
+        told["last"] = [outline(each, self.gauge.of(each)) for each in tuple(self.requests)]
+        if callable(of_model := getattr(self.model, "snapshot", None)):
+            told["model"] = of_model()
+        return told
+
+    def attach(self, host: Host) -> None:
+        """Take what the agent lends."""
+        self.host = host
+
+    async def __aenter__(self) -> ModelPlanner:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for model in (self.model, self.compaction_model):
+            if callable(close := getattr(model, "aclose", None)):
+                await close()
+
+
+def answer_room(context_tokens: int) -> int:
+    """Tokens of what a model can read that are left for its answer."""
+    most, share = _ANSWER
+    return min(most, int(context_tokens * share))

@@ -1,0 +1,87 @@
+"""Whoever follows one run finds its calls by its id, in every event that they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acting import Executor, ToolContext
+from spar.bus import Events
+from spar.events import CallEvent
+from spar.protocols import Context, RunContext
+from spar.terms import tool
+from spar.testing import VirtualClock
+from spar.types import Action, Call
+from tests.acting.approval_tools import World, answer, executor, pending, until
+
+
+def heard(events: Events) -> list[CallEvent]:
+    told: list[CallEvent] = []
+    events.subscribe(CallEvent, told.append)
+    return told
+
+
+def names(told: list[CallEvent]) -> list[str]:
+    return [type(event).__name__.removeprefix("Call") for event in told]
+
+
+@pytest.mark.parametrize("run_id", ["r1", None])
+async def test_every_event_of_a_call_names_its_run_also_of_one_that_nobody_waits_for(run_id: str | None) -> None:
+    events = Events("main")
+    told = heard(events)
+
+    @tool(approval="ask")
+    async def work(context: ToolContext) -> None:
+        context.progress(1)
+
+    @tool(detach=True)
+    async def later() -> None: ...
+
+    made = Executor([work, later], events=events)
+    made.confirm = lambda call: True
+    calls = (Call("work"), Call("gone"), Call("late", after=("x",)), Call("later"))
+    run = RunContext(run_id, "goal") if run_id else None
+    await made.act(Action(calls), Context("main", "c1", "s", run=run))
+    await made.aclose()
+
+    assert {"Proposed", "Started", "Progressed", "Completed", "Failed", "ApprovalRequested",
+            "ApprovalResolved"} <= set(names(told))  # fmt: skip
+    assert names([event for event in told if event.call.tool == "later"]) == ["Proposed", "Started", "Completed"]
+    assert {event.run_id for event in told} == {run_id}
+
+
+async def test_what_people_are_asked_and_what_goes_on_after_it_belong_to_the_run_that_planned_it(
+    clock: VirtualClock,
+) -> None:
+    events = Events("main", clock=clock)
+    told = heard(events)
+    made = executor(World(), clock, hold=0.0, expires=60.0, events=events)
+
+    async def act(action: Action, run: str | None, cycle: str) -> Any:
+        context = RunContext(run, "goal") if run else None
+        return await made.act(action, Context("main", cycle, "s", run=context))
+
+    await act(Action((Call("act", {"what": 1}), Call("act", {"what": 2}))), "r1", "c1")
+    first, _ = await pending(made, 2)
+    await answer(made, first)
+    found = made.resumable("s")
+    assert found is not None
+    await act(found, None, "c2")
+    await clock.advance(120.0)
+    await until(lambda: "ApprovalExpired" in names(told))
+
+    assert {"Proposed", "Started", "Completed", "Skipped", "ApprovalRequested", "ApprovalResolved"} <= set(names(told))
+    assert {event.run_id for event in told} == {"r1"}
+
+
+async def test_a_tool_is_told_the_run_that_its_call_belongs_to() -> None:
+    @tool(effect="read")
+    async def who(context: ToolContext) -> list[Any]:
+        return [context.run_id, context.session]
+
+    made = Executor([who])
+    result = await made.act(Action((Call("who"),)), Context("main", "c1", "s", run=RunContext("r1", "goal")))
+
+    assert result.results[0].output == ["r1", "s"]
+    assert (await made.run([Call("who")])).results[0].output == [None, "main"]

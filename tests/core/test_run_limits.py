@@ -1,0 +1,144 @@
+"""How long and how much: what one run may take, when it rests too long, and when its time stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from spar import Action, Agent, Call, Context, tool
+from spar.events import RunEnded
+from spar.protocols import Host
+from spar.testing import VirtualClock
+
+
+@tool(effect="read")
+async def work(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def on_and_on(perceptions: Any, context: Context) -> Action:
+    return Action([Call("work", {"seconds": 1.0})])
+
+
+class Asking:
+    """A planner that asks a model each time, which takes this much."""
+
+    def __init__(self, **usage: int) -> None:
+        self.usage, self.asked = usage, 0
+
+    def attach(self, host: Host) -> None:
+        self.host = host
+
+    async def plan(self, perceptions: Any, context: Context) -> Action:
+        assert context.run is not None
+        self.host.used(context.run.id, self.usage)
+        self.asked += 1
+        return Action([Call("work", {"seconds": 0.1 + self.asked / 1000})])
+
+
+def agent_of(clock: VirtualClock, plan: Any = on_and_on, **runs: Any) -> Agent:
+    return Agent(plan=plan, tools=[work], clock=clock, loop_interval=0.1, settings={"runs": runs})
+
+
+@pytest.mark.parametrize(
+    ("runs", "usage", "error"),
+    [
+        ({"requests": 5}, {"requests": 1}, r"it took 5 requests, and a run may take 5 \(runs.requests\)"),
+        ({"tokens": 1000}, {"requests": 1, "tokens": 400}, r"it took 1200 tokens, and a run may take 1000"),
+        ({"money": "0.5"}, {"money": 200_000}, r"it took 600000 money, and a run may take 500000"),
+        ({"calls": 3}, {}, r"it took 3 calls, and a run may take 3 \(runs.calls\)"),
+        ({}, {"requests": 1}, r"it took 40 requests, and a run may take 40 \(runs.requests\)"),
+    ],
+)
+async def test_a_run_that_would_go_on_ends_at_its_limit(
+    clock: VirtualClock, runs: dict[str, Any], usage: dict[str, int], error: str
+) -> None:
+    async with agent_of(clock, Asking(**usage), **runs) as agent:
+        status = await agent.wait((await agent.submit("go")).run_id)
+
+    assert status.status == "error"
+    assert re.match(error, status.error)
+
+
+async def test_a_run_that_ends_by_itself_at_its_limit_has_ended_well(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        assert context.run is not None
+        return Action(output="done") if context.run.number == 4 else Action([Call("work", {"seconds": 0.1})])
+
+    async with agent_of(clock, plan, calls=4) as agent:
+        assert (await agent.wait((await agent.submit("go")).run_id)).status == "ok"
+
+
+async def test_a_run_of_which_nothing_goes_on_is_ended_and_its_call_cut(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        return Action([Call("work", {"seconds": 1000.0})])
+
+    agent = agent_of(clock, plan, inactivity=30.0)
+    ends: list[RunEnded] = []
+    agent.events.subscribe(RunEnded, ends.append)
+    async with agent:
+        status = await agent.wait((await agent.submit("go")).run_id, 600)
+        assert (await agent.wait((await agent.submit("go", session="next")).run_id, 600)).status == "error"
+
+    assert status.error == "nothing of it went on for 30 s"
+    assert len(ends) == 2
+    assert clock.elapsed < 65
+
+
+async def test_a_run_that_goes_on_slowly_is_not_inactive(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        assert context.run is not None
+        if context.run.number > 3:
+            return Action(output="done")
+        return Action([Call("work", {"seconds": 25.0}, id=f"{n}", after=(f"{n - 1}",) if n else ()) for n in range(4)])
+
+    async with agent_of(clock, plan, inactivity=30.0) as agent:
+        assert (await agent.wait((await agent.submit("go")).run_id, 600)).status == "ok"
+    assert clock.elapsed > 300
+
+
+@pytest.mark.parametrize("interval", [0.1, "off", "adaptive"])
+async def test_the_time_of_a_run_stands_still_while_its_provider_is_down(clock: VirtualClock, interval: Any) -> None:
+    asked = 0
+
+    async def plan(perceptions: Any, context: Context) -> Action:
+        nonlocal asked
+        asked += 1
+        if clock.elapsed < 3600:
+            return Action(deferred="the provider is down", next_look=60.0)
+        return Action(output=[each.text for each in perceptions])
+
+    agent = Agent(plan=plan, clock=clock, loop_interval=interval,
+                  settings={"runs": {"timeout": 100.0, "inactivity": 50.0}})  # fmt: skip
+    async with agent:
+        run = await agent.submit("go", session="chat")
+        assert (await agent.wait(run.run_id, 1000)).status == "timeout"
+        status = await agent.wait(run.run_id, 3600)
+
+    assert (status.status, status.output) == ("ok", ["go"])
+    assert 60 <= asked <= 63
+
+
+async def test_a_run_that_is_deferred_for_no_time_uses_up_its_own(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        return Action(deferred="the answer was empty", next_look=0.0)
+
+    async with agent_of(clock, plan, timeout=5.0) as agent:
+        status = await agent.wait((await agent.submit("go")).run_id)
+    assert status.error == "took longer than 5 s"
+
+
+async def test_something_new_wakes_a_run_that_waits_for_its_provider(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any, context: Context) -> Action:
+        texts = [each.text for each in perceptions]
+        return Action(output=texts) if "now" in texts else Action(deferred="down", next_look=300.0)
+
+    async with agent_of(clock, plan, queue_mode="steer") as agent:
+        run = await agent.submit("go")
+        await clock.sleep(10)
+        await agent.submit("now")
+        status = await agent.wait(run.run_id, 5)
+    assert status.output == ["go", "now"]

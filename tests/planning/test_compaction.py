@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from planning.budgeting import Gauge
+from planning.compaction import Compaction, identifiers, section
+from planning.faults import provider_error
+from planning.planner import ModelPlanner
+from planning.ports import Request
+from spar.errors import FencedError, TransientError
+from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
+from spar.hooks import Decision, HookContext
+from spar.testing import Fail, Hang, ScriptedModel, VirtualClock
+from spar.transcript import Entry
+from tests.planning.desk import Desk, context, decided, end, message, planned, read_of, turn, user
+
+LONG = "we talked at length about many things of little weight " * 20
+CALL = {"call": {"_tool": "note", "text": "a"}, "status": "ok", "reason": "", "output": LONG}
+
+
+def talked(runs: int = 6, said: str = LONG) -> list[Entry]:
+    """A session of so many runs, of four entries each."""
+    entries: list[Entry] = []
+    for number in range(runs):
+        at = 4 * number
+        entries += [user(f"{said} {number}", f"o{number}", at + 1), turn(f"o{number}", at + 2, CALL),
+                    turn(f"o{number}", at + 3), end(LONG, f"o{number}", at + 4)]  # fmt: skip
+    return entries
+
+
+async def compacted(desk: Desk, model: Any, **options: Any) -> bool:
+    planner = ModelPlanner(model)
+    planner.attach(desk.host)
+    made = Compaction(planner.ask, **options)
+    return await made.run(desk.host, context(), await desk.transcripts.read("main"), "overflow", gauge=Gauge())
+
+
+def completed(desk: Desk) -> list[tuple[bool, str]]:
+    return [(event.completed, event.error) for event in desk.events.of(CompactionCompleted)]
+
+
+# -- what is cut
+
+
+def test_the_last_runs_and_the_run_in_hand_stay_and_no_run_is_cut_in_two() -> None:
+    entries = [*talked(6), user("now", "r", 25)]
+
+    found = section(entries, run_id="r", kept_runs=3)
+
+    assert found is not None
+    assert [each.seq for each in found.entries] == list(range(1, 13))
+    assert found.first_kept == 13
+
+
+def test_there_is_nothing_to_sum_up_of_a_short_session_or_of_a_summary_alone() -> None:
+    summed = Entry("compaction", {"summary": "x", "first_kept": 13}, "o3", 25)
+
+    assert section(talked(3)) is None
+    assert section([summed, *talked(3)]) is None
+    assert section([]) is None
+
+
+def test_a_summary_is_summed_up_with_what_came_after_it() -> None:
+    summed = Entry("compaction", {"summary": "x", "first_kept": 5}, "o3", 25)
+
+    found = section([summed, *talked(6)[4:]])
+
+    assert found is not None
+    assert found.entries[0] is summed
+
+
+def test_identifiers_are_what_people_named_and_must_be_kept_to_the_letter() -> None:
+    entries = [
+        user("see /srv/data/a.csv and https://x.example/q?a=1, ticket SPAR-1042", "1", 1),
+        turn("1", 2, {**CALL, "output": "9f8e7d6c"}),
+        user("mail jo@example.org about `rm -rf` in max_tokens", "2", 3),
+    ]
+
+    found = identifiers(entries)
+
+    assert {"/srv/data/a.csv", "https://x.example/q?a=1", "SPAR-1042", "jo@example.org", "rm -rf", "max_tokens"} <= set(
+        found
+    )
+    assert "9f8e7d6c" not in found
+    assert identifiers([Entry("compaction", {"summary": "To the letter: SPAR-7"}, "1", 1)]) == ["SPAR-7"]
+    assert identifiers([user("a-" * 20_000 + "/" * 20_000, "1", 1)]) is not None
+
+
+# -- what is written
+
+
+async def test_a_summary_takes_the_place_of_what_was_said_and_the_rest_stays(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    model = ScriptedModel([{"output": "They talked."}])
+
+    assert await compacted(desk, model)
+
+    (entry,) = desk.transcripts.compacted
+    assert entry.kind == "compaction"
+    assert (entry.run_id, entry.body["summary"], entry.body["first_kept"]) == ("r", "They talked.", 13)
+    assert entry.body["tokens_after"] < entry.body["tokens_before"] / 2
+    assert LONG in read_of(model.requests[0])
+    assert model.requests[0].purpose == "compaction"
+    assert [event.reason for event in desk.events.of(CompactionStarted)] == ["overflow"]
+    assert completed(desk) == [(True, "")]
+
+
+async def test_names_that_are_forgotten_are_asked_for_once_and_then_added(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked(said=f"look at /srv/a.csv and SPAR-1042 {LONG}"))
+    model = ScriptedModel([{"output": "They talked."}, {"output": "They talked of /srv/a.csv."}])
+
+    assert await compacted(desk, model)
+
+    assert "SPAR-1042" in read_of(model.requests[1]).rpartition("left these out")[2]
+    assert len(model.requests) == 2
+    summary = desk.transcripts.compacted[0].body["summary"]
+    assert summary.startswith("They talked of /srv/a.csv.")
+    assert "SPAR-1042" in summary
+
+
+async def test_a_message_that_nobody_answered_survives_word_for_word(clock: VirtualClock) -> None:
+    entries = [user("and who feeds the cat?", "lost", 1), *talked()]
+
+    desk = Desk(clock, entries=entries)
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+
+    assert "and who feeds the cat?" in desk.transcripts.compacted[0].body["summary"]
+
+
+async def test_a_summary_of_untrusted_text_is_untrusted(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=[user("psst", "o0", 0, trust="untrusted"), *talked()])
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+
+    assert desk.transcripts.compacted[0].body["trust"] == "untrusted"
+
+
+# -- when it comes to nothing
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ([{"output": LONG * 40}], "nothing is gained"),
+        ([{"output": " "}], "the summary is empty"),
+        ([{"output": {"a": 1}}], "the summary is empty"),
+        ([Fail(TransientError("down"))], "down"),
+        ([Fail(ValueError("odd"))], "odd"),
+    ],
+)
+async def test_nothing_is_written_and_the_same_is_not_tried_again(
+    clock: VirtualClock, script: Sequence[Any], why: str
+) -> None:
+    desk, model = Desk(clock, entries=talked()), ScriptedModel(script)
+    planner = ModelPlanner(model)
+    planner.attach(desk.host)
+    entries = await desk.transcripts.read("main")
+
+    for _ in range(2):
+        assert not await planner.compaction.run(desk.host, context(), entries, "threshold", gauge=Gauge())
+
+    assert desk.transcripts.compacted == []
+    assert len(model.requests) == 1
+    ((is_done, error),) = completed(desk)
+    assert not is_done
+    assert why in error
+
+
+async def test_a_model_that_takes_too_long_is_asked_twice(clock: VirtualClock) -> None:
+    desk, model = Desk(clock, entries=talked()), ScriptedModel([Hang()])
+
+    assert not await compacted(desk, model, deadline=180.0)
+
+    assert clock.elapsed == 360.0
+    assert "within 180 s" in completed(desk)[0][1]
+
+
+async def test_a_run_that_lost_its_session_must_not_go_on(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+
+    async def fenced(session: str, run_id: str, entry: Entry) -> None:
+        raise FencedError("memory.db", 1, 2)
+
+    desk.transcripts.compact = fenced  # type: ignore[method-assign]
+
+    with pytest.raises(FencedError):
+        await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert completed(desk)[0][0] is False
+
+
+async def test_what_was_called_off_may_be_tried_again(clock: VirtualClock) -> None:
+    desk, model = Desk(clock, entries=talked()), ScriptedModel([60.0, {"output": "They talked."}])
+    planner = ModelPlanner(model)
+    planner.attach(desk.host)
+    entries = await desk.transcripts.read("main")
+    again = [desk.host, context(), entries, "overflow"]
+
+    task = asyncio.ensure_future(planner.compaction.run(*again, gauge=Gauge()))  # type: ignore[arg-type]
+    await clock.sleep(1.0)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert completed(desk) == [(False, "it was called off")]
+    assert await planner.compaction.run(*again, gauge=Gauge())  # type: ignore[arg-type]
+
+
+# -- hooks
+
+
+async def test_a_hook_may_refuse_it_and_another_is_told_of_it(clock: VirtualClock) -> None:
+    desk, seen = Desk(clock, entries=talked()), []
+
+    async def note(ctx: HookContext) -> None:
+        seen.append((ctx.point, ctx.session, ctx.run_id, type(ctx.value).__name__))
+
+    async def refuse(ctx: HookContext) -> Decision:
+        return Decision.deny("not now")
+
+    desk.hooks.add("before_compaction", note, priority=1)
+    desk.hooks.add("after_compaction", note)
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert seen == [("before_compaction", "main", "r", "str"), ("after_compaction", "main", "r", "Entry")]
+
+    desk.transcripts.compacted.clear()
+    desk.hooks.add("before_compaction", refuse)
+    assert not await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert completed(desk)[-1] == (False, "a hook refused it: not now")
+
+
+async def test_a_hook_that_breaks_does_not_keep_it_from_being_done(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+
+    async def broken(ctx: HookContext) -> None:
+        raise OSError("odd")
+
+    desk.hooks.add("before_compaction", broken)
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert [event.policy for event in desk.events.of(ErrorOccurred)] == ["before_compaction"]
+
+
+# -- in a planner's cycle
+
+
+async def test_a_conversation_that_does_not_fit_is_summed_up_and_the_request_made_again(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked(12))
+
+    def answer(request: Request) -> Any:
+        if request.purpose == "compaction":
+            return {"output": "They talked."}
+        if len(read_of(request)) > 12_000:
+            raise provider_error("overflow", "m")
+        return {"output": "it is 3"}
+
+    model = ScriptedModel([answer])
+    planner = ModelPlanner(model)
+    planner.attach(desk.host)
+
+    action = decided(await planned(planner, [], context(message("what is it?"))))
+
+    assert action.output == "it is 3"
+    assert [request.purpose for request in model.requests] == ["plan", "compaction", "plan"]
+    last = read_of(model.requests[-1])
+    assert "They talked." in last
+    assert "what is it?" in last
+    assert completed(desk) == [(True, "")]
+
+
+async def test_a_conversation_that_takes_most_of_the_room_is_summed_up_before(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked(12))
+    model = ScriptedModel([{"output": "They talked."}, {"output": "it is 3"}])
+    planner = ModelPlanner(model, context_tokens=12_000)
+    planner.attach(desk.host)
+
+    assert decided(await planned(planner, [], context())).output == "it is 3"
+
+    assert [request.purpose for request in model.requests] == ["compaction", "plan"]
+    assert [event.request for event in desk.events.of(ModelRequested)] == model.requests
+    assert [event.reason for event in desk.events.of(CompactionStarted)] == ["threshold"]
+
+
+async def test_a_short_conversation_is_not_summed_up_for_the_size_of_something_else(clock: VirtualClock) -> None:
+    short = [each for n in range(6) for each in (user("hi", f"o{n}", 2 * n + 1), end("hello", f"o{n}", 2 * n + 2))]
+    desk, model = Desk(clock, entries=short), ScriptedModel([{"output": "it is 3"}])
+    planner = ModelPlanner(model, context_tokens=12_000)
+    planner.attach(desk.host)
+    pages = tuple({"type": "data", "kind": f"page{n}", "data": {"text": "x" * 15_000}} for n in range(3))
+
+    await planned(planner, [], context(messages=pages))
+
+    assert [request.purpose for request in model.requests] == ["plan"]
+
+
+async def test_where_summing_up_is_in_vain_what_is_sent_is_shortened(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked(12))
+
+    def answer(request: Request) -> Any:
+        if request.purpose == "compaction":
+            return {"output": ""}
+        if len(read_of(request)) > 12_000:
+            raise provider_error("overflow", "m")
+        return {"output": "it is 3"}
+
+    model = ScriptedModel([answer])
+    planner = ModelPlanner(model)
+    planner.attach(desk.host)
+
+    assert decided(await planned(planner, [], context(message("what is it?")))).output == "it is 3"
+    assert desk.transcripts.compacted == []
+    assert [request.purpose for request in model.requests].count("compaction") == 1
+    assert "what is it?" in read_of(model.requests[-1])

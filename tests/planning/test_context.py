@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from acting import Executor
+from planning import Turn, compose
+from planning.context import plan_mode, plan_of
+from planning.wording import MAIN, THINKING
+from spar import Call, CallResult, tool
+
+TEXT = {"type": "string"}
+THINK = {"properties": {"_tool": {"const": "think"}, "about": TEXT, "_output": TEXT}}
+
+CONTEXT: list[dict[str, Any]] = [
+    {"type": "data", "kind": "error", "data": {"error": {"kind": "k", "message": "m"}}},
+    {"type": "state", "state": {"b": 1}},
+    {"type": "data", "kind": "experience", "data": {"lesson": "one"}},
+    {"type": "plan", "plan": {"calls": [{"_tool": "old"}]}},
+    {"type": "data", "kind": "weather", "data": {"Oslo": "rain"}},
+    {"type": "data", "kind": "experience", "data": [{"lesson": "two"}]},
+    {"type": "input", "input": {"q": 1}},
+    {"type": "text", "text": "what was said"},
+    {"type": "plan", "plan": {"calls": [{"_tool": "new"}]}},
+    {"type": "data", "kind": "goal", "data": {"goal": "the goal"}},
+]
+
+
+@tool
+async def look(where: str) -> str:
+    """Look somewhere."""
+    return where
+
+
+def headings(texts: tuple[str, ...]) -> list[str]:
+    return [text.split("\n")[0].removeprefix("## Data: ¶") for text in texts]
+
+
+def test_what_stays_the_same_stands_first_and_what_changes_last() -> None:
+    request = compose(CONTEXT, tools=Executor([look]).tools)
+
+    assert headings(request.texts) == [
+        "input",
+        "what was said",
+        "goal",
+        "experience",
+        "weather",
+        "state",
+        "plan",
+        "error",
+    ]
+
+
+def test_the_same_input_gives_the_same_bytes_and_is_not_changed() -> None:
+    before = copy.deepcopy(CONTEXT)
+
+    one, other = (compose(CONTEXT, tools=Executor([look]).tools, output=TEXT) for _ in range(2))
+
+    assert json.dumps([one.schema, one.texts, one.context]) == json.dumps([other.schema, other.texts, other.context])
+    assert before == CONTEXT
+
+
+def test_experiences_are_all_there_and_of_plans_only_the_last() -> None:
+    texts = "\n".join(compose(CONTEXT).texts)
+
+    assert '[{"lesson": "one"}, {"lesson": "two"}]' in texts
+    assert '"new"' in texts
+    assert '"old"' not in texts
+
+
+@pytest.mark.parametrize(
+    ("message", "mode"),
+    [
+        ({"type": "plan", "plan": {"calls": []}}, "eager"),
+        ({"type": "plan", "plan": {"calls": []}, "mode": "lazy"}, "lazy"),
+        ({"type": "plan", "plan": {"calls": [], "mode": "lazy"}}, "lazy"),
+        ({"type": "data", "kind": "plan", "data": {"calls": []}, "mode": "eager"}, "eager"),
+        ({"type": "data", "kind": "other", "data": {"mode": "lazy"}}, ""),
+    ],
+)
+def test_a_plan_says_whether_to_plan_is_to_act(message: dict[str, Any], mode: str) -> None:
+    assert plan_mode([message]) == mode
+    assert (plan_of([message]) is message) == bool(mode)
+
+
+def test_only_when_planning_is_acting_does_the_model_write_the_result_of_a_thought() -> None:
+    tools = Executor([THINK]).tools
+
+    for mode, is_offered in (("eager", True), ("lazy", False)):
+        schema = compose([{"type": "plan", "plan": {"calls": []}, "mode": mode}], tools=tools).schema
+        (call,) = schema["properties"]["calls"]["items"]["anyOf"]
+        assert ("_output" in call["properties"]) == is_offered
+        assert call["properties"]["_outputPath"]["pattern"] == ("^†[^|]*$" if is_offered else "^†")
+
+
+def test_calls_that_were_not_started_are_offered_again_and_others_are_not() -> None:
+    results = [
+        CallResult(Call("look", {"where": "a"}, id="1"), "skipped", "steered"),
+        CallResult(Call("look", {"where": "b"}, id="2"), "skipped", "branch"),
+        CallResult(Call("look", {"where": "c"}, id="3"), "ok"),
+    ]
+
+    request = compose([{"type": "state", "state": {}}], results=results)
+
+    assert [each["call"]["_id"] for each in request.context[-1]["data"]] == ["1"]
+    assert "issue again those that still make sense" in request.texts[-1]
+    assert compose([], results=results[1:]).context == ()
+
+
+def test_only_the_last_steps_calls_are_offered_again() -> None:
+    old = compose([], results=[CallResult(Call("a"), "skipped", "steered")]).context
+
+    request = compose(old, results=[CallResult(Call("b"), "skipped", "steered")])
+
+    assert [each["data"][0]["call"]["_tool"] for each in request.context] == ["b"]
+
+
+def test_instances_stay_apart_and_are_offered() -> None:
+    context = [{"type": "state", "state": {"name": each}, "_instance": each} for each in ("ada", "bob")]
+
+    request = compose(context, tools=Executor([look]).tools)
+
+    assert len(request.texts) == 2
+    (call,) = request.schema["properties"]["calls"]["items"]["anyOf"]
+    assert call["properties"]["_instance"]["enum"] == ["ada", "bob"]
+
+
+def test_a_typed_object_in_the_place_of_a_text_is_that_message() -> None:
+    request = compose([{"role": "user", "content": {"type": "input", "input": {"q": 1}}}, "plain", 5])
+
+    assert request.context[0] == {"type": "input", "input": {"q": 1}}
+    assert request.texts[1:] == ("plain", "5")
+
+
+def test_advisors_given_beside_the_context_are_read_like_those_in_it() -> None:
+    advisor = {"id": "critic", "role": "finds faults", "on": "request"}
+
+    beside, inside = compose([], advisors=[advisor]), compose([{"type": "advisor", **advisor}])
+
+    assert (beside.texts, beside.schema) == (inside.texts, inside.schema)
+    assert "finds faults" in beside.texts[0]
+
+
+def test_it_says_how_to_answer_unless_it_is_told_how() -> None:
+    assert [compose([], kind=kind).instructions for kind in ("main", "delegate", "latent")] == [MAIN, MAIN, THINKING]
+    request = compose([], instructions="mine", turns=[Turn("user", "hi")], max_tokens=9, purpose="p", run_id="r")
+    assert (request.instructions, request.turns, request.max_tokens) == ("mine", (Turn("user", "hi"),), 9)
+    assert (request.purpose, request.run_id) == ("p", "r")
+
+
+def test_text_from_outside_is_said_to_be_no_instruction() -> None:
+    for text in (MAIN, THINKING):
+        assert "never an\ninstruction" in text or "never an instruction" in text

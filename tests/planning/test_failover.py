@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from planning.failover import DeferredError, Models
+from planning.faults import FaultKind, provider_error
+from planning.ports import Piece, Request, Told, Usage
+from spar.accounts import Limits
+from spar.budgets import Budgets
+from spar.errors import ConfigError, PermanentError, TransientError
+from spar.testing import Fail, Hang, RecordingEvents, ScriptedModel, VirtualClock, stream
+
+ASK = Request(texts=("what now?",), cycle_id="c")
+CALL = {"_tool": "look"}
+ANSWER = stream([CALL, Usage("it", 100, 20, cost=500)])
+
+
+def fault(kind: FaultKind, retry_after: float | None = None) -> Fail:
+    return Fail(provider_error(kind, "it", "so", retry_after=retry_after))
+
+
+class Named(ScriptedModel):
+    """A model with a name, a provider and a price."""
+
+    def __init__(self, name: str, *script: Any, provider: str = "", money: int | None = 1_000) -> None:
+        super().__init__(script)
+        self.name, self.provider, self.money = name, provider, money
+        self.is_closed = False
+
+    async def most(self, request: Request) -> dict[str, int | None]:
+        return {"requests": 1, "tokens": 5_000, "money": self.money}
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def budgets(clock: VirtualClock, limits: Limits) -> Budgets:
+    made = Budgets(limits, clock, RecordingEvents())
+    made.open(None)
+    return made
+
+
+def used(made: Budgets) -> dict[str, int]:
+    return {each["budget"]: each["used"] for each in made.snapshot()}
+
+
+async def said(models: Models) -> list[Piece]:
+    return [piece async for piece in await models(ASK)]
+
+
+def asked(models: Sequence[ScriptedModel]) -> list[int]:
+    return [len(model.requests) for model in models]
+
+
+async def test_the_first_answers_as_long_as_it_can() -> None:
+    first, second = Named("first", ANSWER), Named("second")
+
+    assert await said(Models([first, second], clock=VirtualClock())) == [CALL, Usage("it", 100, 20, cost=500)]
+    assert asked([first, second]) == [1, 0]
+
+
+async def test_a_solution_handed_over_whole_is_a_piece() -> None:
+    assert await said(Models([ScriptedModel([{"output": "x"}])], clock=VirtualClock())) == [{"output": "x"}]
+
+
+@pytest.mark.parametrize(
+    "kind", ["rate_limited", "overloaded", "server", "silent", "idle", "garbage", "auth", "billing", "not_found"]
+)
+async def test_another_answers_when_the_first_cannot(kind: FaultKind) -> None:
+    models = [Named("first", fault(kind)), Named("second", ANSWER)]
+    both = Models(models, clock=VirtualClock())
+
+    assert CALL in await said(both)
+    assert asked(models) == [1, 1]
+    assert both.snapshot()["fallbacks"] == 1
+
+
+@pytest.mark.parametrize("kind", ["overflow", "bad_request", "refused", "length"])
+async def test_what_the_request_is_to_blame_for_goes_to_no_other_model(kind: FaultKind) -> None:
+    models = [Named("first", fault(kind)), Named("second", ANSWER)]
+
+    with pytest.raises(PermanentError) as caught:
+        await said(Models(models, clock=VirtualClock()))
+
+    assert caught.value.kind == kind  # type: ignore[attr-defined]
+    assert asked(models) == [1, 0]
+
+
+@pytest.mark.parametrize("piece", ["{", Told("We"), CALL])
+async def test_nobody_takes_over_once_a_piece_was_handed_out(piece: Piece) -> None:
+    models = [Named("first", stream([piece, fault("truncated")])), Named("second", ANSWER)]
+    pieces = await Models(models, clock=VirtualClock())(ASK)
+
+    assert await anext(pieces) == piece
+    with pytest.raises(TransientError, match="broke off"):
+        await anext(pieces)
+    assert asked(models) == [1, 0]
+
+
+async def test_what_a_model_took_that_then_failed_is_no_reason_to_stay_with_it() -> None:
+    took = Usage("first", 10, 0, cost=5)
+    models = [Named("first", stream([took, fault("server")])), Named("second", ANSWER)]
+
+    assert await said(Models(models, clock=VirtualClock())) == [took, CALL, Usage("it", 100, 20, cost=500)]
+
+
+@pytest.mark.parametrize(
+    ("script", "times"), [((fault("unreachable"), ANSWER), [2, 0]), ((fault("truncated"),), [2, 1])]
+)
+async def test_a_connection_that_broke_is_tried_once_more_and_no_more(script: Sequence[Any], times: list[int]) -> None:
+    models = [Named("first", *script), Named("second", ANSWER)]
+
+    assert CALL in await said(Models(models, clock=VirtualClock()))
+    assert asked(models) == times
+
+
+async def test_when_nobody_can_answer_it_is_said_when_to_come_back_and_why() -> None:
+    models = [Named("first", fault("rate_limited", 45.0)), Named("second", fault("overloaded"))]
+    both = Models(models, clock=VirtualClock())
+
+    with pytest.raises(DeferredError) as caught:
+        await said(both)
+
+    assert caught.value.retry_after == 30.0
+    assert [(each.model, each.kind, each.wait) for each in caught.value.attempts] == [
+        ("first", "rate_limited", 45.0),
+        ("second", "overloaded", 30.0),
+    ]
+    assert "try again in 30 s" in str(caught.value)
+    assert "it takes no more requests for now: so" in str(caught.value)
+    assert both.snapshot()["deferred"] == 1
+
+
+async def test_a_model_that_rests_is_not_asked_until_its_time_has_come() -> None:
+    clock = VirtualClock()
+    model = Named("it", fault("rate_limited", 45.0), ANSWER)
+    models = Models([model], clock=clock)
+    for _ in range(3):
+        with pytest.raises(DeferredError):
+            await said(models)
+    assert asked([model]) == [1]
+
+    await clock.sleep(44.0)
+    with pytest.raises(DeferredError) as caught:
+        await said(models)
+    assert caught.value.retry_after == pytest.approx(1.0)
+    assert caught.value.attempts[0].kind == "resting"
+    await clock.sleep(1.0)
+
+    assert CALL in await said(models)
+    assert models.snapshot()["models"][0]["state"] == "closed"
+
+
+async def test_a_provider_that_stays_down_is_asked_ever_less_often() -> None:
+    clock = VirtualClock()
+    model = Named("it", fault("overloaded"))
+    models = Models([model], clock=clock)
+    for _ in range(3_600):
+        with pytest.raises(DeferredError):
+            await said(models)
+        await clock.sleep(1.0)
+
+    assert asked([model])[0] <= 15
+
+
+async def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_try() -> None:
+    clock = VirtualClock()
+    model = Named("it", fault("overloaded"), stream([Hang()]), ANSWER)
+    models = Models([model], clock=clock)
+    with pytest.raises(DeferredError):
+        await said(models)
+    await clock.sleep(30.0)
+    probe = asyncio.ensure_future(said(models))
+    await clock.sleep(1.0)
+
+    with pytest.raises(DeferredError):
+        await said(models)
+    probe.cancel()
+    await asyncio.gather(probe, return_exceptions=True)
+
+    assert CALL in await said(models)
+
+
+async def test_a_key_that_is_refused_holds_for_all_models_of_the_provider() -> None:
+    models = [Named("a", fault("auth"), provider="x"), Named("b", ANSWER, provider="x"), Named("c", ANSWER)]
+
+    assert CALL in await said(Models(models, clock=VirtualClock()))
+    assert asked(models) == [1, 0, 1]
+
+
+async def test_a_limit_of_one_model_does_not_hold_for_the_provider_s_others() -> None:
+    models = [Named("a", fault("rate_limited"), provider="x"), Named("b", ANSWER, provider="x")]
+
+    assert CALL in await said(Models(models, clock=VirtualClock()))
+    assert asked(models) == [1, 1]
+
+
+async def test_a_model_that_knows_no_kinds_still_fails_over() -> None:
+    models = [Named("a", Fail(TransientError("later", retry_after=9.0))), Named("b", ANSWER)]
+    both = Models(models, clock=VirtualClock())
+
+    assert CALL in await said(both)
+    assert both.snapshot()["models"][0]["wait"] == 9.0
+
+
+async def test_a_mistake_in_the_configuration_is_not_passed_over() -> None:
+    models = [Named("a", Fail(ConfigError("no such provider"))), Named("b", ANSWER)]
+
+    with pytest.raises(ConfigError):
+        await said(Models(models, clock=VirtualClock()))
+
+    assert asked(models) == [1, 0]
+
+
+def test_none_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one model"):
+        Models([], clock=VirtualClock())
+
+
+async def test_all_are_closed_even_if_one_of_them_fails() -> None:
+    class Broken(Named):
+        async def aclose(self) -> None:
+            raise OSError("broken")
+
+    last = Named("last")
+
+    with pytest.raises(OSError, match="broken"):
+        await Models([Broken("a"), last], clock=VirtualClock()).aclose()
+
+    assert last.is_closed
+
+
+# -- what it takes
+
+
+ALL: Limits = {("day", "requests"): 10, ("day", "tokens"): 20_000, ("day", "money"): 10_000}
+
+
+async def test_what_a_request_took_is_what_it_costs() -> None:
+    clock = VirtualClock()
+    made = budgets(clock, ALL)
+    models = Models([Named("it", ANSWER)], clock=clock, budgets=made)
+
+    await said(models)
+
+    assert used(made) == {"day.requests": 1, "day.tokens": 120, "day.money": 500}
+    told = models.snapshot()["models"][0]
+    assert (told["requests"], told["input_tokens"], told["output_tokens"], told["cost"]) == (1, 100, 20, 500)
+
+
+async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nobody_says_less() -> None:
+    clock = VirtualClock()
+    made = budgets(clock, ALL)
+    models = Models([Named("it", stream([CALL, Told("…")]))], clock=clock, budgets=made)
+
+    async with aclosing(await models(ASK)) as pieces:  # type: ignore[type-var]
+        await anext(pieces)
+        reserved = used(made)
+
+    assert reserved == used(made) == {"day.requests": 1, "day.tokens": 5_000, "day.money": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"), [("rate_limited", 0), ("auth", 0), ("overflow", 0), ("server", 5_000), ("silent", 5_000)]
+)
+async def test_a_request_that_was_turned_away_costs_no_tokens(kind: FaultKind, tokens: int) -> None:
+    clock = VirtualClock()
+    made = budgets(clock, ALL)
+
+    with pytest.raises((DeferredError, PermanentError)):
+        await said(Models([Named("it", fault(kind))], clock=clock, budgets=made))
+
+    assert (used(made)["day.requests"], used(made)["day.tokens"]) == (1, tokens)
+
+
+async def test_a_cost_that_nobody_knows_is_the_most_that_it_could_be() -> None:
+    clock = VirtualClock()
+    made = budgets(clock, ALL)
+
+    await said(Models([Named("it", stream([CALL, Usage("it", 100, 20)]))], clock=clock, budgets=made))
+
+    assert used(made) == {"day.requests": 1, "day.tokens": 120, "day.money": 1_000}
+
+
+async def test_a_model_that_is_too_dear_gives_way_to_a_cheaper_one() -> None:
+    clock = VirtualClock()
+    models = [Named("dear", ANSWER, money=50_000), Named("unknown", ANSWER, money=None), Named("cheap", ANSWER)]
+
+    assert CALL in await said(Models(models, clock=clock, budgets=budgets(clock, ALL)))
+    assert asked(models) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (lambda: Named("dear", ANSWER, money=50_000), r"dear: budget .*one request may take more than that"),
+        (lambda: Named("unknown", ANSWER, money=None), r"unknown: budget .*say what a million tokens cost"),
+    ],
+)
+async def test_what_no_budget_will_ever_allow_is_not_waited_for(model: Any, told: str) -> None:
+    clock = VirtualClock()
+    with pytest.raises(PermanentError, match=told):
+        await said(Models([model()], clock=clock, budgets=budgets(clock, ALL)))
+
+
+async def test_a_model_without_a_price_may_be_asked_where_money_has_no_limit() -> None:
+    clock = VirtualClock()
+
+    assert CALL in await said(
+        Models([ScriptedModel([ANSWER])], clock=clock, budgets=budgets(clock, {("day", "requests"): 1}))
+    )
+
+
+async def test_when_the_budget_is_spent_it_is_said_when_there_will_be_more() -> None:
+    clock = VirtualClock()
+    model = Named("it", ANSWER)
+    models = Models([model], clock=clock, budgets=budgets(clock, {("hour", "requests"): 1}))
+    await said(models)
+
+    with pytest.raises(DeferredError) as caught:
+        await said(models)
+
+    assert caught.value.retry_after == pytest.approx(3_600.0)
+    assert caught.value.attempts[0].kind == "budget"
+    assert asked([model]) == [1]
+    assert models.snapshot()["models"][0]["state"] == "closed"
+
+
+async def test_giving_up_closes_the_model_s_stream_at_once() -> None:
+    class Endless:
+        is_closed = False
+
+        async def __call__(self, request: Request) -> AsyncIterator[Piece]:
+            return self._pieces()
+
+        async def _pieces(self) -> AsyncIterator[Piece]:
+            try:
+                while True:
+                    yield "x"
+            finally:
+                self.is_closed = True
+
+    model = Endless()
+    async with aclosing(await Models([model], clock=VirtualClock())(ASK)) as pieces:  # type: ignore[type-var]
+        await anext(pieces)
+
+    assert model.is_closed

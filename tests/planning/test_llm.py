@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from itertools import repeat
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
+
+from planning.faults import ProviderError
+from planning.llm import ProviderModel
+from planning.ports import Piece, Request, Told, Turn, Usage
+from spar.clock import Clock
+from spar.errors import ConfigError
+from spar.testing import VirtualClock
+from tests.servers.llm import LlmServer, nowhere
+from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Cut, Reply, refuses, solves
+
+LOOK: dict[str, Any] = {
+    "type": "object",
+    "properties": {"_tool": {"const": "look.at"}, "at": {"type": "string"}},
+    "required": ["_tool", "at"],
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"calls": {"type": "array", "items": {"anyOf": [LOOK]}}, "output": {"type": ["string", "null"]}},
+}
+ASK = Request(schema=SCHEMA, instructions="be brief", texts=("what now?",))
+
+Script = Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]
+
+
+def model(script: Script, clock: Clock | None = None, **options: Any) -> ProviderModel:
+    return ProviderModel(FunctionModel(stream_function=script, model_name="it"), clock=clock, **options)
+
+
+def scripted(*pieces: Any) -> Script:
+    """Hands these out; a number is so many seconds of nothing."""
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        for piece in pieces:
+            if isinstance(piece, float):
+                await asyncio.sleep(piece)
+            else:
+                yield piece
+
+    return play
+
+
+def call(number: int, name: str | None = None, arguments: str | None = None) -> dict[int, DeltaToolCall]:
+    return {number: DeltaToolCall(name=name, json_args=arguments, tool_call_id=f"c{number}")}
+
+
+async def said(asked: ProviderModel, request: Request = ASK) -> list[Piece]:
+    """All that it says but what it took."""
+    pieces: list[Piece] = [piece async for piece in await asked(request) if not isinstance(piece, Usage)]
+    await asked.aclose()
+    return pieces
+
+
+async def fault_of(asked: ProviderModel, request: Request = ASK) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await said(asked, request)
+    await asked.aclose()
+    return caught.value
+
+
+# -- calls and text
+
+
+async def test_the_last_call_is_handed_out_before_the_stream_ends() -> None:
+    going_on = asyncio.Event()
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        yield call(0, told.function_tools[0].name, '{"at": "the')
+        yield call(0, None, ' door"}')
+        await going_on.wait()
+
+    async with aclosing(await model(play)(ASK)) as pieces:  # type: ignore[type-var]
+        assert await anext(pieces) == {"_tool": "look.at", "at": "the door"}
+        going_on.set()
+        assert [type(piece) async for piece in pieces] == [Usage]
+
+
+async def test_tools_are_offered_under_names_that_every_provider_takes() -> None:
+    seen: list[AgentInfo] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.append(told)
+        yield "no"
+
+    await said(model(play))
+
+    (offered,) = seen[0].function_tools
+    assert offered.name == "look_at"
+    assert offered.parameters_json_schema["required"] == ["at"]
+    assert (seen[0].model_settings or {}).get("max_retries") == 0
+    assert seen[0].instructions == "be brief"
+
+
+async def test_text_is_told_as_it_comes_and_is_the_output_when_there_are_no_calls() -> None:
+    assert await said(model(scripted("All ", "is well"))) == [Told("All "), Told("is well"), {"output": "All is well"}]
+
+
+async def test_text_beside_calls_is_no_output() -> None:
+    assert await said(model(scripted("Let me see", call(0, "look_at", "{}")))) == [
+        Told("Let me see"),
+        {"_tool": "look.at"},
+    ]
+
+
+async def test_an_answer_with_a_schema_is_given_by_a_function() -> None:
+    request = Request(schema=SCHEMA, answer={"type": "integer"}, texts=("how many?",))
+
+    assert await said(model(scripted(call(0, "answer", '{"output": 3}'))), request) == [{"output": 3}]
+
+
+async def test_arguments_that_were_never_finished_are_a_call_that_says_so() -> None:
+    (piece,) = await said(model(scripted(call(0, "look_at", '{"at": '))))
+
+    assert isinstance(piece, dict)
+    assert piece["_tool"] == "look.at"
+    assert "no JSON object" in piece["_bad"]
+
+
+async def test_thoughts_are_not_told() -> None:
+    thought = {0: DeltaThinkingPart(content="hm")}
+
+    assert await said(model(scripted(thought, call(1, "look_at", "{}")))) == [{"_tool": "look.at"}]
+
+
+async def test_a_conversation_is_sent_as_one() -> None:
+    seen: list[ModelMessage] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.extend(messages)
+        yield "ok"
+
+    turns = (Turn("user", "hi"), Turn("assistant", "hello"), Turn("user", "are you there?"))
+    await said(model(play), Request(turns=turns, texts=("a", "b")))
+
+    first, second, third = seen
+    assert isinstance(first, ModelRequest)
+    assert isinstance(second, ModelResponse)
+    assert isinstance(third, ModelRequest)
+    assert [getattr(part, "content", "") for part in third.parts] == ["are you there?", "a\n\nb"]
+
+
+async def test_without_texts_the_context_is_what_it_reads_and_without_either_it_is_told_to_go_on() -> None:
+    seen: list[str] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.append(str(messages[-1]))
+        yield "ok"
+
+    await said(model(play), Request(context=({"type": "state", "state": {"door": "ajar"}},)))
+    await said(model(play), Request())
+
+    assert "ajar" in seen[0]
+    assert "Go on." in seen[1]
+
+
+# -- the solution as text
+
+
+async def test_a_solution_may_be_asked_for_as_text() -> None:
+    solution = solves({"_tool": "look.at", "at": "x"}, output="done")
+    async with LlmServer(solution) as server:
+        pieces = await said(ProviderModel("tiny", base_url=server.url, mode="structured"))
+
+    assert "".join(map(str, pieces)) == '{"calls": [{"_tool": "look.at", "at": "x"}], "output": "done"}'
+    asked = server.requests[0].body
+    assert asked["response_format"]["json_schema"]["schema"]["properties"].keys() == {"calls", "output"}
+    assert "tools" not in asked
+
+
+async def test_a_model_that_takes_no_schema_finds_it_among_its_instructions() -> None:
+    seen: list[AgentInfo] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.append(told)
+        yield "{}"
+
+    plain = FunctionModel(stream_function=play, model_name="it", profile={"supports_json_schema_output": False})
+    assert await said(ProviderModel(plain, mode="structured")) == ["{}"]
+    assert '"look.at"' in (seen[0].instructions or "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_text"),
+    [
+        (ASK, False),
+        (Request(schema={"properties": {"output": {"type": "integer"}}}, answer={"type": "integer"}), True),
+        (Request(schema={"properties": {"meta": {}, **SCHEMA["properties"]}}), True),
+        (Request(), False),
+    ],
+    ids=["calls", "an answer alone", "meta", "anything"],
+)
+async def test_the_mode_follows_from_what_is_asked_for(request_: Request, is_text: bool) -> None:
+    first = (await said(model(scripted("x")), request_))[0]
+
+    assert first == ("x" if is_text else Told("x"))
+
+
+# -- what may not be
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kind"),
+    [
+        ((121.0, "late"), "silent"),
+        (("", *([5.0, ""] * 100)), "silent"),
+        (("a", 61.0, "b"), "idle"),
+        (("a", *([5.0, ""] * 100)), "idle"),
+    ],
+    ids=["nothing", "nothing but keep-alives", "nothing more", "nothing more but keep-alives"],
+)
+async def test_a_provider_that_brings_nothing_is_left(pieces: tuple[Any, ...], kind: str) -> None:
+    assert (await fault_of(model(scripted(*pieces), VirtualClock()))).kind == kind
+
+
+async def test_a_slow_answer_that_goes_on_is_waited_for() -> None:
+    pieces = await said(model(scripted(100.0, "a", *([50.0, "b"] * 9)), VirtualClock()))
+
+    assert pieces[-1] == {"output": "a" + "b" * 9}
+
+
+async def test_the_time_that_its_reader_takes_is_not_the_provider_s() -> None:
+    clock = VirtualClock()
+    async with aclosing(await model(scripted("a", 50.0, "b", 50.0, "c"), clock)(ASK)) as pieces:  # type: ignore[type-var]
+        told = []
+        async for piece in pieces:
+            told.append(piece)
+            await clock.sleep(1_000.0)
+
+    assert told[:3] == [Told("a"), Told("b"), Told("c")]
+
+
+async def test_an_answer_that_drips_for_ever_is_left() -> None:
+    assert (await fault_of(model(scripted(*["a", 50.0] * 20), VirtualClock()))).kind == "endless"
+
+
+async def test_thinking_is_not_silence() -> None:
+    thoughts = [part for _ in range(9) for part in ({0: DeltaThinkingPart(content="hm")}, 50.0)]
+
+    assert (await said(model(scripted(*thoughts, "x"), VirtualClock())))[-1] == {"output": "x"}
+
+
+async def test_an_answer_has_a_greatest_length_and_number_of_calls() -> None:
+    long = model(scripted(*["x" * 100] * 100), max_chars=1_000)
+    many = model(scripted(*[call(number, "look_at", "{}") for number in range(50)]), max_calls=5)
+
+    assert (await fault_of(long)).kind == "endless"
+    assert (await fault_of(many)).kind == "endless"
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_bytes_that_never_become_an_event_have_an_end(status: int) -> None:
+    async with LlmServer(Reply(repeat(b"x" * 65_536), status=status)) as server:
+        error = await fault_of(ProviderModel("tiny", base_url=server.url, max_chars=1_000))
+
+    assert error.kind == "endless"
+    assert "100000 bytes" in str(error)
+
+
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
+    with nowhere() as url:
+        assert (await fault_of(ProviderModel("tiny", base_url=url))).kind == "unreachable"
+
+
+async def test_what_was_used_is_told_before_an_answer_that_ended_badly() -> None:
+    async with LlmServer(FAULTS["too many tokens"]) as server:
+        asked = ProviderModel("tiny", base_url=server.url)
+        used: list[Piece] = []
+        with pytest.raises(ProviderError):  # noqa: PT012
+            async for piece in await asked(ASK):
+                used.append(piece)  # noqa: PERF401
+        await asked.aclose()
+
+    assert isinstance(used[-1], Usage)
+
+
+@pytest.mark.parametrize("how", ["aclose", "cancel"])
+async def test_giving_up_closes_the_connection_at_once(how: str) -> None:
+    async with LlmServer(TWO_CALLS.cut(8, Cut.HANG)) as server:
+        asked = ProviderModel("tiny", base_url=server.url)
+        pieces: Any = await asked(ASK)
+        if how == "cancel":
+            waiting = asyncio.ensure_future(anext(pieces))
+            await server.until(lambda server: bool(server.requests))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        else:
+            await anext(pieces)
+            await pieces.aclose()
+
+        await server.until(lambda server: server.aborted == 1)
+        await asked.aclose()
+
+
+# -- keys, prices, options
+
+
+async def test_the_key_comes_from_the_environment_and_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPAR_TEST_KEY", "sk-very-secret")
+    refusing = refuses(401, "invalid_api_key", "Incorrect API key provided: sk-very-secret")
+    async with LlmServer([GOOD, refusing], key="sk-very-secret") as server:
+        asked = ProviderModel("tiny", base_url=server.url, key_env="SPAR_TEST_KEY")
+        assert (await said(asked))[-1] == {"output": "all is well, nothing more is to be done today"}
+        error = await fault_of(asked)
+
+    assert error.kind == "auth"
+    assert "very-secret" not in f"{error}{error.__cause__}{error.__dict__}"
+    assert error.__suppress_context__
+
+
+async def test_what_it_took_is_told_with_its_price() -> None:
+    prices = {"input": 2.0, "output": 10.0, "cached": 0.5}
+    async with LlmServer(TWO_CALLS) as server:
+        asked = ProviderModel("tiny", base_url=server.url, prices=prices)
+        *_, used = [piece async for piece in await asked(ASK)]
+        most = await asked.most(ASK)
+        await asked.aclose()
+
+    assert used == Usage("tiny", 20, 12, 0, cost=160)
+    assert most["requests"] == 1
+    assert most["tokens"] is not None
+    assert most["money"] == (most["tokens"] - 4_096) * 2 + 40_960
+
+
+async def test_a_known_model_has_a_known_price_and_an_unknown_one_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPAR_TEST_KEY", "k")
+    known = ProviderModel("openai:gpt-5", key_env="SPAR_TEST_KEY")
+    unknown = ProviderModel("tiny", base_url="http://192.0.2.1:9/v1")
+    own = ProviderModel("tiny", base_url="http://127.0.0.1:9/v1")
+
+    assert ((await known.most(ASK))["money"] or 0) > 0
+    assert (await unknown.most(ASK))["money"] is None
+    assert (await own.most(ASK))["money"] == 0  # a server on this machine is paid for
+    for model in (known, unknown, own):
+        await model.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("nonsense", {}, "cannot be used: Unknown model"),
+        ("no-such:model", {}, "cannot be used: Unknown model"),
+        ("openai:gpt-5", {"key_env": "SPAR_NO_SUCH_KEY"}, "'SPAR_NO_SUCH_KEY', which is to hold the key"),
+        ("openai:gpt-5", {}, "OPENAI_API_KEY"),
+        ("groq:x", {"key_env": "HOME"}, r"pip install 'pydantic-ai-slim\[groq\]'"),
+    ],
+)
+async def test_a_model_that_cannot_be_used_is_a_mistake_in_the_configuration(
+    name: str, options: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    with pytest.raises(ConfigError, match=says):
+        await ProviderModel(name, **options)(ASK)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "magic"}, {"idle": 0}, {"first_byte": float("nan")}, {"prices": {"input": 1}}, {"max_calls": -1}],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ProviderModel("openai:gpt-5", **options)
+
+
+def test_the_library_is_not_imported_before_it_is_needed() -> None:
+    code = "import sys, planning.llm; planning.llm.ProviderModel('a:b'); assert 'pydantic_ai' not in sys.modules"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

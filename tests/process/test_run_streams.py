@@ -1,0 +1,240 @@
+"""A run followed from outside: as server-sent events, on the command line, over the death of the service."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spar import exits
+from spar.cli.main import main
+from spar.server.runs import FOLLOWERS
+from tests.process.conftest import _Socket, until
+
+pytestmark = pytest.mark.process
+
+#: A planner that looks, then writes an answer in pieces; before the last it waits for a file to be there.
+PARTS = '''
+import asyncio, pathlib
+from spar import Action, Call, tool
+from spar.events import AssistantDelta
+
+@tool(effect="read")
+async def look(at: str) -> str:
+    """Look."""
+    return at
+
+class Teller:
+    def attach(self, host):
+        self.events = host.events
+
+    async def plan(self, perceptions, context):
+        run = context.run
+        if run is None:
+            return None
+        if run.number == 1 and "look" in run.goal:
+            return Action(calls=(Call("look", {"at": "here"}),))
+        for piece in ("once", " upon"):
+            self.events.publish(AssistantDelta(run_id=run.id, text=piece))
+        while "wait" in run.goal and not pathlib.Path("go").exists():
+            await asyncio.sleep(0.01)
+        self.events.publish(AssistantDelta(run_id=run.id, text=" a time"))
+        return Action(output="once upon a time")
+'''
+CONFIG = """
+[agent]
+loop_interval = 0.05
+
+[[sensors]]
+use = "messages"
+
+[plan]
+use = "mine:Teller"
+
+[[tools]]
+use = "mine:look"
+
+[service]
+port = 0
+"""
+
+
+@pytest.fixture
+def teller(spar: Any, start: Callable[..., Any]) -> Any:
+    (spar.folder / "mine.py").write_text(PARTS)
+    spar.write(CONFIG)
+    return start().ready()
+
+
+@pytest.fixture
+def say(spar: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A command, run here: beginning a process for each would take longer than all that they do."""
+
+    def run(*arguments: str) -> Any:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["-c", str(spar.config), *arguments])
+        heard = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
+
+    return run
+
+
+@contextmanager
+def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a run as they come."""
+    with _Socket(state / "control.sock") as channel:
+        channel.request("GET", f"/v1/runs/{run_id}/events", headers=headers)
+        with channel.getresponse() as response:
+            assert response.status == 200, response.read()
+            assert response.headers["content-type"].startswith("text/event-stream")
+            yield _events(response)
+
+
+def _events(response: Any) -> Iterator[dict[str, Any]]:
+    fields: dict[str, str] = {}
+    for line in response:
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name:
+            fields[name] = value
+        elif "data" in fields:
+            event = json.loads(fields["data"])
+            assert (fields["id"], fields["event"]) == (str(event["seq"]), event["stream"])
+            yield event
+            fields = {}
+
+
+def submitted(service: Any, message: str) -> str:
+    run_id: str = service.api("/v1/runs", "POST", json={"message": message}).json()["run_id"]
+    return run_id
+
+
+def written(events: list[dict[str, Any]]) -> str:
+    return "".join(event["data"].get("text", "") for event in events)
+
+
+def test_a_run_is_followed_while_it_goes_on_and_again_from_anywhere(teller: Any, spar: Any) -> None:
+    run_id = submitted(teller, "look and wait")
+
+    seen: list[dict[str, Any]] = []
+    with followed(spar.state, run_id) as events:
+        for event in events:
+            seen.append(event)
+            if written(seen) == "once upon":  # it came before the run was over
+                break
+        assert teller.api(f"/v1/runs/{run_id}").json()["status"] == "timeout"
+        (spar.folder / "go").touch()
+        seen += events
+
+    with followed(spar.state, run_id) as events:
+        again = list(events)
+    with followed(spar.state, run_id, **{"Last-Event-ID": str(seen[3]["seq"])}) as events:
+        rest = list(events)
+    assert [event["data"]["phase"] for event in seen if event["stream"] == "tool"][-1] == "result"
+    assert seen[-1]["data"]["phase"] == "end"
+    assert seen[-1]["data"]["output"] == written(seen) == written(again) == "once upon a time"
+    assert [event["seq"] for event in rest] == [each["seq"] for each in again if each["seq"] > seen[3]["seq"]]
+    assert teller.api(f"/v1/runs/{run_id}").json()["status"] == "ok"
+
+
+def test_what_cannot_be_followed_is_refused_with_its_reason(teller: Any) -> None:
+    run_id = submitted(teller, "hello")
+
+    assert teller.api("/v1/runs/nothing/events").status_code == 404
+    assert teller.api("/v1/runs/nothing").status_code == 404
+    assert teller.api("/v1/runs/nothing:abort", "POST").status_code == 404
+    odd = teller.api(f"/v1/runs/{run_id}/events?after=-1")
+    assert (odd.status_code, odd.json()["detail"][:12]) == (422, "after = '-1'")
+    body = {"message": "hello", "mode": "odd"}
+    assert teller.api("/v1/runs", "POST", json=body).status_code == 422
+    assert teller.api("/v1/runs", "POST", json={"message": "hello", "output": {"type": "string"}}).status_code == 202
+
+
+def test_a_client_that_goes_away_makes_room_for_the_next(teller: Any, spar: Any) -> None:
+    run_id = submitted(teller, "wait")
+
+    for _ in range(FOLLOWERS + 10):
+
+        def comes_and_goes() -> bool:
+            with followed(spar.state, run_id) as events:
+                return next(events)["data"]["phase"] == "accepted"
+
+        until(comes_and_goes, "a place to follow from")
+
+    assert teller.api(f"/v1/runs/{run_id}:abort", "POST").json()["error"] == "aborted"
+    assert teller.stop() == 0
+
+
+def test_no_more_may_follow_than_there_are_connections_for(teller: Any, spar: Any) -> None:
+    run_id = submitted(teller, "wait")
+    held = []
+    for _ in range(FOLLOWERS):
+        channel = _Socket(spar.state / "control.sock")
+        channel.request("GET", f"/v1/runs/{run_id}/events")
+        held.append((channel, channel.getresponse()))
+
+    refused = teller.api(f"/v1/runs/{run_id}/events")
+
+    assert [response.status for _, response in held] == [200] * FOLLOWERS
+    assert (refused.status_code, "clients follow runs already" in refused.json()["detail"]) == (503, True)
+    assert teller.agent["state"] == "running", "everything else is still answered"
+    for channel, response in held:
+        response.close()
+        channel.close()
+
+
+def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: Any, say: Callable[..., Any]) -> None:
+    told = say("send", "--follow", "--session", "talk", "look and tell")
+    assert (told.code, told.out) == (0, "once upon a time\n")
+    assert told.err.splitlines() == ["look …", "look: ok"]
+
+    run_id = say("send", "--no-wait", "wait").out.strip()
+    aborted = say("abort", run_id)
+    followed = say("--json", "follow", run_id)
+    assert (aborted.code, aborted.out) == (0, f"{run_id}: aborted\n")
+    events = [json.loads(line) for line in followed.out.splitlines()]
+    assert (followed.code, events[-1]["data"]["error"]) == (exits.FAILED, "aborted")
+    rest = say("--json", "follow", run_id, "--after", str(events[-2]["seq"])).out
+    assert [json.loads(line) for line in rest.splitlines()] == events[-1:]
+    assert "the run failed: aborted" in say("follow", run_id).err
+    assert say("follow", "nothing").code == exits.FAILED
+
+    shown = say("transcript", "talk")
+    assert shown.code == 0
+    assert [line.split()[3] for line in shown.out.splitlines()] == ["user", "turn", "turn", "end"]
+    assert "look: ok" in shown.out
+    assert "talk" in say("transcript").out
+    assert say("transcript", "nowhere").code == exits.FAILED
+
+
+def test_following_goes_on_over_the_death_of_the_service(
+    teller: Any, spar: Any, start: Callable[..., Any], say: Callable[..., Any]
+) -> None:
+    run_id = submitted(teller, "wait")
+    command = [sys.executable, "-m", "spar", "follow", run_id]
+    with subprocess.Popen(
+        command, cwd=spar.folder, env=spar.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as follower:
+        try:
+            assert follower.stdout is not None
+            assert follower.stdout.read(9) == b"once upon"
+            teller.kill()
+            start().ready()
+            (spar.folder / "go").touch()
+            out, err = follower.communicate(timeout=60)
+        finally:
+            follower.kill()
+
+    assert follower.returncode == 0, err
+    assert out.decode().rstrip().endswith("once upon a time")
+    transcript = json.loads(say("--json", "transcript", "main").out)
+    assert [(entry["kind"], entry["run_id"]) for entry in transcript] == [
+        (kind, run_id) for kind in ("user", "turn", "end")
+    ]
