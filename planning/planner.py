@@ -9,7 +9,7 @@ a run has taken too much its lane's.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -19,9 +19,11 @@ from planning.asked import digest, kept, outline
 from planning.briefing import bundled
 from planning.budgeting import Gauge
 from planning.compaction import Compaction
+from planning.context import compose
 from planning.cycle import Cycle, Trouble
+from planning.delegates import Definitions, Delegates
 from planning.judging import Judge
-from planning.ports import Model, Request, Usage
+from planning.ports import Kind, Model, Request, Usage
 from planning.solution import Solving
 from planning.wording import MAIN
 from spar.errors import ConfigError, PermanentError
@@ -53,6 +55,10 @@ class ModelPlanner:
         compaction_model: sums up long conversations; None: the model itself does.
         compaction: how that is done.
         threshold: the share of what it can read from which on that is done before a request is sent.
+        definitions: what calls may be delegated to: `{"context": […], "schema": …}` by path, or a function of the path.
+
+    `activities` is for the executor: `Executor(tools, activities=planner.activities)` has delegated calls, and thoughts
+    whose matter came later, written by the model. Such requests think; they are given no tools.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class ModelPlanner:
         compaction_model: Model | None = None,
         compaction: Compaction | None = None,
         threshold: float = THRESHOLD,
+        definitions: Definitions | None = None,
     ) -> None:
         self.model, self.compaction_model = model, compaction_model
         self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
@@ -82,6 +89,7 @@ class ModelPlanner:
         self.room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
         self.threshold = threshold
         self.compaction = compaction or Compaction(self.ask)
+        self.activities = Delegates(self._thought, definitions).activities
         self.host: Host | None = None
         self.gauge = Gauge()
         #: The last requests as they were sent, the newest last, and how often what has happened.
@@ -110,14 +118,28 @@ class ModelPlanner:
 
     async def ask(self, request: Request) -> Any:
         """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
+        return await self._asked(self.compaction_model or self.model, request)
+
+    async def _asked(self, model: Model, request: Request) -> Any:
         self.record(request)
-        async with Solving(self.compaction_model or self.model, request) as solving:
+        async with Solving(model, request) as solving:
             try:
                 async for _ in solving:
                     pass
             finally:
                 self.account(request, solving.usage)
         return solving.output
+
+    async def _thought(
+        self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
+    ) -> Any:
+        """What the model makes of one piece of work. Raises: PermanentError when that is nothing, or does not fit."""
+        request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
+                          purpose=kind)  # fmt: skip
+        found, why = await self.judged(await self._asked(self.model, request), output, ())
+        if found is None:
+            raise PermanentError(f"the model wrote no result: {why or 'its answer was empty'}")
+        return found
 
     def record(self, request: Request, attempt: int = 1) -> str:
         """Keep and tell what is about to be sent; its digest."""

@@ -18,7 +18,7 @@ from typing import Any
 from tests.servers.llm_replies import Cut, Reply, Step
 from tests.servers.llm_requests import KEPT, Asked
 
-LONGEST = 60.0  # seconds of silence before it is over, should nobody hang up
+LONGEST = 600.0  # seconds of silence, or of an answer that has no end, should nobody hang up
 CREATED = 1_700_000_000
 
 
@@ -55,6 +55,8 @@ class Answer:
         loop, sent = asyncio.get_running_loop(), 0
         began = loop.time()
         async for step in _each(self._reply.steps):
+            if loop.time() > began + LONGEST:
+                return
             if self._reply.rate is not None and isinstance(step, Mapping):
                 sent += 1
                 await asyncio.sleep(began + sent / self._reply.rate - loop.time())
