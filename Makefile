@@ -31,7 +31,7 @@ simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (S
 soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
 	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
 
-servers:  ## bring the MCP servers that some tests talk to (needs node and npm); without them those are skipped
+servers:  ## bring the MCP servers and the small language model that some tests talk to (needs node and npm); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh
 
 bench:  ## measure spar beside its peers (installs them in an environment of their own)

@@ -36,6 +36,7 @@ def compose(
     instructions: str | None = None,
     results: Iterable[CallResult] = (),
     handlers: Sequence[Handler] | None = None,
+    schema: Mapping[str, Any] | None = None,
     limit: int = LIMIT,
     max_tokens: int | None = None,
     purpose: str = "",
@@ -51,6 +52,7 @@ def compose(
         instructions: what the model reads first; None for `planning.wording`'s of this kind.
         results: the call results of the step before: of them, those that were never started are offered again.
         handlers: instead of `HANDLERS`.
+        schema: that of an earlier request with the same tools, activities and output; see `is_plain`.
         limit: characters of one value as it is shown; what is longer keeps its head, its tail and its reference.
 
     Raises: as `compose_schema` and `render`.
@@ -61,8 +63,9 @@ def compose(
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
     advisors = list(advisors)
-    schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
-    schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
+    if schema is None:
+        schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
+        schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
     spoken = {"type": "advisor"}
     return Request(
         context=tuple(messages),
@@ -77,6 +80,15 @@ def compose(
         cycle_id=cycle_id,
         run_id=run_id,
     )
+
+
+def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the schema does not depend on these messages: none of them offers a tool, speaks as an advisor, asks for
+    the next version, holds a plan, or is one instance's own."""
+    return not any("_instance" in each or {each.get("type"), each.get("kind")} & _FORMING for each in messages)
+
+
+_FORMING: Final = frozenset({"tool", "advisor", "meta", "plan"})
 
 
 def read_messages(context: Iterable[Any]) -> list[Wire]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from planning.asked import digest
 from planning.briefing import brief, is_tainted, nonexistent, query_of
 from planning.budgeting import fit
 from planning.compose import compose_schema
-from planning.context import compose
+from planning.context import compose, is_plain
 from planning.conversation import conversation
 from planning.ports import Request, Told
 from planning.solution import Solving
@@ -193,7 +194,7 @@ class Cycle:
     def _composed(self) -> Request:
         planner, run = self._planner, self._run
         heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
-        talk = conversation(self._entries, run_id=self._run_id, heard=heard)
+        talk = conversation(self._entries, run_id=self._run_id, heard=heard, known=planner.known)
         told = brief(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task
@@ -211,12 +212,19 @@ class Cycle:
             cycle_id=self._context.cycle_id,
             run_id=self._run_id,
         )
+        made_of: list[Any] = [*self._tools.values(), self._output]
+        known, schema = planner.schema
+        if is_plain(told.messages) and len(known) == len(made_of) and all(map(is_, known, made_of)):
+            return make(tools=self._tools, schema=schema)
         try:
-            return make(tools=self._tools)
+            request = make(tools=self._tools)
         except (TypeError, ValueError):
             if not self._left_out():
                 raise
             return make(tools=self._tools)
+        if is_plain(told.messages):
+            planner.schema = made_of, request.schema
+        return request
 
     def _left_out(self) -> bool:
         """Do without the tools that no schema can be made of; whether there are any. One tool's fault is not all's."""

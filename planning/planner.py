@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from planning.briefing import bundled
 from planning.budgeting import Gauge
 from planning.compaction import Compaction
 from planning.context import compose
+from planning.conversation import Known
 from planning.cycle import Cycle, Trouble
 from planning.delegates import Definitions, Delegates
 from planning.judging import Judge
@@ -91,6 +93,9 @@ class ModelPlanner:
         self.compaction = compaction or Compaction(self.ask)
         self.activities = Delegates(self._thought, definitions).activities
         self.host: Host | None = None
+        #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
+        self.known: Known = {}
+        self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
         self.gauge = Gauge()
         #: The last requests as they were sent, the newest last, and how often what has happened.
         self.requests: deque[Request] = deque(maxlen=_KEPT)
@@ -149,7 +154,7 @@ class ModelPlanner:
             told = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=named, attempt=attempt,
                                   tokens=self.gauge.of(request), request=request)  # fmt: skip
             self.host.events.publish(told)
-            self.host.note(request.cycle_id, kept(request, named))
+            self.host.note(request.cycle_id, partial(kept, request, named))
         return named
 
     async def judged(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spar.closing import begun, closing, left_over, undealt
 from spar.cycle import STANDING, Cycle
-from spar.errors import SparError
+from spar.errors import FencedError, SparError
 from spar.journal import Item
 from spar.logs import get_logger
 from spar.run import End, Run
@@ -127,13 +127,16 @@ class Books:
         elif run.is_changed:
             journal.amended(run.id, run.status_at(None, agent.clock.now()))
 
-    async def kept(self, *, is_answered: bool) -> None:
+    async def kept(self, *, is_answered: bool) -> bool:
         """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before
-        anybody is given the answer of its run."""
+        anybody is given the answer of its run. False when another process has taken the memory over, and its runs."""
         journal = self._recovery.journal
         if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
-            return
+            return True
         try:
             await journal.safe()
+        except FencedError:
+            return False
         except SparError as error:  # it is being closed under us
             log.warning("cycle not known to be kept", agent=self._agent.name, reason=str(error))
+        return True

@@ -11,6 +11,7 @@ from msgspec import Struct
 from spar.clock import Clock
 from spar.errors import PhaseTimeoutError
 from spar.journal import Unfinished
+from spar.plain import plain
 from spar.plan_stream import OpenPlan
 from spar.policies import Backoff
 from spar.protocols import RunContext
@@ -38,6 +39,10 @@ LONGEST_WAIT = 5.0
 
 #: What a failure leads to once it has been retried in vain: the defaults of `[agent.errors]`.
 AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
+
+
+#: Bytes of one note that is kept with a cycle.
+LARGEST_NOTE = 1 << 20
 
 
 class Skip(Exception):
@@ -87,7 +92,7 @@ class Cycle:
         self.started = clock.monotonic()
         self._id = resumed.cycle_id if resumed is not None else ""
         self.items: tuple[str, ...] = ()  # accepted work that it took
-        self.notes: tuple[dict[str, Any], ...] = ()  # what modules want kept with it
+        self.notes: tuple[Callable[[], dict[str, Any]], ...] = ()  # what modules want kept with it
         self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
         self.is_journalled = False
         self.phase: Phase = "sense"
@@ -161,8 +166,14 @@ class Cycle:
             reflection=None if reflection is None else replace(reflection, result=None),
             phases=dict(self.durations),
             faults=self.faults,
-            notes=self.notes,
+            notes=tuple([_noted(note) for note in self.notes]),
         )
+
+
+def _noted(note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A note as it is kept: of one that is too large only the beginning of its parts."""
+    found = plain(note(), LARGEST_NOTE)
+    return found if isinstance(found, dict) else {"kind": "too large"}
 
 
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:

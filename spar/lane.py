@@ -79,8 +79,8 @@ class Lane:
         agent = self.agent
         while True:
             cycle = await self.loop.cycle()
-            if cycle.is_journalled:
-                await agent.recovery.books.kept(is_answered=self._ended is not None)
+            if cycle.is_journalled and not await agent.recovery.books.kept(is_answered=self._ended is not None):
+                self._ended = None  # who has taken the run over says how it ends
             if cycle.faults or (cycle.perceptions and agent.settled is not None):
                 await agent.settle(cycle)
             if self._ended is not None:

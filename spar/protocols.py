@@ -275,7 +275,7 @@ class Host(Struct, frozen=True):
     `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
     agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
     run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
-    noticed, once, and returns its id. `note(cycle_id, what)` has a JSON-able object kept on the tape with a cycle.
+    noticed, once, and returns its id. `note(cycle_id, what)` has what this function returns kept on the tape: an object.
     `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them.
     """
 
@@ -294,7 +294,7 @@ class Host(Struct, frozen=True):
     deliver: Callable[[str, str, str, str], Awaitable[bool]] | None = None
     pursue: Callable[[Perception], Awaitable[str]] | None = None
     used: Callable[[str, Mapping[str, int]], None] = lambda run_id, usage: None
-    note: Callable[[str, dict[str, Any]], None] = lambda cycle_id, what: None
+    note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
 
 
 class SensorSpec(Struct, frozen=True):

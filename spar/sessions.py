@@ -17,7 +17,6 @@ from spar.events import ErrorOccurred
 from spar.hooks import HookContext
 from spar.lane import Lane
 from spar.logs import get_logger
-from spar.plain import plain
 from spar.policies import Intensity
 from spar.strand import WAITING, Strand
 from spar.types import Fault
@@ -30,8 +29,8 @@ log = get_logger("spar.agent")
 
 #: Seconds that the sense module may take to hear between two cycles that what it handed over is seen through.
 SETTLE_WITHIN = 30.0
-#: Bytes of one note that is kept with a cycle, and how many of them.
-LARGEST_NOTE, MOST_NOTES = 1 << 20, 10
+#: Notes that are kept with a cycle, the last ones.
+MOST_NOTES = 10
 
 
 class Sessions:
@@ -55,12 +54,11 @@ class Sessions:
             lane = self.lanes[session] = Lane(self._agent, session)
         return lane
 
-    def note(self, cycle_id: str, what: dict[str, Any]) -> None:
-        """Keep this on the tape with a cycle, if it goes on; of what is too large only that it was."""
+    def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
+        """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
         for lane in self.lanes.values():
             if lane.cycle is not None and lane.cycle.id == cycle_id:
-                kept = plain(what, LARGEST_NOTE)
-                lane.cycle.notes = (*lane.cycle.notes[-MOST_NOTES + 1 :], kept if isinstance(kept, dict) else {})
+                lane.cycle.notes = (*lane.cycle.notes[-MOST_NOTES + 1 :], what)
 
     def begin_anew(self) -> None:
         """The agent is started: what broke before counts no more."""

@@ -1,0 +1,258 @@
+"""Conversations with a service whose model is on the other side of a socket: what both say, and what is seen of it.
+
+A scripted model goes by what it reads, not by how often it was asked: whoever was killed asks again. Each question
+holds the name of its story in square brackets, and a story makes the reply from what the request says so far.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from spar.cli.main import main
+from tests.process.conftest import Service, Spar, _Socket, until
+from tests.servers.llm import LlmServer
+from tests.servers.llm_replies import Reply, Step, says
+from tests.servers.llm_requests import Asked, content_of
+
+#: Seconds for anything that two cores have to do beside other work, a start with the library of models among it.
+PATIENCE = 40.0
+
+TOOLS = '''
+import asyncio, pathlib
+from spar import tool
+
+@tool(effect="once")
+async def note(text: str, gate: str = "") -> str:
+    """Write a line into the book."""
+    with pathlib.Path("book.txt").open("a") as file:
+        file.write(text + "\\n")
+    while gate and not pathlib.Path(gate).exists():
+        await asyncio.sleep(0.01)
+    return f"noted {text}"
+
+@tool(effect="read")
+async def measure(what: str, unit: str = "kelvin", gate: str = "") -> str:
+    """Measure something."""
+    pathlib.Path(f"measured-{what}").touch()
+    while gate and not pathlib.Path(gate).exists():
+        await asyncio.sleep(0.01)
+    if unit != "kelvin":
+        raise ValueError(f"unit is {unit!r}, expected 'kelvin'")
+    return f"{what}: 293 kelvin"
+
+@tool(effect="once")
+async def pay(to: str, amount: int) -> str:
+    """Pay somebody."""
+    with pathlib.Path("paid.txt").open("a") as file:
+        file.write(f"{amount} to {to}\\n")
+    return "paid"
+'''
+
+CONFIG = """
+[agent]
+loop_interval = "adaptive"
+min_interval = 0
+
+[runs]
+queue_mode = "steer"
+
+[[sensors]]
+use = "messages"
+
+[plan]
+use = "llm"
+
+# What was experienced is the agent's own, and every session's; conversations are not.
+[plan.options]
+model = [{{ name = "{name}", base_url = "{url}", prices = {{ input = 1.0, output = 2.0 }} }}]
+context_tokens = {context_tokens}
+max_tokens = 500
+recall = 0
+
+[[tools]]
+use = "mine:note"
+
+[[tools]]
+use = "mine:measure"
+
+[[tools]]
+use = "mine:pay"
+
+[[tools]]
+use = "say"
+
+[[approval.rules]]
+tool = "pay"
+decision = "ask"
+
+[log]
+format = "json"
+"""
+
+
+def configured(spar: Spar, url: str, *, name: str = "scripted", context_tokens: int = 20_000, more: str = "") -> None:
+    """What these services are made of; `more` are further tables."""
+    (spar.folder / "mine.py").write_text(TOOLS)
+    spar.write(CONFIG.format(url=url, name=name, context_tokens=context_tokens) + more)
+
+
+# -- the model
+
+
+Story = Callable[[str], Reply]
+
+
+class Novelist:
+    """A model with a story for each kind of question. `seen` are the names of those that it was asked for."""
+
+    def __init__(self, stories: Mapping[str, Story], summary: Story | None = None) -> None:
+        self._stories, self._summary = stories, summary
+
+    def __call__(self, asked: Asked) -> Reply:
+        text = question_of(asked)
+        if is_summing_up(asked):
+            return (self._summary or _summed_up)(text)
+        named = [name for name in self._stories if f"[{name}]" in text]
+        return self._stories[max(named, key=lambda name: text.rindex(f"[{name}]"))](text)
+
+
+def question_of(asked: Asked) -> str:
+    """What is new in a request: the run in hand, with its results and errors."""
+    return content_of(asked.messages[-1])
+
+
+def is_summing_up(asked: Asked) -> bool:
+    return content_of(asked.messages[0]).startswith("You sum up")
+
+
+def asked_for(server: LlmServer, name: str) -> list[str]:
+    """What was new in each request that belongs to a story."""
+    return [text for text in map(question_of, list(server.requests)) if f"[{name}]" in text]
+
+
+def _summed_up(text: str) -> Reply:
+    return says("Earlier matters were settled.")
+
+
+def held(reply: Reply, after: int, gate: threading.Event) -> Reply:
+    """The reply, which stops after so many of its steps until the gate is open."""
+
+    async def steps() -> AsyncIterator[Step]:
+        for number, step in enumerate(reply._steps):
+            while number == after and not gate.is_set():
+                yield 0.01
+            yield step
+
+    return replace(reply, steps=steps())
+
+
+# -- people
+
+
+class Talk:
+    """A service and those who talk with it."""
+
+    def __init__(self, spar: Spar, service: Service) -> None:
+        self.spar, self.service = spar, service
+
+    def submit(self, session: str, text: str, **more: Any) -> str:
+        body = {"message": text, "session": session, **more}
+        answer = self.service.api("/v1/runs", "POST", json=body)
+        assert answer.status_code == 202, answer.text
+        run_id: str = answer.json()["run_id"]
+        return run_id
+
+    def status(self, run_id: str, timeout: float = 0.0) -> dict[str, Any]:
+        found: dict[str, Any] = self.service.api(f"/v1/runs/{run_id}/wait?timeout={timeout:g}").json()
+        return found
+
+    def ended(self, run_id: str) -> dict[str, Any]:
+        """How it ended, which it does."""
+        found: dict[str, Any] = until(
+            lambda: (status := self.status(run_id))["status"] != "timeout" and status, f"the end of {run_id}", PATIENCE
+        )
+        return found
+
+    def ask(self, session: str, text: str) -> Any:
+        """Say something, and the answer."""
+        status = self.ended(self.submit(session, text))
+        assert status["status"] == "ok", status
+        return status["output"]
+
+    def events(self, run_id: str, after: int = 0) -> list[dict[str, Any]]:
+        """All that is kept of a run that has ended."""
+        with followed(self.spar.state, run_id, **{"Last-Event-ID": str(after)}) as events:
+            return list(events)
+
+    def transcript(self, session: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.spar("--json", "transcript", session, "--limit", "1000").json
+        return found
+
+    def lines(self, name: str) -> list[str]:
+        """What tools have left in a file."""
+        path = self.spar.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def open(self, gate: str) -> None:
+        (self.spar.folder / gate).touch()
+
+
+@contextmanager
+def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a run as they come, over a connection that breaks off when this is left."""
+    with _Socket(state / "control.sock") as channel:
+        channel.timeout = PATIENCE
+        channel.request("GET", f"/v1/runs/{run_id}/events", headers=headers)
+        with channel.getresponse() as response:
+            assert response.status == 200, response.read()
+            yield (json.loads(line[6:]) for line in response if line.startswith(b"data: "))
+
+
+# -- what must hold of any of it
+
+
+def is_terminal(event: dict[str, Any]) -> bool:
+    return event["stream"] == "lifecycle" and event["data"].get("phase") in ("end", "error")
+
+
+def check_events(events: list[dict[str, Any]]) -> None:
+    """Numbers grow strictly, and the one terminal event is the last."""
+    numbers = [event["seq"] for event in events]
+    assert numbers == sorted(set(numbers)), numbers
+    assert [is_terminal(event) for event in events] == [False] * (len(events) - 1) + [True], events
+
+
+def check_transcript(entries: list[dict[str, Any]]) -> None:
+    """Nothing torn, doubled or out of order: a run's messages, then what was done, then its one end; no call without
+    what came of it, none twice."""
+    numbers = [entry["seq"] for entry in entries]
+    assert numbers == sorted(set(numbers)), numbers
+    spoken = Counter(entry["body"]["id"] for entry in entries if entry["kind"] == "user")
+    assert set(spoken.values()) <= {1}, spoken
+    calls = [each for entry in entries if entry["kind"] == "turn" for each in entry["body"]["calls"]]
+    made = Counter((each["call"]["_id"]) for each in calls if each["status"] not in ("skipped", "parked"))
+    assert set(made.values()) <= {1}, made
+    assert all(each["status"] for each in calls)
+    runs: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry["kind"] != "compaction":
+            runs.setdefault(entry["run_id"], []).append(entry["kind"])
+    for run_id, kinds in runs.items():
+        assert kinds[0] == "user", (run_id, kinds)
+        assert kinds.count("end") == 1 and kinds[-1] == "end", (run_id, kinds)
+
+
+def command(spar: Spar, *arguments: str) -> int:
+    """A command in this process: beginning one for each would take longer than all that they do. Its exit code."""
+    try:
+        main(["-c", str(spar.config), *arguments])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    raise AssertionError("a command ends with a code")
