@@ -275,7 +275,7 @@ class Host(Struct, frozen=True):
     `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
     agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
     run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
-    noticed, once, and returns its id. `note(cycle_id, what)` has what this function returns kept on the tape: an object.
+    noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
     `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them.
     """
 

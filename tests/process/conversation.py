@@ -137,6 +137,13 @@ def asked_for(server: LlmServer, name: str) -> list[str]:
     return [text for text in map(question_of, list(server.requests)) if f"[{name}]" in text]
 
 
+def block(text: str, kind: str) -> list[Any]:
+    """The data of one kind that a request holds, [] without it."""
+    _, _, rest = text.partition(f"## Data: ¶{kind}\n")
+    found: list[Any] = json.loads(rest.splitlines()[0]) if rest else []
+    return found
+
+
 def _summed_up(text: str) -> Reply:
     return says("Earlier matters were settled.")
 
@@ -220,6 +227,15 @@ def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict
 
 def is_terminal(event: dict[str, Any]) -> bool:
     return event["stream"] == "lifecycle" and event["data"].get("phase") in ("end", "error")
+
+
+def written(events: list[dict[str, Any]]) -> str:
+    """The answer as it stands after these events."""
+    text = ""
+    for event in events:
+        if event["stream"] == "assistant":
+            text = ("" if event["data"]["reset"] else text) + event["data"]["text"]
+    return text
 
 
 def check_events(events: list[dict[str, Any]]) -> None:

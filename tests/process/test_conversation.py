@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.process.conversation import (
     Story,
     Talk,
     asked_for,
+    block,
     check_events,
     check_transcript,
     command,
@@ -23,6 +23,7 @@ from tests.process.conversation import (
     followed,
     held,
     is_summing_up,
+    written,
 )
 from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import Reply, ToolCall, pieces, says
@@ -30,6 +31,8 @@ from tests.servers.llm_replies import Reply, ToolCall, pieces, says
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
 
+KEY = "key_77/alpha"
+LONG = "It is not to be told to anybody, and it must be changed in spring. " * 24
 STORY = "Once upon a time there was a host that was kept well, and it lived happily ever after."
 
 
@@ -42,9 +45,9 @@ def note(text: str, gate: str = "", **more: Any) -> ToolCall:
 
 def errands(text: str) -> Reply:
     """Three lines, one after another; after the correction only what was asked for then."""
-    if "[errands-correction]" in text and "noted four" in text:
+    if "[correction]" in text and "noted four" in text:
         return says("one and four are noted")
-    if "[errands-correction]" in text:
+    if "[correction]" in text:
         return says("", note("four"))
     return says("", note("one", "go-one", _id="a"), note("two", _after=["a"], _id="b"), note("three", _after=["b"]))
 
@@ -67,86 +70,146 @@ def told(text: str) -> Reply:
 
 
 def slow(text: str) -> Reply:
-    return says("", ToolCall("measure", {"what": "bobs-garden", "gate": "never"}), note("bobs-secret", _after=["x"]))
+    garden = ToolCall("measure", {"what": "bobs-garden", "gate": "never", "_id": "x"})
+    return says("", garden, note("bobs-secret", _after=["x"]))
 
 
-@pytest.fixture
-def story_gate() -> threading.Event:
-    return threading.Event()
+def story(text: str, gate: threading.Event | None = None) -> Reply:
+    told = says(pieces(STORY, 8))
+    return told if gate is None else held(told, 5, gate)
 
 
-def test_two_sessions_talk_side_by_side(spar: Spar, start: Callable[..., Service], capsys: Any) -> None:
+def test_two_sessions_talk_side_by_side(
+    spar: Spar, start: Callable[..., Service], capsys: pytest.CaptureFixture[str]
+) -> None:
     gate = threading.Event()
     stories: dict[str, Story] = {
-        "key": lambda text: says("The key is kept in mind."),
+        "key": lambda text: says("It is kept in mind."),
         "errands": errands,
-        "errands-correction": errands,
+        "correction": errands,
         "temperature": temperature,
         "payment": payment,
         "told": told,
-        "story": lambda text: held(says(pieces(STORY, 8)), 5, gate),
-        "again": lambda text: says(pieces(STORY, 8)),
+        "story": lambda text: story(text, gate),
+        "again": story,
         "nothing": lambda text: says("NO_REPLY"),
+        "which": lambda text: says(f"it is {KEY}" if KEY in text else "I do not know"),
         "slow": slow,
         "hello": lambda text: says("hello, bob"),
-        "which": lambda text: says("the key is key_77/alpha"),
     }
-    with served(Novelist(stories, lambda text: says("Alice named key_77/alpha and had errands done."))) as server:
+    model = Novelist(stories, lambda text: says(f"Alice named {KEY} and had errands done."))
+    with served(model) as server:
         configured(spar, server.url, context_tokens=4_500)
         talk = Talk(spar, start().ready())
-        _converse(talk, server, gate, capsys)
+
+        # Bob wants something that takes long, in a session of his own, while all that follows happens.
+        bobs = [talk.submit("bob", "[slow] what is the temperature of bobs-garden?")]
+        until(lambda: (spar.folder / "measured-bobs-garden").exists(), "bob's call", PATIENCE)
+        alices = [talk.submit("alice", f"[key] remember that it is {KEY}. {LONG}")]
+        assert talk.ended(alices[0])["output"] == "It is kept in mind."
+        alices += [*_corrects(talk, server), *_asks(talk, server, capsys)]
+        alices += [*_listens(talk, gate, capsys), *_talks_for_long(talk, server)]
+
+        # Bob has had enough, and is served again.
+        assert command(spar, "abort", bobs[0]) == 0
+        assert (status := talk.status(bobs[0]))["error"] == "aborted", status
+        bobs.append(talk.submit("bob", "[hello] are you there?"))
+        assert talk.ended(bobs[1])["output"] == "hello, bob"
+
+        for run_id in (*alices, *bobs):
+            check_events(talk.events(run_id))
+        for session, runs in (("alice", alices), ("bob", bobs)):
+            entries = talk.transcript(session)
+            check_transcript(entries)
+            assert {entry["run_id"] for entry in entries} == set(runs) - {alices[2]}, "each run, steered ones in theirs"
+        for asked in server.requests:
+            assert len({each for each in ("alice", "bob") if each in asked.text.lower()}) <= 1, asked.text
+        assert "bobs-secret" not in talk.lines("book.txt")
+        assert server.aborted == 0
         assert talk.service.stop() == 0
 
 
-def _converse(talk: Talk, server: LlmServer, gate: threading.Event, capsys: Any) -> None:
-    spar = talk.spar
-    alices, bobs = {}, {}
-
-    # Bob wants something that takes long, in a session of his own, while all that follows happens.
-    bobs["slow"] = talk.submit("bob", "[slow] what is the temperature of bobs-garden?")
-    until(lambda: (spar.folder / "measured-bobs-garden").exists(), "bob's call", PATIENCE)
-
-    long = "It is not to be told to anybody, and it must be changed in spring. " * 24
-    alices["key"] = talk.submit("alice", f"[key] remember that the key is key_77/alpha. {long}")
-    assert talk.ended(alices["key"])["status"] == "ok"
-
-    # A correction in the middle of a batch: what has not begun is skipped and offered again.
-    alices["errands"] = talk.submit("alice", "[errands] note one, two and three")
+def _corrects(talk: Talk, server: LlmServer) -> list[str]:
+    """A correction in the middle of a batch, then a failure that the model corrects by itself."""
+    errand = talk.submit("alice", "[errands] note one, two and three")
     until(lambda: talk.lines("book.txt") == ["one"], "the first line", PATIENCE)
-    alices["correction"] = talk.submit("alice", "[errands-correction] no: one and four")
+    correction = talk.submit("alice", "[correction] no: one and four")
     talk.open("go-one")
-    assert talk.ended(alices["errands"])["output"] == "one and four are noted"
-    assert talk.ended(alices["correction"])["output"] == "one and four are noted"
-    assert (talk.status(alices["errands"])["outcome"], talk.status(alices["correction"])["outcome"]) == (
-        "started", "steered",
-    )  # fmt: skip
+    for run_id, outcome in ((errand, "started"), (correction, "steered")):
+        ended = talk.ended(run_id)
+        assert (ended["output"], ended["outcome"], ended["errors"]) == ("one and four are noted", outcome, [])
     assert talk.lines("book.txt") == ["one", "four"]
-    print("\n=====\n".join(asked_for(server, "errands")))
 
-    # A call that fails is in the next request with its reason, and corrected there.
-    assert talk.ask("alice", "[temperature] how warm is my room?") == "it has 293 kelvin"
-    print("\n=====\n".join(asked_for(server, "temperature")))
+    first, second, third = asked_for(server, "errands")
+    assert "[correction]" not in first
+    assert "[correction] no: one and four" in second and "noted one" in second
+    offered = block(second, "skipped")
+    assert [(each["call"]["text"], each["reason"]) for each in offered] == [("two", "steered"), ("three", "steered")]
+    assert "[correction] no: one and four" in third and block(third, "skipped") == []
 
-    # What asks people waits for them.
-    alices["payment"] = talk.submit("alice", "[payment] pay the baker 30")
-    waiting = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
+    warm = talk.submit("alice", "[temperature] how warm is my room?")
+    assert talk.ended(warm)["output"] == "it has 293 kelvin"
+    _, corrected, _ = asked_for(server, "temperature")
+    [failed] = block(corrected, "error")
+    assert (failed["call"]["unit"], failed["error"]["message"]) == ("celsius", "unit is 'celsius', expected 'kelvin'")
+    return [errand, correction, warm]
+
+
+def _asks(talk: Talk, server: LlmServer, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """A call that people are asked about, and something that is said on the way."""
+    paid = talk.submit("alice", "[payment] pay the baker 30")
+    [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
     assert not talk.lines("paid.txt")
-    assert command(spar, "approvals", "approve", "--yes", waiting[0]["id"]) == 0
-    assert talk.ended(alices["payment"])["output"] == "the baker is paid"
+    assert command(talk.spar, "approvals", "approve", "--yes", waiting["id"]) == 0
+    assert talk.ended(paid)["output"] == "the baker is paid"
     assert talk.lines("paid.txt") == ["30 to baker"]
-    print("\n=====\n".join(asked_for(server, "payment")))
 
-    assert talk.ask("alice", "[told] tell me when you begin") == "it is done"
-    print("\n=====\n".join(asked_for(server, "told")))
+    told = talk.submit("alice", "[told] tell me when you begin")
+    assert talk.ended(told)["output"] == "it is done"
+    return [paid, told]
 
-    # bob
-    assert command(spar, "abort", bobs["slow"]) == 0
-    print(talk.status(bobs["slow"]), talk.events(bobs["slow"]))
-    assert talk.ask("bob", "[hello] are you there?") == "hello, bob"
 
-    for number in range(4):
-        talk.ask("alice", f"[again] tell the story again {number}" + long)
-    print(talk.ask("alice", "[which] which key was it?"))
-    #print(json.dumps(talk.transcript("alice"), indent=1))
-    for each in server.requests:
-        print(each.number, is_summing_up(each), len(each.raw), sum(len(str(m)) for m in each.messages))
+def _listens(talk: Talk, gate: threading.Event, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """An answer as it is written, over a connection that breaks off, and one that nobody is to hear."""
+    run_id = talk.submit("alice", "[story] tell me a story")
+    heard: list[dict[str, Any]] = []
+    with followed(talk.spar.state, run_id) as events:
+        for event in events:
+            heard.append(event)
+            if written(heard) == STORY[:32]:
+                break
+    gate.set()
+    talk.ended(run_id)
+    heard += talk.events(run_id, heard[-1]["seq"])
+    check_events(heard)
+    assert written(heard) == heard[-1]["data"]["output"] == STORY
+
+    capsys.readouterr()
+    assert command(talk.spar, "send", "--follow", "--session", "alice", "[again] tell it again") == 0
+    assert capsys.readouterr().out == f"{STORY}\n"
+    again = next(entry["run_id"] for entry in talk.transcript("alice") if "[again]" in entry["body"].get("text", ""))
+
+    silent = talk.submit("alice", "[nothing] this is only to be known")
+    status = talk.ended(silent)
+    assert (status["status"], status["silent"], status["output"], status["reply"]) == ("ok", True, None, None)
+    assert "NO_REPLY" not in written(talk.events(silent))
+    return [run_id, again, silent]
+
+
+def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
+    """Talk until what was said first is only known from a summary."""
+    runs = []
+    for _ in range(3):
+        runs.append(talk.submit("alice", f"[again] tell the story again. {LONG}"))
+        assert talk.ended(runs[-1])["output"] == STORY
+    runs.append(talk.submit("alice", "[which] which one was it?"))
+    talk.ended(runs[-1])
+
+    compactions = [entry for entry in talk.transcript("alice") if entry["kind"] == "compaction"]
+    assert compactions and all(KEY in each["body"]["summary"] for each in compactions)
+    assert len(compactions) == sum(map(is_summing_up, server.requests))
+    last = next(asked for asked in reversed(server.requests) if "[which]" in asked.text)
+    assert KEY in last.text and "remember that it is" not in last.text
+    told = [event for run_id in runs for event in talk.events(run_id) if event["stream"] == "compaction"]
+    assert [event["data"]["phase"] for event in told] == ["start", "end"] * len(compactions), told
+    return runs

@@ -531,6 +531,7 @@ async def test_fifty_overdue_triggers_obey_their_policies_at_a_restart_and_make_
             continue
         assert len(missed) == 50 * 6
         shown = "\n".join(read_of(each) for each in requests)
+        print(len(accepted), len(requests), shown)
         assert [f"job {number} is due" in shown for number in range(50)] == [False] * 20 + [True] * 30
         assert {each.status for each in ended} == {"ok"}
         assert len(accepted) == len(ended) == len(requests) <= 5
