@@ -23,7 +23,7 @@ from acting.desk import Desk
 from acting.guard import said
 from acting.office import Office
 from acting.spending import Spending
-from acting.stage import Limits, Scope, Stage, trust_of
+from acting.stage import Limits, Scope, Stage
 from acting.tick import Tick, is_final
 from spar.board import Board
 from spar.clock import Clock, SystemClock

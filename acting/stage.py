@@ -282,12 +282,6 @@ class Scope(Struct, frozen=True):
     trust: Trust = "trusted"
 
 
-def trust_of(action: Action) -> Trust:
-    """As much as the planner says, else as little as the least trusted perception."""
-    if action.trust is not None:
-        return action.trust
-    return "untrusted" if any(each.trust == "untrusted" for each in action.perceptions) else "trusted"
-
 
 def fault_of(error: BaseException, tool: str) -> Fault:
     """The fault of a tool's exception, with a message fit to keep."""

@@ -14,7 +14,8 @@ from typing import Final
 
 from acting.entries import Entry
 from acting.policy import trust_in
-from acting.stage import Scope, trust_of
+from acting.stage import Scope
+from spar.outside import trust_of
 from spar.paths import Path, overlaps, parse_write, references
 from spar.types import ActionResult, Call, Trust
 

@@ -100,16 +100,6 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
     )
 
 
-def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
-    """Whether a call of the run has brought anything from outside, which a model is then shown."""
-    for each in results:
-        tool = tools.get(each.call.tool)
-        brings = tool is None or getattr(getattr(tool, "terms", tool), "brings_untrusted", False)
-        if each.attempts and (brings or each.call.meta.get("_trust") == "untrusted"):
-            return True
-    return False
-
-
 def nonexistent(results: Iterable[CallResult], tools: Mapping[str, Any]) -> list[str]:
     """The names of tools that do not exist and were called more than once: to say so in the error was not enough."""
     called = Counter(each.call.tool for each in results if each.fault and each.fault.kind == "unknown_tool")

@@ -213,8 +213,7 @@ class Compaction:
 
     async def _summary(self, record: str, remark: str, context: Context, before: int) -> str:
         request = Request(
-            schema=_SCHEMA,
-            answer=_SCHEMA["properties"]["output"],
+            schema=_SCHEMA,  # its answer may be any text: asked for JSON, small models write prose all the same
             instructions=self._instructions,
             texts=tuple(part for part in (f"## Record\n{record}", remark) if part),
             max_tokens=min(max(_SHORTEST, before // 2), _LONGEST),

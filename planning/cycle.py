@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 
 from planning.asked import digest
-from planning.briefing import brief, is_tainted, nonexistent, query_of
+from planning.briefing import brief, nonexistent, query_of
 from planning.budgeting import fit
 from planning.compose import compose_schema
 from planning.context import compose, is_plain
@@ -28,6 +28,7 @@ from planning.wording import EMPTY
 from spar.budgets import BudgetError
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
+from spar.outside import is_tainted, was_misled
 from spar.paths import TooLargeError, marked, shorten
 from spar.protocols import Context
 from spar.replies import is_silent
@@ -49,6 +50,8 @@ _WORTH: Final = 0.2
 #: Seconds until a run goes on whose provider did not say when it may.
 _WAIT: Final = 10.0
 _GOAL: Final = 500  # characters
+#: Of a call: how far it is trusted, and for which kind of task it counts as a trial of its tool.
+_NOT_ITS_TO_SAY: Final = ("_trust", "_task")
 _TOO_SOON: Final = (
     "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
     "Give the output again once you see what it is to say."
@@ -198,8 +201,7 @@ class Cycle:
         told = brief(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task
-        is_untrusted = "untrusted" in (told.trust, talk.trust) or is_tainted(self._results, self._tools)
-        self._trust = "untrusted" if is_untrusted else "trusted"
+        self._trust = "untrusted" if "untrusted" in (told.trust, talk.trust) or self._is_misled() else "trusted"
         make = partial(
             compose,
             told.messages,
@@ -225,6 +227,11 @@ class Cycle:
         if is_plain(told.messages):
             planner.schema = made_of, request.schema
         return request
+
+    def _is_misled(self) -> bool:
+        """Whether what this run has done so far was planned from what is from outside, or has brought any of it."""
+        ticks = self._run.results if self._run is not None else ()
+        return was_misled(ticks) or is_tainted((*self._results, *self._context.known), self._tools)
 
     def _left_out(self) -> bool:
         """Do without the tools that no schema can be made of; whether there are any. One tool's fault is not all's."""
@@ -258,9 +265,9 @@ class Cycle:
         if any(each.call.id == call.id for each in self._results):  # a name that an earlier call of this run has
             number = self._run.number if self._run is not None else 1
             self._ids[call.id] = f"{call.id}.{number}"
-        meta = {key: value for key, value in call.meta.items() if key != "_trust"}  # is not for the model to say
+        meta = {key: value for key, value in call.meta.items() if key not in _NOT_ITS_TO_SAY}
         if self._task:
-            meta.setdefault("_task", self._task)
+            meta["_task"] = self._task
         after = tuple(self._ids.get(each, each) for each in call.after)
         return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
 

@@ -104,8 +104,11 @@ class ProviderModel:
                 path=("prices",),
             )
         self.name = name if isinstance(name, str) else name.model_name
-        if not self.name:
-            raise ConfigError("a model needs a name, such as 'openai:gpt-5'", path=("model",))
+        if not self.name or (isinstance(name, str) and base_url is None and ":" not in name):
+            raise ConfigError(
+                f"model {self.name!r} names no provider: write one such as 'openai:gpt-5', or say where its server is "
+                "(base_url)", path=("model",)
+            )  # fmt: skip
         #: Whose model it is, and by which key: what is wrong with one of them may be so with all.
         self.provider = " ".join(filter(None, (base_url or self.name.partition(":")[0], key_env)))
         self._given, self._base_url, self._key_env, self._mode = name, base_url, key_env, mode
@@ -152,7 +155,7 @@ class ProviderModel:
     def _open(self) -> Model:
         """Import the library and make the model. Blocks for about a second the first time; touches no network."""
         try:
-            from pydantic_ai import exceptions, models
+            from pydantic_ai import models
         except ImportError as error:
             raise ConfigError(
                 f"model {self.name!r} needs a library that is not installed ({error}); install it with: "
@@ -176,7 +179,7 @@ class ProviderModel:
                 f"the provider of model {self.name!r} needs a library that is not installed; install it with: "
                 f"pip install 'pydantic-ai-slim[{provider}]'", path=("model",)
             ) from error  # fmt: skip
-        except (exceptions.UserError, ValueError, TypeError) as error:
+        except Exception as error:  # each provider's library has its own way to say what it lacks
             why = self._safe(str(error)).partition(". ")[0]
             raise ConfigError(f"model {self.name!r} cannot be used: {why}", path=("model",)) from None
 

@@ -125,11 +125,11 @@ class Assembly:
     def _host(self) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self._tools,
+                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
                     agent.sessions.note)  # fmt: skip
 
-    def _tools(self) -> Mapping[str, Any]:
+    def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
         tools = getattr(self._agent.modules["act"].part, "tools", None)
         return tools if isinstance(tools, Mapping) else {}

@@ -15,7 +15,6 @@ from spar.errors import FencedError, SparError
 from spar.journal import Item
 from spar.logs import get_logger
 from spar.run import End, Run
-from spar.transcripts import entries_of
 from spar.types import Action, ActionResult, Perception, replace
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Books:
         record = None if is_idle else cycle.record(agent.name, duration)
         item = self._recovery.in_hand.get(run.id) if run is not None else None
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
-        entries = () if run is None or is_to_go_on else entries_of(run, cycle, end)
+        entries = () if run is None or is_to_go_on else agent.transcripts.entries_of(run, cycle, end)
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, entries=entries,
                           is_to_go_on=is_to_go_on)  # fmt: skip
         self._recovery.journal.closed(agent.name, cycle.id, account)

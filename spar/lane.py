@@ -24,7 +24,6 @@ from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
 from spar.run import End, Run, verdict
 from spar.strand import Strand
-from spar.transcripts import entries_of
 from spar.turns import Turns
 from spar.types import Action, ActionResult, Fault, Perception
 from spar.wake import Wake
@@ -289,7 +288,7 @@ class Lane:
         else:
             if outcome != "idle":
                 agent.keeping.remember(cycle, duration)
-            if run is not None and (entries := entries_of(run, cycle, end)):
+            if run is not None and (entries := agent.transcripts.entries_of(run, cycle, end)):
                 agent.transcripts.keep(self.session, entries)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)

@@ -7,13 +7,14 @@ without one keeps the last of each session in memory.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle
+from spar.outside import is_tainted, trust_of
 from spar.run import End, Run
 from spar.transcript import Entry
-from spar.types import Action, CallResult, Perception, Trust
+from spar.types import Action, CallResult, Perception
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -48,11 +49,15 @@ class Transcripts:
 
     async def add_end(self, run: Run, end: End) -> None:
         """A run ended that no cycle ended."""
-        if entries := entries_of(run, None, end):
+        if entries := self.entries_of(run, None, end):
             if (store := self._store) is not None:
                 await store.append(self._agent.name, run.session, run.id, entries)
             else:
                 self.keep(run.session, entries)
+
+    def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
+        """What a run's cycle adds, or its end without one."""
+        return entries_of(run, cycle, end, self._agent.assembly.tools())
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""
@@ -82,7 +87,7 @@ def since_compaction(entries: Sequence[Entry] | deque[Entry]) -> list[Entry]:
     return [last, *(entry for entry in entries if entry.seq >= first and entry.kind != "compaction")]
 
 
-def entries_of(run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
+def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any]) -> tuple[Entry, ...]:
     """What a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
     entries: list[Entry] = []
     action = cycle.written_action if cycle is not None else None
@@ -93,7 +98,7 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, .
         run.unwritten = ()
     if has_turn:
         assert action is not None
-        entries.append(Entry("turn", _turn(action, result.results if result is not None else ()), run.id))
+        entries.append(Entry("turn", _turn(action, result.results if result is not None else (), tools), run.id))
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
@@ -105,11 +110,7 @@ def _said(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
 
-def least_trust(perceptions: Sequence[Perception]) -> Trust:
-    return "untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted"
-
-
-def _turn(action: Action, results: Sequence[CallResult]) -> dict[str, Any]:
+def _turn(action: Action, results: Sequence[CallResult], tools: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "calls": [
             {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, "output": each.output,
@@ -118,5 +119,5 @@ def _turn(action: Action, results: Sequence[CallResult]) -> dict[str, Any]:
         ],
         "reason": action.reason,
         "output": action.output,
-        "trust": action.trust or least_trust(action.perceptions),
+        "trust": "untrusted" if is_tainted(results, tools) else trust_of(action),
     }  # fmt: skip

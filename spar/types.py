@@ -19,7 +19,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from spar.errors import PermanentError, TransientError, leaves, unwrap
+from spar.errors import ConfigError, PermanentError, TransientError, leaves, unwrap
 from spar.ids import new_id
 from spar.paths import shorten
 
@@ -211,7 +211,7 @@ class Fault(Struct, frozen=True):
         output = _attribute(cause, "output")
         if output is not None:
             detail["output"] = output  # what a tool had brought before it failed
-        return cls(_kind_of(cause), message, part, phase, not isinstance(cause, PermanentError), detail)
+        return cls(_kind_of(cause), message, part, phase, not isinstance(cause, LASTING), detail)
 
 
 def _sentence(error: BaseException) -> str:
@@ -227,6 +227,10 @@ def _attribute(error: BaseException, name: str) -> Any:
         return getattr(error, name, None)
     except Exception:  # nor must a broken property
         return None
+
+
+#: What the same attempt will not get over.
+LASTING = (PermanentError, ConfigError)
 
 
 def _kind_of(error: BaseException) -> str:

@@ -347,10 +347,21 @@ async def test_a_known_model_has_a_known_price_and_an_unknown_one_has_none(monke
         await model.aclose()
 
 
+async def test_a_model_without_a_provider_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="'nonsense' names no provider: write one such as 'openai:gpt-5'"):
+        ProviderModel("nonsense")
+    ProviderModel("nonsense", base_url="http://127.0.0.1:1/v1")
+
+
+async def test_a_key_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    with pytest.raises(ConfigError, match="model 'openai:gpt-5' cannot be used: Missing credentials"):
+        await ProviderModel("openai:gpt-5")(ASK)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("nonsense", {}, "cannot be used: Unknown model"),
         ("no-such:model", {}, "cannot be used: Unknown model"),
         ("openai:gpt-5", {"key_env": "SPAR_NO_SUCH_KEY"}, "'SPAR_NO_SUCH_KEY', which is to hold the key"),
         ("openai:gpt-5", {}, "OPENAI_API_KEY"),

@@ -233,7 +233,7 @@ def written(events: list[dict[str, Any]]) -> str:
     """The answer as it stands after these events."""
     text = ""
     for event in events:
-        if event["stream"] == "assistant":
+        if event["stream"] == "assistant" and "reset" in event["data"]:
             text = ("" if event["data"]["reset"] else text) + event["data"]["text"]
     return text
 

@@ -199,12 +199,13 @@ def _listens(talk: Talk, gate: threading.Event, capsys: pytest.CaptureFixture[st
 def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
     """Talk until what was said first is only known from a summary."""
     runs = []
-    for _ in range(3):
+    for _ in range(4):
         runs.append(talk.submit("alice", f"[again] tell the story again. {LONG}"))
         assert talk.ended(runs[-1])["output"] == STORY
     runs.append(talk.submit("alice", "[which] which one was it?"))
     talk.ended(runs[-1])
 
+    print([(a.number, is_summing_up(a), len(a.raw)) for a in server.requests], [e for r in runs for e in talk.events(r) if e["stream"] == "compaction"])
     compactions = [entry for entry in talk.transcript("alice") if entry["kind"] == "compaction"]
     assert compactions and all(KEY in each["body"]["summary"] for each in compactions)
     assert len(compactions) == sum(map(is_summing_up, server.requests))

@@ -1,0 +1,36 @@
+"""Whether text from outside has had a say in what a run has done, or has come into it by what it did; pure.
+
+A tool says of itself that it `brings_untrusted`; one that nobody knows may bring anything. What a plan was made from
+its action says. Which data of a run this concerns is for who carries out calls (`acting.taint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from spar.types import Action, ActionResult, CallResult, Perception, Trust
+
+
+def least_trust(perceptions: Sequence[Perception]) -> Trust:
+    return "untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted"
+
+
+def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
+    """Whether a call has brought anything from outside, which a model is then shown."""
+    for each in results:
+        tool = tools.get(each.call.tool)
+        brings = tool is None or getattr(getattr(tool, "terms", tool), "brings_untrusted", False)
+        if each.attempts and (brings or each.call.meta.get("_trust") == "untrusted"):
+            return True
+    return False
+
+
+def was_misled(ticks: Iterable[ActionResult]) -> bool:
+    """Whether one of these was planned from text from outside: what it wrote down may repeat that text."""
+    return any(each.results and (each.action is None or trust_of(each.action) == "untrusted") for each in ticks)
+
+
+def trust_of(action: Action) -> Trust:
+    """As much as the planner says, else as little as the least trusted perception."""
+    return action.trust or least_trust(action.perceptions)
