@@ -103,8 +103,8 @@ def _call(told: Mapping[str, Any], limit: int) -> str:
 
 def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
     reply, error = entry.body.get("reply"), entry.body.get("error")
-    if isinstance(reply, str) and reply:
-        return reply
+    if isinstance(reply, str) and reply:  # where a tool's error stood for an answer, these are no words of the model
+        return f"(ended without an answer) {_line(reply, limit)}" if entry.body.get("fallback") else reply
     if error:
         return f"(ended without an answer) {_line(error, limit)}"
     return "(chose to say nothing)" if entry.body.get("silent") else "(nothing was said)"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from planning.asked import digest, kept, outline
-from planning.briefing import bundled
+from planning.briefing import bundled, parted
 from planning.budgeting import Gauge
 from planning.compaction import Compaction
 from planning.context import compose
@@ -30,7 +30,7 @@ from planning.solution import Solving
 from planning.wording import MAIN
 from spar.errors import ConfigError, PermanentError
 from spar.events import ModelRequested
-from spar.protocols import Context, Host
+from spar.protocols import CALLED_FOR, Context, Host
 from spar.types import Action, Call, Perception
 
 #: Of what can be read, the share from which on a conversation is summed up before a request is sent.
@@ -111,12 +111,12 @@ class ModelPlanner:
         """
         context = context or Context(agent="", cycle_id="")
         host = self.host
-        if context.run is None:
-            if not perceptions:
-                return
-            if self.pursue and host is not None and host.pursue is not None:
-                await host.pursue(bundled(perceptions, context.session))
-                return
+        if self.pursue and host is not None and host.pursue is not None:
+            perceptions, strange = parted(perceptions, context)
+            if strange:
+                await host.pursue(bundled(strange, context.session))
+        if context.run is None and not perceptions:
+            return
         async with aclosing(Cycle(self, perceptions, context).planned()) as items:
             async for item in items:
                 yield item
@@ -139,8 +139,9 @@ class ModelPlanner:
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
         """What the model makes of one piece of work. Raises: PermanentError when that is nothing, or does not fit."""
+        cycle_id, run_id = CALLED_FOR.get()  # who called it pays for it
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
-                          purpose=kind)  # fmt: skip
+                          purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
         found, why = await self.judged(await self._asked(self.model, request), output, ())
         if found is None:
             raise PermanentError(f"the model wrote no result: {why or 'its answer was empty'}")

@@ -188,21 +188,21 @@ def test_it_is_built_from_options_as_they_stand_in_a_file(tmp_path: Path) -> Non
         ({}, "model"),
         ({"model": ""}, "needs a name"),
         ({"model": []}, "at least one model"),
-        ({"model": "m", "modle": 1}, "modle"),
-        ({"model": "m", "mode": "loud"}, "mode"),
-        ({"model": "m", "rules_are": "last"}, "rules_are"),
-        ({"model": "m", "idle": 0}, "idle"),
-        ({"model": "m", "context_tokens": 10}, "1000 or more"),
-        ({"model": "m", "max_tokens": 3}, "16 or more"),
-        ({"model": "m", "max_tokens": 900, "context_tokens": 1_000}, "too little"),
-        ({"model": "m", "recall": 51}, "50 or less"),
-        ({"model": "m", "recall": -1}, "0 or more"),
-        ({"model": "m", "compaction_timeout": 0}, "more than 0"),
-        ({"model": "m", "prices": {"in": 1}}, "prices"),
-        ({"model": [{"name": "m", "base": "x"}]}, "base"),
-        ({"model": [{"name": "m", "idle": -1}]}, "idle"),
-        ({"model": "m", "output": {"type": "no such type"}}, "output"),
-        ({"model": "m", "instructions": "@none.md"}, "none.md"),
+        ({"model": "test:m", "modle": 1}, "modle"),
+        ({"model": "test:m", "mode": "loud"}, "mode"),
+        ({"model": "test:m", "rules_are": "last"}, "rules_are"),
+        ({"model": "test:m", "idle": 0}, "idle"),
+        ({"model": "test:m", "context_tokens": 10}, "1000 or more"),
+        ({"model": "test:m", "max_tokens": 3}, "16 or more"),
+        ({"model": "test:m", "max_tokens": 900, "context_tokens": 1_000}, "too little"),
+        ({"model": "test:m", "recall": 51}, "50 or less"),
+        ({"model": "test:m", "recall": -1}, "0 or more"),
+        ({"model": "test:m", "compaction_timeout": 0}, "more than 0"),
+        ({"model": "test:m", "prices": {"in": 1}}, "prices"),
+        ({"model": [{"name": "test:m", "base": "x"}]}, "base"),
+        ({"model": [{"name": "test:m", "idle": -1}]}, "idle"),
+        ({"model": "test:m", "output": {"type": "no such type"}}, "output"),
+        ({"model": "test:m", "instructions": "@none.md"}, "none.md"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused_with_its_place(
@@ -219,7 +219,7 @@ def test_an_option_that_cannot_be_used_is_refused_with_its_place(
 
 def test_a_rule_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        build({"model": "m"}, rules=({"name": "x", "when": {"kinds": 1}},))
+        build({"model": "test:m"}, rules=({"name": "x", "when": {"kinds": 1}},))
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 300_000])
@@ -227,7 +227,7 @@ def test_instructions_that_are_no_text_or_endless_are_refused(tmp_path: Path, co
     (tmp_path / "me.md").write_bytes(content)
 
     with pytest.raises(ConfigError, match=r"me\.md"):
-        build({"model": "m", "instructions": "@me.md"}, Home(str(tmp_path), str(tmp_path), str(tmp_path)))
+        build({"model": "test:m", "instructions": "@me.md"}, Home(str(tmp_path), str(tmp_path), str(tmp_path)))
 
 
 def test_its_models_go_by_the_agents_clock_and_budgets(clock: VirtualClock) -> None:
@@ -251,7 +251,7 @@ async def test_an_agent_works_with_a_server_that_speaks_the_real_protocol(monkey
     seen: list[str] = []
     monkeypatch.setenv("SOME_KEY", "secret")
     async with LlmServer([says("", ToolCall("look", {"at": "disk"})), says("It is 3")]) as server:
-        part = build({"model": "m", "base_url": server.url, "key_env": "SOME_KEY"}, rules=(REST,))
+        part = build({"model": "test:m", "base_url": server.url, "key_env": "SOME_KEY"}, rules=(REST,))
         agent = Agent(plan=part, act=Executor([look]))
         agent.events.subscribe(AssistantDelta, lambda event: seen.append(event.text))
         async with agent:

@@ -19,7 +19,7 @@ from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested
 from spar.protocols import Context, ability_key
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
-from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception
+from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
 from tests.planning.desk import Desk, Tool, calls_of, context, decided, end, message, planned, read_of, turn, user
 
 BEFORE = datetime(2020, 1, 1, tzinfo=UTC)
@@ -179,7 +179,7 @@ async def test_untrusted_text_is_data_on_one_line_and_taints_the_plan(clock: Vir
     seen = Perception(evil, source="mail", kind="mail.in", trust="untrusted")
     planner, model = planner_of(Desk(clock), [{"output": "x"}])
 
-    action = decided(await planned(planner, [seen], context(message("any mail?"))))
+    action = decided(await planned(planner, [seen], replace(context(message("any mail?")), session="mail")))
 
     assert action.trust == "untrusted"
     lines = [line for text in model.requests[0].texts for line in text.splitlines()]
@@ -623,3 +623,22 @@ async def test_what_the_provider_refused_is_not_tried_again_in_the_next_cycle(cl
 
     refused, made, next_one = [len(read_of(request)) for request in model.requests]
     assert refused > made == next_one
+
+
+async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_not_forgotten(
+    clock: VirtualClock,
+) -> None:
+    asked, seen = message("tidy up"), Perception("disk is full", source="host", kind="disk")
+    dropped = Perception("[Queue overflow] …", source="runs", kind="message.dropped")
+    desk = Desk(clock)
+    planner, model = planner_of(desk, [{"output": "done"}, {"output": "done"}])
+
+    await planned(planner, [asked, seen, dropped], context(asked))
+    assert [each.content for each in desk.pursued] == ["disk is full"]
+    assert "disk is full" not in str(model.requests[0].texts)
+    assert "Queue overflow" in str(model.requests[0].texts)
+
+    own = Context("a", "c1", session="incident", run=context(asked).run)
+    await planned(planner, [asked, seen], own)
+    assert len(desk.pursued) == 1
+    assert "disk is full" in str(model.requests[1].texts)
