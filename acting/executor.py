@@ -30,6 +30,7 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
 from spar.journal import CallJournal
+from spar.outside import trust_of
 from spar.protocols import Context, Host
 from spar.types import Action, ActionResult, Call, CallResult, replace
 

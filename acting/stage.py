@@ -28,7 +28,7 @@ from spar.hooks import HookContext, Outcome
 from spar.journal import CallJournal
 from spar.plain import MAX_OUTPUT, is_flat, plain
 from spar.threads import Threads
-from spar.types import Action, Call, Fault, Trust, replace
+from spar.types import Call, Fault, Trust, replace
 
 if TYPE_CHECKING:
     from acting.office import Office
@@ -280,7 +280,6 @@ class Scope(Struct, frozen=True):
     session: str = "main"
     run_id: str | None = None
     trust: Trust = "trusted"
-
 
 
 def fault_of(error: BaseException, tool: str) -> Fault:

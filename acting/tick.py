@@ -29,6 +29,7 @@ from spar.board import Board
 from spar.crash import crashpoint
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.paths import Expression, shorten
+from spar.protocols import CALLED_FOR
 from spar.types import Action, ActionResult, Call, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
@@ -52,6 +53,8 @@ class Tick:
         self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
         self._parking = Parking()
         self._context = copy_context()
+        if scope.cycle_id or scope.run_id is not None:
+            self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         stage.wall.look()
         self._hands = Hands(
             stage, scope, self._minutes, self._launch, self._complete, self._held_back, self._break_down

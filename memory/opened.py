@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 CLOSE_WITHIN = 10.0  # seconds; then what a failing disk did not take is given up, loudly
+LET_GO = 1.0  # seconds that who calls an opening off waits for it to be undone
 SETTLE_WITHIN = 2.0  # seconds that a read waits for what was written just before it
 _READERS = 4
 
@@ -153,6 +154,7 @@ async def open_file(
         prepared = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(lambda late: _close_late(late, lock))
+        await asyncio.wait([opening], timeout=LET_GO)  # who opens it again finds it closed
         raise
     writer: Writer | None = None
     if prepared is not None:

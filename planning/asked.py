@@ -9,9 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from planning.ports import Request
-from planning.showing import head_and_tail
-
-_SHOWN = 2_000  # characters of one text in an outline
 
 
 def digest(request: Request) -> str:
@@ -34,7 +31,8 @@ def kept(request: Request, named: str) -> dict[str, Any]:
 
 
 def outline(request: Request, tokens: int) -> dict[str, Any]:
-    """A request as people look it over: what it was for, how large, and its texts, long ones without their middle."""
+    """A request as a status tells of it: what it was for and how large. Not what was said: that is on the tape, and
+    for those only who may read that."""
     return {
         "digest": digest(request),
         "purpose": request.purpose,
@@ -42,5 +40,5 @@ def outline(request: Request, tokens: int) -> dict[str, Any]:
         "cycle_id": request.cycle_id,
         "tokens": tokens,
         "turns": len(request.turns),
-        "texts": [head_and_tail(text, _SHOWN) for text in request.texts],
+        "texts": len(request.texts),
     }

@@ -95,7 +95,8 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
     if context.session != _STANDING:
         return perceptions, ()
     said = {each.id for each in (run.message, *run.said) if each is not None}
-    mine, strange = [], []
+    mine: list[Perception] = []
+    strange: list[Perception] = []
     for each in perceptions:
         is_mine = each.source == _OF_RUNS or said & {each.id, *(part.id for part in each.evidence)}
         (mine if is_mine else strange).append(each)
@@ -130,8 +131,9 @@ def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[list[P
     """What was asked by people of trust, and what else was noticed; each thing once."""
     run = context.run
     said = [] if run is None else [each for each in (run.message, *run.said) if each is not None]
-    asked = [each for each in said if each.trust == "trusted"]
-    known = {each.id for each in asked}
+    repeated = {part.id for each in said for part in each.evidence if part.id != each.id}  # collected into another one
+    known = {each.id for each in said if each.trust == "trusted"}
+    asked = [each for each in said if each.id in known - repeated]
     parts = [part for each in asked for part in each.evidence]
     others = {each.id: each for each in (*said, *parts, *perceptions) if each.id not in known}
     return asked, list(others.values())

@@ -24,9 +24,11 @@ from spar.types import Trust
 _UNTOLD: Final = ("_id", "_task", "_trust", "_after")
 #: Characters of one value in a turn: what was done earlier is told, not repeated.
 LIMIT: Final = 2_000
-#: Texts of entries, which never change: by run, number, and whether the run has ended; so many are remembered.
+#: Texts of entries, which never change: by run, number, and whether the run has ended; so many are remembered, of at
+#: most so many characters.
 Known = dict[tuple[str, int, bool], str]
 MOST_KNOWN: Final = 5_000
+LARGEST_KNOWN: Final = 8_000
 
 
 class Conversation(Struct, frozen=True):
@@ -69,7 +71,9 @@ def _told(entry: Entry, is_ended: bool, limit: int, known: Known | None) -> str:
         return _TELLERS[entry.kind](entry, is_ended, limit)
     key = entry.run_id, entry.seq, is_ended
     if (text := known.get(key)) is None:
-        text = known[key] = _TELLERS[entry.kind](entry, is_ended, limit)
+        text = _TELLERS[entry.kind](entry, is_ended, limit)
+        if len(text) <= LARGEST_KNOWN:
+            known[key] = text
         while len(known) > MOST_KNOWN:
             del known[next(iter(known))]
     return text

@@ -118,11 +118,12 @@ class Cycle:
                             yield self._action()
                         self._calls += 1
                         yield call
-            except BaseException:
+            except BaseException as error:
                 self._speaking.take_back()
-                raise
-            finally:
-                planner.account(request, solving.usage)
+                if self._calls or solving.usage is not None or wait_of(error) is None:
+                    planner.account(request, solving.usage)
+                raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
+            planner.account(request, solving.usage)
         planner.room = self._room  # so much it did read
         if (action := await self._decided(solving)) is not None:
             yield action
@@ -363,7 +364,7 @@ def _refers(output: Any) -> bool:
         return False
 
 
-def wait_of(error: Exception) -> float | None:
+def wait_of(error: BaseException) -> float | None:
     """Seconds after which what failed is to be tried again; None when waiting is of no use."""
     if not isinstance(error, TransientError):
         return None

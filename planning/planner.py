@@ -173,13 +173,13 @@ class ModelPlanner:
 
     def account(self, request: Request, usage: Usage | None) -> None:
         """Count what a request took, and learn how large a token is."""
-        used = {"requests": 1}
+        used = {"requests": 1, "tokens": self.gauge.of(request)}  # that nobody says what it took does not make it free
         if usage is not None:
             used["tokens"] = usage.input_tokens + usage.output_tokens
             self.gauge = self.gauge.learn(request, usage.input_tokens)
             if usage.cost is not None:
                 used["money"] = usage.cost
-        self.counts.update({name: used[name] for name in ("requests", "tokens") if name in used})
+        self.counts.update({name: used[name] for name in ("requests", "tokens")})
         if request.run_id is not None and self.host is not None:
             self.host.used(request.run_id, used)
 

@@ -119,9 +119,10 @@ class Books:
         ):
             end = End(run.status or "error", run.error, run.output)
             agent.requests.in_background(agent.transcripts.add_end(run, end), "transcript of")
-        if journal is None:
+        was_in_hand = self._recovery.in_hand.pop(run.id, None) is not None
+        if journal is None:  # it is told at the next start, if there is to be one
             return
-        if self._recovery.in_hand.pop(run.id, None) is not None:
+        if was_in_hand:
             journal.run_ended(run.id, run.status_at(None, agent.clock.now()))
         elif run.is_changed:
             journal.amended(run.id, run.status_at(None, agent.clock.now()))

@@ -67,7 +67,8 @@ def closing(
     run_id = run.id if run is not None else None
     past = None
     if run is not None and answer is None and cycle.result is not None and not is_to_go_on:
-        past = replace(run, past=(*run.past, cycle.id), attempts=0, fault=None)
+        worked = () if cycle.deferred else (cycle.id,)  # nothing was planned for what was said
+        past = replace(run, past=(*run.past, *worked), attempts=0, fault=None)
     return Closing(
         cycle.outcome,
         record,

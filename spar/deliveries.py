@@ -67,7 +67,7 @@ class Deliveries:
         asked = await self._asked(run_id, session, text)
         if asked is None or self._is_known(run_id, route, asked):
             return None
-        if run_id:  # what belongs to no run may be said again every day
+        if self._agent.runs.is_open(run_id):  # what belongs to no run may be said again every day
             said = self._said.setdefault(run_id, [])
             if len(said) < _REMEMBERED:
                 said.append((route, asked))

@@ -7,9 +7,10 @@ what goes when too many wait is `runs.drop`. Who is told, and what a run is, is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from spar.outside import least_trust
 from spar.types import Perception, replace
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Inbox:
         self._pushed: deque[Perception] | None = None
         self._runs: deque[Run] | None = None
         self._steers: deque[Run] | None = None
-        self._dropped: list[str] | None = None
+        self._dropped: list[Perception] | None = None
         self.quiet_until = self.since = 0.0
 
     # -- what comes
@@ -128,12 +129,11 @@ class Inbox:
                 break
             gone.append(source.popleft())
         if is_summed_up and gone:
-            lines = (self._dropped or []) + [shortened(run.message.text) for run in gone]
-            self._dropped = lines[-_SUMMARIES:]
+            self._dropped = [*(self._dropped or ()), *(gist(run.message) for run in gone)][-_SUMMARIES:]
         return gone
 
-    def take_summary(self) -> list[str]:
-        """What dropped messages said, in short; given once."""
+    def take_dropped(self) -> list[Perception]:
+        """The messages that were dropped and are to be summed up, in short, the last of them; given once."""
         taken, self._dropped = self._dropped or [], None
         return taken
 
@@ -174,6 +174,11 @@ class Inbox:
         return run.is_collected and run.message.trust == first.message.trust
 
 
+def gist(message: Perception) -> Perception:
+    """What is kept of a message that was dropped."""
+    return replace(message, content=shortened(message.text), attributes={}, evidence=())
+
+
 def shortened(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SUMMARY else line[: _SUMMARY - 1] + "…"
@@ -189,9 +194,9 @@ def collected(first: Perception, others: Iterable[Perception]) -> Perception:
     return replace(first, content=text, evidence=tuple(parts))
 
 
-def overflow(
-    lines: list[str], session: str, trust: Literal["trusted", "untrusted"], new_id: Callable[[], str]
-) -> Perception:
-    """What is told of messages that were dropped."""
-    text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *(f"- {line}" for line in lines)])
+def overflow(dropped: Sequence[Perception], session: str, new_id: Callable[[], str]) -> Perception:
+    """What is told of messages that were dropped; it is trusted as little as the least trusted of them."""
+    lines = [f"- {each.text}" for each in dropped]
+    text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *lines])
+    trust = least_trust(dropped)
     return Perception(text, source="runs", kind="message.dropped", id=new_id(), session=session, trust=trust)

@@ -66,9 +66,11 @@ class Intake:
             kept, is_new = await agent.recovery.accept(item)
             if not is_new:
                 return Receipt(kept.id, kept.at)
-        # Stopped meanwhile, it is served at the next start.
         agent.runs.accept(run, key)
-        self._place(run, mode)
+        if agent.state in ("stopping", "stopped"):  # served at the next start; no end is kept any more of what is ended
+            agent.sessions.lane(run.session).queue(run)
+        else:
+            self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
     def _place(self, run: Run, mode: Mode) -> None:
@@ -83,6 +85,8 @@ class Intake:
             is_summed_up = settings.drop == "summarize"
             for gone in lane.inbox.make_room(cap, is_summed_up=is_summed_up):
                 self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
+            if not lane.is_busy:
+                lane.rehouse()
         before, is_busy = lane.run, lane.is_busy
         if lane.queue(run, mode) == "front" and before is not None:
             agent.runs.say(run, "interrupting")
@@ -177,9 +181,15 @@ class Intake:
             await lane.turns.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
-        """Make a run of what was noticed, once; its id. Raises: as `submit`."""
+        """Make a run of what was noticed, once; its id. Raises: as `submit`.
+
+        Who was noticed does not say which form the answer has.
+        """
         parts = sorted(each.id for each in perception.evidence or (perception,))
         key = f"pursue:{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+        if OUTPUT in perception.attributes:
+            said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
+            perception = replace(perception, attributes=said)
         return (await self.submit(perception, perception.session, "followup", key)).run_id
 
     def late(self, run: Run, why: str) -> None:
@@ -192,7 +202,11 @@ class Intake:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
         agent = self._agent
         lane, end = agent.sessions.lane(run.session), End("error", reason)
-        if not lane.inbox.drop(run) and lane.run is run and lane.cycle is not None:
+        if lane.is_answering(run):  # it is over, and its answer stands
+            if not agent.requests.is_inside:
+                await agent.runs.wait(run.id, None)
+            return
+        if not lane.inbox.drop(run) and lane.run is run and lane.cycle is not None and lane.cycle.run is not None:
             if lane.stop_reason:
                 lane.stop_reason = reason  # cut already, for another reason
             else:
@@ -205,6 +219,8 @@ class Intake:
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         if lane.run is run:
             lane.run = None
-            lane.inbox.put_back(lane.inbox.take_steers())
+            lane.rehouse()
+        elif not lane.is_busy:
+            lane.rehouse()
         agent.runs.end(run, end)
         agent.sessions.retire(lane)

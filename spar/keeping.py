@@ -28,6 +28,8 @@ SEQ_AHEAD = 1000
 SEQ_BLOCK = 1_000_000_000
 #: Seconds that the store may take to flush, to load, to save.
 STORE_WITHIN = 10.0
+#: Abilities that are remembered, one for each tool at each kind of task.
+MOST_ABILITIES = 10_000
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
 
@@ -70,9 +72,17 @@ class Keeping:
         agent = self._agent
         if cycle.reflection is not None:
             for ability in cycle.reflection.abilities:
-                agent.abilities[ability_key(ability.tool, ability.task)] = ability
+                self._know(ability)
         if self._reserved and agent.events.seq >= self._reserved - SEQ_BLOCK // 2:
             agent.requests.in_background(self._reserve(), "saving of")
+
+    def _know(self, ability: Ability) -> None:
+        """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
+        known, key = self._agent.abilities, ability_key(ability.tool, ability.task)
+        known.pop(key, None)
+        known[key] = ability
+        if len(known) > MOST_ABILITIES:
+            del known[next(iter(known))]
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
@@ -137,7 +147,7 @@ class Keeping:
             except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
                 log.warning("ability not taken over", agent=agent.name, reason=str(error))
             else:
-                agent.abilities[ability_key(ability.tool, ability.task)] = ability
+                self._know(ability)
 
     async def close(self) -> None:
         """Have everything written that was accepted, and save; a failure is said and keeps nobody from stopping."""

@@ -145,6 +145,12 @@ class Lane:
         self.wake.set()
         return place
 
+    def rehouse(self) -> None:
+        """What was to be heard in a run that is gone becomes a run of its own."""
+        if self.inbox.has_steers:
+            self.inbox.put_back(self.inbox.take_steers())
+            self.wake.set()
+
     @property
     def oldest(self) -> float | None:
         """Since when the oldest perception or run waits (monotonic seconds); None when none does. From any thread."""
@@ -192,16 +198,19 @@ class Lane:
 
     def _tell_dropped(self, run: Run) -> None:
         """The run hears in short what others said for whom there was no room."""
-        if lines := self.inbox.take_summary():
-            run.new = (overflow(lines, self.session, run.trust, self.agent.clock.new_id), *run.new)
+        if dropped := self.inbox.take_dropped():
+            run.new = (overflow(dropped, self.session, self.agent.clock.new_id), *run.new)
 
     # -- what the loop reports
 
     def opened(self) -> Cycle:
         agent = self.agent
-        run = None if self.run is None else self.run.context()
-        resumed = self.apart[0] if self.apart else None
-        cycle = Cycle(self.session, run, agent.clock, resumed if isinstance(resumed, Unfinished) else None)
+        apart = self.apart[0] if self.apart else None
+        resumed = apart if isinstance(apart, Unfinished) else None
+        run = self.run
+        if run is not None and apart is not None and (resumed is None or resumed.run_id != run.id):
+            run = None  # it has a cycle of its own, which is no part of the run in hand
+        cycle = Cycle(self.session, None if run is None else run.context(), agent.clock, resumed)
         self.cycle = cycle
         if agent.events.wanted[LoopStarted]:
             agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
@@ -217,11 +226,22 @@ class Lane:
 
     async def _say_ended(self, cycle: Cycle, run: Run, end: End) -> None:
         """A run's answer is on disk before anybody is told."""
-        self._ended = None
         crashpoint("run.before_answer")
         if run.status is None:
             self.agent.runs.end(run, await self.agent.deliveries.answer(run, end))
+        self._ended = None
         await self._consult("after_run", cycle, await self.agent.runs.wait(run.id, 0), run.id)
+
+    def let_go(self) -> None:
+        """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
+        self.cycle = None
+        if self._ended is not None:
+            self.agent.runs.end(*self._ended)
+            self._ended = None
+
+    def is_answering(self, run: Run) -> bool:
+        """Whether a run is over and people are just being told its answer."""
+        return self._ended is not None and self._ended[0] is run
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
         """What the hooks at a point say, their faults reported; None where nobody is asked."""
@@ -238,9 +258,10 @@ class Lane:
         outcome = await self._consult(point, cycle, value)
         if outcome is None:
             return value
-        if outcome.stop_run and self.run is not None:
+        if outcome.stop_run and self.run is not None and cycle.run is not None:
             self.agent.runs.end(self.run, End("error", outcome.reason or f"stopped by a hook at {point}"))
             self.run = None
+            self.rehouse()
         if outcome.denied:
             cycle.is_skipped = True
             raise Skip
@@ -280,7 +301,7 @@ class Lane:
             agent.health.observe(cycle, duration)
         if self.is_resuming:
             self.is_resuming = self.turns.resumed() is not None
-        run, end = self.run, None
+        run, end = self.run if cycle.run is not None else None, None
         if run is not None:
             end = self._judge(run, cycle, now)
         if agent.recovery.journal is not None:
@@ -292,8 +313,7 @@ class Lane:
                 agent.transcripts.keep(self.session, entries)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)
-            if self.inbox.has_steers:
-                self.inbox.put_back(self.inbox.take_steers())
+            self.rehouse()
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):
                 agent.deliveries.answer_at_once(run, end)

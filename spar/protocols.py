@@ -10,6 +10,7 @@ blocking function: it then runs in a worker thread. Any method that accepts one 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -67,6 +68,10 @@ class Context(Struct, frozen=True):
     deadline: float | None = None
     clock: Clock | None = None
     known: tuple[CallResult, ...] = ()
+
+
+#: Inside of a call: the ids of the cycle and of the run that it is made for ("", None: for none).
+CALLED_FOR: ContextVar[tuple[str, str | None]] = ContextVar("called for", default=("", None))
 
 
 def ability_key(tool: str, task: str) -> str:

@@ -26,7 +26,7 @@ from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
 from spar.logs import get_logger
 from spar.policies import Backoff
 from spar.run import End, Run, RunStatus
-from spar.types import CallResult, CycleRecord, Fault, Perception, replace
+from spar.types import Action, CallResult, CycleRecord, Fault, Perception, replace
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -159,9 +159,9 @@ class Recovery:
         mine = {lane.cycle.id for lane in agent.lanes.values() if lane.cycle is not None}
         mine |= {each.cycle_id for lane in agent.lanes.values() for each in lane.apart if isinstance(each, Unfinished)}
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
-        by_id = {item.id: item for item in items if item.id not in self.in_hand}
+        by_id = {item.id: item for item in items if item.id not in self.in_hand and not self._is_over(item)}
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
-        said = {item.perception.id for item in parts}
+        said = {item.perception.id for item in items if item.into}
         lined = {each.cycle_id for each in self._line if isinstance(each, Unfinished)}
         going = 0
         for cycle in cycles:
@@ -176,16 +176,20 @@ class Recovery:
                 if (item := by_id.pop(item_id, None)) is not None:
                     self.in_hand[item.id] = item
         number = 0
+        lined_up = {each.session for each in self._line if _is_of_run(each)}
         for item in sorted(by_id.values(), key=lambda item: item.at):
             if item.id in self.in_hand:
                 continue
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
                 self.journal.keep(agent.name, item)
-            if item.attempts and item.due_at is None and item.attempts < MOST_ATTEMPTS:
+            is_behind = _is_of_run(item) and item.session in lined_up  # who came first is served first
+            if item.due_at is None and (is_behind or 0 < item.attempts < MOST_ATTEMPTS):
                 self.in_hand[item.id] = item
                 self._line.append(item)
                 number += 1
+                if _is_of_run(item):
+                    lined_up.add(item.session)
             else:
                 number += await self.hand_out(item)
         for item in parts:
@@ -196,10 +200,21 @@ class Recovery:
             log.info("recovered", agent=agent.name, cycles=going, items=number)
             agent.events.publish(Recovered(cycles=going, items=number))
 
+    def _is_over(self, item: Item) -> bool:
+        """Whether this process knows that a run has ended: while the journal was read, or was closed."""
+        runs = self._agent.runs
+        if item.kind != "run" or not runs.knows(item.id) or (run := runs.get(item.id)).status is None:
+            return False
+        self.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
+        return True
+
     async def _try_next(self) -> None:
         """Go on with the next of what may have killed the process, unless one of them is being tried."""
         while self._line and not self._tried:
             each = self._line.popleft()
+            if isinstance(each, Item) and not each.attempts:  # it only had to wait for one before it
+                await self.hand_out(each)
+                continue
             self._tried = each.cycle_id if isinstance(each, Unfinished) else each.id
             await self.journal.safe()  # the end of what was tried before must not share the fate of this
             if isinstance(each, Unfinished):
@@ -340,8 +355,12 @@ class Recovery:
         self.in_hand[item.id] = item
         lane = agent.sessions.lane(item.session)
         if item.kind == "run":
-            if (run := await self._run(item)) is not None:
-                lane.queue(run)
+            if (run := await self._run(item)) is not None and run is not lane.run:
+                if run.is_planned and lane.run is None:  # it has begun: it waits for nobody, and is not dropped
+                    lane.run = run
+                    agent.runs.start(run)
+                else:
+                    lane.queue(run)
         elif item.attempts or item.is_sensed:
             lane.apart.append(item)
         else:
@@ -370,7 +389,7 @@ class Recovery:
         for cycle_id in item.past:
             record = await agent.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
-                results.append(record.result)
+                results.append(replace(record.result, action=_whole(record)))
                 seen.update(perception.id for perception in record.perceptions)
         self.in_hand[item.id] = item
         run = agent.runs.restore(item, results, is_begun=is_begun)
@@ -486,6 +505,15 @@ def _tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
     """How often the process died with this cycle in hand, or with one of what it was begun on."""
     begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
     return cycle.attempts + max(begun_on, default=0)
+
+
+def _whole(record: CycleRecord) -> Action | None:
+    """The action of a recorded cycle with what it was made from, which says how far it is to be trusted."""
+    return None if record.action is None else replace(record.action, perceptions=record.perceptions)
+
+
+def _is_of_run(work: Unfinished | Item) -> bool:
+    return work.run_id is not None if isinstance(work, Unfinished) else work.kind == "run"
 
 
 def _is_about(work: Unfinished | Item, run_id: str) -> bool:

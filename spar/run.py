@@ -132,10 +132,15 @@ class Run:
         self.new, self.unwritten = (*self.new, other.message), (*self.unwritten, other.message)
 
     def restored(self, message: Perception) -> None:
-        """What was said in it in an earlier process is new only if no cycle has dealt with it."""
-        if message.id in self.seen:
+        """What was said in it in an earlier process is new only if no cycle has dealt with it, and if it was not
+        collected into what the run is about."""
+        if message.id in self.seen or self.is_about(message):
             self.new = tuple(each for each in self.new if each is not message)
             self.unwritten = tuple(each for each in self.unwritten if each is not message)
+
+    def is_about(self, message: Perception) -> bool:
+        """Whether a message was collected with others into this run's."""
+        return any(part.id == message.id for part in self.message.evidence)
 
     def planned(self) -> None:
         """What was said in it has been planned for."""
@@ -156,6 +161,10 @@ class Run:
         if reply.text is None and not reply.is_silent and self.failed_calls:
             return Reply(self.failed_calls)
         return reply
+
+    def is_fallback(self, end: End) -> bool:
+        """Whether what people are told stands for an answer that there is not."""
+        return reply_of(end.output) == Reply() and self.reply_to(end).text is not None
 
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)

@@ -118,6 +118,9 @@ class Runs:
     def knows(self, run_id: str) -> bool:
         return run_id in self._runs
 
+    def is_open(self, run_id: str) -> bool:
+        return run_id in self._runs and self._runs[run_id].status is None
+
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""
         try:
@@ -147,7 +150,7 @@ class Runs:
         """The message of another run was a part of this one in an earlier process."""
         run.hear(other)
         run.restored(other.message)
-        other.outcome = "steered"
+        other.outcome = "collected" if run.is_about(other.message) else "steered"
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Something that a run took, by quantity."""
@@ -202,7 +205,7 @@ class Runs:
             _wake(waiter)
         absorbed, run.absorbed, run.into = run.absorbed, (), None
         for other in absorbed:
-            other.errors = run.errors
+            other.errors, other.started_at = run.errors, other.started_at or run.started_at
             self.end(other, end)
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:

@@ -189,7 +189,8 @@ class Sessions:
 
     def _ended(self, lane: Lane, error: BaseException | None) -> None:
         agent = self._agent
-        was_cut, lane.cycle = bool(lane.stop_reason), None
+        was_cut = bool(lane.stop_reason)
+        lane.let_go()
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._broke(lane, error)
         elif error is not None and not was_cut and agent.state == "running":

@@ -78,12 +78,16 @@ _last = attrgetter("last")
 
 
 class Record:
-    """What is kept of one run. `lost` is the last number up to which something is missing, None where nothing is."""
+    """What is kept of one run. `lost` is the last number up to which something is missing, None where nothing is.
 
-    __slots__ = ("_base", "_is_whole", "_kept", "_waiters", "is_ended", "lost", "run_id", "seq", "size")
+    What an earlier process wrote of its answer is void: it is written anew.
+    """
+
+    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "_waiters", "is_ended", "lost", "run_id", "seq", "size")
 
     def __init__(self, run_id: str, base: int, *, is_whole: bool) -> None:
         self.run_id, self.seq, self._base, self._is_whole = run_id, base, base, is_whole
+        self._is_resumed = not is_whole  # and nothing has been written in this process
         self.lost: int | None = None if is_whole else base
         self._kept: list[_Kept] = []
         self.size, self.is_ended = 0, False
@@ -97,6 +101,7 @@ class Record:
         """Add a piece of the answer: to those before it, if they are few and it does not begin anew."""
         self.seq += 1
         size = len(piece) + _PIECE_OVERHEAD
+        reset, self._is_resumed = reset or self._is_resumed, False
         last = self._kept[-1] if self._kept else None
         if last is not None and (pieces := last.pieces) is not None and not reset and (
             len(pieces) < PIECES and last.size < TOGETHER + len(pieces) * _PIECE_OVERHEAD

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle
 from spar.outside import is_tainted, trust_of
+from spar.plain import plain
 from spar.run import End, Run
+from spar.run_events import size_of
 from spar.transcript import Entry
 from spar.types import Action, CallResult, Perception
 
@@ -21,24 +23,26 @@ if TYPE_CHECKING:
 
 #: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
 _SESSIONS, _ENTRIES = 1_000, 500
+#: Bytes of one entry that is kept there, and about how many of all of them.
+_LARGEST, _BYTES = 1 << 16, 64 << 20
 
 
 class Transcripts:
     """Of one agent."""
 
-    __slots__ = ("_agent", "_kept", "_seq")
+    __slots__ = ("_agent", "_kept", "_seq", "_size")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._kept: OrderedDict[str, deque[Entry]] = OrderedDict()
-        self._seq = 0
+        self._kept: OrderedDict[str, deque[tuple[Entry, int]]] = OrderedDict()
+        self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
         if (store := self._store) is not None:
             found: Sequence[Entry] = await store.read(self._agent.name, session)
             return found
-        return since_compaction(self._kept.get(session, ()))
+        return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
@@ -61,15 +65,18 @@ class Transcripts:
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""
-        kept = self._kept.get(session)
-        if kept is None:
-            kept = self._kept[session] = deque(maxlen=_ENTRIES)
+        kept = self._kept.setdefault(session, deque())
         self._kept.move_to_end(session)
         for entry in entries:
             self._seq += 1
-            kept.append(Entry(entry.kind, entry.body, entry.run_id, self._seq, entry.at))
-        if len(self._kept) > _SESSIONS:
-            self._kept.popitem(last=False)
+            body = plain(entry.body, _LARGEST)
+            size = size_of(body)
+            kept.append((Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size))
+            self._size += size
+        while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
+            self._size -= sum(size for _, size in self._kept.popitem(last=False)[1])
+        while len(kept) > _ENTRIES or self._size > _BYTES:
+            self._size -= kept.popleft()[1]
 
     @property
     def _store(self) -> Any:
@@ -78,7 +85,7 @@ class Transcripts:
         return getattr(self._agent.memory, "transcripts", None)
 
 
-def since_compaction(entries: Sequence[Entry] | deque[Entry]) -> list[Entry]:
+def since_compaction(entries: Sequence[Entry]) -> list[Entry]:
     """The last compaction, if there is one, and what it left to be read."""
     last = next((entry for entry in reversed(entries) if entry.kind == "compaction"), None)
     if last is None:
@@ -102,7 +109,8 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
-                                     "silent": reply.is_silent}, run.id))  # fmt: skip
+                                     "silent": reply.is_silent, "fallback": run.is_fallback(end)},
+                             run.id))  # fmt: skip
     return tuple(entries)
 
 

@@ -81,6 +81,7 @@ class Turns:
         if run is not None and run is not before and not await lane.may_begin(run, cycle):
             pushed = [perception for perception in pushed if perception not in cycle.said]
             lane.run, cycle.run, cycle.said = None, None, ()
+            lane.rehouse()
         pushed = await self._perceived(module, pushed, cycle)
         if lane.is_resuming and (resumed := self.resumed()) is not None:
             pushed = [*pushed, *resumed.perceptions]

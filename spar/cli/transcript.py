@@ -43,7 +43,8 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
 
 
 def _session_line(held: dict[str, Any]) -> str:
-    return f"{_when(held['last_at'])}  {held['entries']:6} entries  {held['bytes'] // 1024:6} KiB  {held['session']}"
+    size = f"{held['entries']:6} entries  {held['bytes'] // 1024:6} KiB"
+    return f"{_when(held['last_at'])}  {size}  {one_line(held['session'])}"
 
 
 def _entry_line(entry: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -484,6 +485,40 @@ async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_
     assert [text for _, text in tried] == ["bad", "good", "bad", "bad"]
     assert "cannot" in letter.reason
     assert tried[2][0] >= 10
+
+
+async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died_is_served_after_it(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Runs that may have killed it are tried one after the other; other sessions need not wait for that."""
+    sessions = {"1": "a", "2": "b", "3": "b", "4": "c"}
+    said = [(name, Perception(name, session=session)) for name, session in sessions.items()]
+
+    def tell(journal: Any) -> None:
+        for name, message in said:
+            at = clock.now() + timedelta(seconds=int(name))
+            journal.keep("main", Item(name, message, "run", message.session, at=at))
+        for name, message in said[:2]:
+            cut = Unfinished(f"0cut{name}", message.session, (message,), (name,), run_id=name)
+            journal.opened("main", cut.cycle_id, cut.perceptions, cut.items, lambda cut=cut: cut, {})
+
+    await left_behind(tmp_path, clock, tell)
+    planned: list[str] = []
+
+    async def plan(perceptions: Any, context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        await clock.sleep(1.0)
+        planned.append(context.run.goal)
+        return Action(output="done")
+
+    async with agent_at(tmp_path, clock, plan) as agent:
+        for name, _ in said:
+            assert (await agent.wait(name, 60)).status == "ok"
+
+    assert sorted(planned) == ["1", "2", "3", "4"]
+    assert planned.index("2") < planned.index("3")
+    assert planned.index("4") < planned.index("2")
 
 
 async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Path, clock: VirtualClock) -> None:

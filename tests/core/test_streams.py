@@ -194,6 +194,18 @@ async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_t
     assert (piece.seq, end.is_terminal) == ((3 << 32) + 1, True)
 
 
+async def test_what_an_earlier_process_had_written_of_an_answer_is_void_once_it_is_written_anew(desk: Desk) -> None:
+    desk.epoch = 3
+    desk.streams.begin("r", "main", is_new=False)
+    desk.write("once", " upon")
+    desk.end()
+
+    _, pieces, _ = await desk.read()
+    rest, _ = await desk.read(after=pieces.seq - 1)
+    assert pieces.data == {"text": "once upon", "reset": True}
+    assert rest.data == {"text": " upon", "reset": False}
+
+
 # -- reading
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from planning.conversation import conversation
+from planning.conversation import MOST_KNOWN, Known, conversation
 from spar.transcript import Entry
 from tests.planning.desk import end, turn, user
 
@@ -77,3 +77,16 @@ def test_long_values_are_shortened_and_odd_entries_do_no_harm() -> None:
     odd = [Entry("user", {}, "1", 1), Entry("turn", {"calls": ["x", {}]}, "1", 2), Entry("compaction", {}, "1", 3)]
 
     assert len(conversation([turn("1", 1, {**CALL, "output": "x" * 90_000}), *odd]).turns[0].text) < 5_000
+
+
+def test_of_texts_that_are_remembered_none_is_large_and_there_are_not_too_many() -> None:
+    known: Known = {}
+    many = [turn("many", 1, *[{**CALL, "output": "x" * 2_000}] * 200)]
+    first = conversation(many, known=known)
+
+    assert known == {}
+    assert conversation(many, known=known) == first
+    for number in range(1, MOST_KNOWN + 10):
+        conversation([user("hello", "1", number)], known=known)
+    assert len(known) == MOST_KNOWN
+    assert conversation([user("hello", "1", 1)], known=known).turns[0].text == "hello"

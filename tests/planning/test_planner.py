@@ -17,6 +17,7 @@ from spar.accounts import Refusal
 from spar.budgets import BudgetError
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested
+from spar.inbox import collected
 from spar.protocols import Context, ability_key
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
@@ -292,7 +293,8 @@ async def test_every_request_is_told_as_it_was_sent(clock: VirtualClock) -> None
     assert (event.run_id, event.cycle_id, event.attempt) == ("r", "c1", 1)
     (last,) = planner.snapshot()["last"]
     assert last["digest"] == event.digest
-    assert any("what is new?" in text for text in last["texts"])
+    assert (last["run_id"], last["texts"]) == ("r", len(event.request.texts))
+    assert "what is new?" not in str(planner.snapshot())
 
 
 async def test_what_a_request_took_is_told_to_the_run(clock: VirtualClock) -> None:
@@ -642,3 +644,42 @@ async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_
     await planned(planner, [asked, seen], own)
     assert len(desk.pursued) == 1
     assert "disk is full" in str(model.requests[1].texts)
+
+
+async def test_messages_that_were_collected_are_asked_once(clock: VirtualClock) -> None:
+    planner, model = planner_of(Desk(clock), [{"output": "x"}])
+    said = [message(text) for text in ("first", "second", "third")]
+    whole = collected(said[0], said[1:])
+
+    await planned(planner, [whole], context(whole, said=tuple(said[1:])))
+
+    asked = read_of(model.requests[0])
+    assert [asked.count(text) for text in ("first", "second", "third")] == [1, 1, 1]
+
+
+async def test_a_run_waits_for_its_provider_longer_than_it_could_ask(clock: VirtualClock) -> None:
+    down = provider_error("overloaded", "m", retry_after=300.0)
+    planner, _ = planner_of(None, [*[Fail(down)] * 100, {"output": "at last"}])
+    async with Agent(plan=planner, clock=clock, loop_interval=0.1) as agent:
+        status = await agent.wait((await agent.submit("go")).run_id, 100_000)
+
+    assert (status.status, status.output) == ("ok", "at last")
+    assert clock.elapsed >= 30_000
+
+
+async def test_what_nobody_says_the_price_of_is_not_free(clock: VirtualClock) -> None:
+    calls: list[Any] = [{"calls": [{"_tool": "note", "text": f"{number}"}]} for number in range(100)]
+
+    @tool(effect="read")
+    async def note(text: str) -> str:
+        "Keep a note."
+        return text
+
+    planner, model = planner_of(None, calls)
+    agent = Agent(plan=planner, act=Executor([note]), clock=clock, loop_interval=0.1,
+                  settings={"runs": {"tokens": 5_000}})  # fmt: skip
+    async with agent:
+        status = await agent.wait((await agent.submit("go")).run_id)
+
+    assert "tokens, and a run may take 5000" in status.error
+    assert 2 < len(model.requests) < 30

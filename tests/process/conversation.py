@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from spar.cli.main import main
 from tests.process.conftest import Service, Spar, _Socket, until
 from tests.servers.llm import LlmServer
-from tests.servers.llm_replies import Reply, Step, says
+from tests.servers.llm_replies import Reply, Step, ToolCall, pieces, says
 from tests.servers.llm_requests import Asked, content_of
 
 #: Seconds for anything that two cores have to do beside other work, a start with the library of models among it.
@@ -76,18 +76,6 @@ context_tokens = {context_tokens}
 max_tokens = 500
 recall = 0
 
-[[tools]]
-use = "mine:note"
-
-[[tools]]
-use = "mine:measure"
-
-[[tools]]
-use = "mine:pay"
-
-[[tools]]
-use = "say"
-
 [[approval.rules]]
 tool = "pay"
 decision = "ask"
@@ -97,10 +85,19 @@ format = "json"
 """
 
 
-def configured(spar: Spar, url: str, *, name: str = "scripted", context_tokens: int = 20_000, more: str = "") -> None:
+def configured(
+    spar: Spar,
+    url: str,
+    *,
+    name: str = "scripted",
+    context_tokens: int = 20_000,
+    tools: Sequence[str] = ("mine:note", "mine:measure", "mine:pay", "say"),
+    more: str = "",
+) -> None:
     """What these services are made of; `more` are further tables."""
     (spar.folder / "mine.py").write_text(TOOLS)
-    spar.write(CONFIG.format(url=url, name=name, context_tokens=context_tokens) + more)
+    own = "".join(f'\n[[tools]]\nuse = "{tool}"\n' for tool in tools)
+    spar.write(CONFIG.format(url=url, name=name, context_tokens=context_tokens) + own + more)
 
 
 # -- the model
@@ -110,7 +107,7 @@ Story = Callable[[str], Reply]
 
 
 class Novelist:
-    """A model with a story for each kind of question. `seen` are the names of those that it was asked for."""
+    """A model with a story for each kind of question, and one for summaries. The story named last in a request counts."""
 
     def __init__(self, stories: Mapping[str, Story], summary: Story | None = None) -> None:
         self._stories, self._summary = stories, summary
@@ -151,13 +148,33 @@ def _summed_up(text: str) -> Reply:
 def held(reply: Reply, after: int, gate: threading.Event) -> Reply:
     """The reply, which stops after so many of its steps until the gate is open."""
 
-    async def steps() -> AsyncIterator[Step]:
+    def steps() -> Iterator[Step]:
         for number, step in enumerate(reply._steps):
             while number == after and not gate.is_set():
                 yield 0.01
             yield step
 
     return replace(reply, steps=steps())
+
+
+# -- stories that are told in more than one place
+
+KEY = "key_77/alpha"
+LONG = "It is not to be told to anybody, and it must be changed in spring. " * 24
+STORY = "Once upon a time there was a host that was kept well, and it lived happily ever after."
+
+
+def note(text: str, gate: str = "", **more: Any) -> ToolCall:
+    return ToolCall("note", {"text": text, "gate": gate, **more})
+
+
+def payment(text: str) -> Reply:
+    return says("the baker is paid") if '"paid"' in text else says("", ToolCall("pay", {"to": "baker", "amount": 30}))
+
+
+def story(text: str, gate: threading.Event | None = None) -> Reply:
+    told = says(pieces(STORY, 8))
+    return told if gate is None else held(told, 5, gate)
 
 
 # -- people
@@ -262,7 +279,7 @@ def check_transcript(entries: list[dict[str, Any]]) -> None:
             runs.setdefault(entry["run_id"], []).append(entry["kind"])
     for run_id, kinds in runs.items():
         assert kinds[0] == "user", (run_id, kinds)
-        assert kinds.count("end") == 1 and kinds[-1] == "end", (run_id, kinds)
+        assert [kind == "end" for kind in kinds] == [False] * (len(kinds) - 1) + [True], (run_id, kinds)
 
 
 def command(spar: Spar, *arguments: str) -> int:

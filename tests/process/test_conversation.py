@@ -1,4 +1,4 @@
-"""A conversation with a language model from outside, with all that happens in one: steering, questions, deaths."""
+"""Conversations with language models from outside, over two sessions and with all that happens in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import (
+    KEY,
+    LONG,
     PATIENCE,
+    STORY,
     Novelist,
     Story,
     Talk,
@@ -21,23 +24,18 @@ from tests.process.conversation import (
     command,
     configured,
     followed,
-    held,
     is_summing_up,
+    note,
+    payment,
+    story,
     written,
 )
 from tests.servers.llm import LlmServer, served
-from tests.servers.llm_replies import Reply, ToolCall, pieces, says
+from tests.servers.llm_replies import Reply, ToolCall, says
+from tests.servers.tiny_llm import tiny_llm
 
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
-
-KEY = "key_77/alpha"
-LONG = "It is not to be told to anybody, and it must be changed in spring. " * 24
-STORY = "Once upon a time there was a host that was kept well, and it lived happily ever after."
-
-
-def note(text: str, gate: str = "", **more: Any) -> ToolCall:
-    return ToolCall("note", {"text": text, "gate": gate, **more})
 
 
 # -- a conversation over two sessions
@@ -59,10 +57,6 @@ def temperature(text: str) -> Reply:
     return says("", ToolCall("measure", {"what": "alices-room", "unit": unit}))
 
 
-def payment(text: str) -> Reply:
-    return says("the baker is paid") if '"paid"' in text else says("", ToolCall("pay", {"to": "baker", "amount": 30}))
-
-
 def told(text: str) -> Reply:
     if '"delivered"' in text:
         return says("it is done")
@@ -72,11 +66,6 @@ def told(text: str) -> Reply:
 def slow(text: str) -> Reply:
     garden = ToolCall("measure", {"what": "bobs-garden", "gate": "never", "_id": "x"})
     return says("", garden, note("bobs-secret", _after=["x"]))
-
-
-def story(text: str, gate: threading.Event | None = None) -> Reply:
-    told = says(pieces(STORY, 8))
-    return told if gate is None else held(told, 5, gate)
 
 
 def test_two_sessions_talk_side_by_side(
@@ -107,7 +96,7 @@ def test_two_sessions_talk_side_by_side(
         until(lambda: (spar.folder / "measured-bobs-garden").exists(), "bob's call", PATIENCE)
         alices = [talk.submit("alice", f"[key] remember that it is {KEY}. {LONG}")]
         assert talk.ended(alices[0])["output"] == "It is kept in mind."
-        alices += [*_corrects(talk, server), *_asks(talk, server, capsys)]
+        alices += [*_corrects(talk, server), *_asks(talk)]
         alices += [*_listens(talk, gate, capsys), *_talks_for_long(talk, server)]
 
         # Bob has had enough, and is served again.
@@ -142,10 +131,13 @@ def _corrects(talk: Talk, server: LlmServer) -> list[str]:
 
     first, second, third = asked_for(server, "errands")
     assert "[correction]" not in first
-    assert "[correction] no: one and four" in second and "noted one" in second
+    assert "[correction] no: one and four" in second
+    assert "noted one" in second
     offered = block(second, "skipped")
     assert [(each["call"]["text"], each["reason"]) for each in offered] == [("two", "steered"), ("three", "steered")]
-    assert "[correction] no: one and four" in third and block(third, "skipped") == []
+    assert "[correction] no: one and four" in third
+    assert "steered" not in third, "they are offered once"
+    assert block(second, "error") == block(third, "error") == []
 
     warm = talk.submit("alice", "[temperature] how warm is my room?")
     assert talk.ended(warm)["output"] == "it has 293 kelvin"
@@ -155,7 +147,7 @@ def _corrects(talk: Talk, server: LlmServer) -> list[str]:
     return [errand, correction, warm]
 
 
-def _asks(talk: Talk, server: LlmServer, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def _asks(talk: Talk) -> list[str]:
     """A call that people are asked about, and something that is said on the way."""
     paid = talk.submit("alice", "[payment] pay the baker 30")
     [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
@@ -205,12 +197,82 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
     runs.append(talk.submit("alice", "[which] which one was it?"))
     talk.ended(runs[-1])
 
-    print([(a.number, is_summing_up(a), len(a.raw)) for a in server.requests], [e for r in runs for e in talk.events(r) if e["stream"] == "compaction"])
     compactions = [entry for entry in talk.transcript("alice") if entry["kind"] == "compaction"]
-    assert compactions and all(KEY in each["body"]["summary"] for each in compactions)
-    assert len(compactions) == sum(map(is_summing_up, server.requests))
+    assert all(KEY in each["body"]["summary"] for each in compactions)
+    assert 1 <= len(compactions) == sum(map(is_summing_up, server.requests))
     last = next(asked for asked in reversed(server.requests) if "[which]" in asked.text)
-    assert KEY in last.text and "remember that it is" not in last.text
+    assert KEY in last.text
+    assert "remember that it is" not in last.text, "it is known from the summary"
     told = [event for run_id in runs for event in talk.events(run_id) if event["stream"] == "compaction"]
     assert [event["data"]["phase"] for event in told] == ["start", "end"] * len(compactions), told
     return runs
+
+
+# -- a real model
+
+
+#: Seconds for all that a real model is asked at once, on one core.
+THOUGHT = 180.0
+WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
+ROOM = "It is a good room with a door and a window and a bed. " * 8
+
+
+def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:
+    """What it says is its own affair: it is small, and mostly wrong."""
+    with tiny_llm() as url:
+        configured(spar, url, name="smollm2-135m", context_tokens=1_500, tools=["mine:measure"])
+        spar.edit("max_tokens = 500", "max_tokens = 100")
+        spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 60')
+        spar.edit('tool = "pay"', 'tool = "measure"')
+        talk = Talk(spar, start().ready())
+
+        bobs = [talk.submit("bob", "Write a very long note about the sea.")]
+        alices = [talk.submit("alice", "What is the temperature of the room? Measure it.", output=WORDS)]
+        until(lambda: talk.status(alices[0])["started_at"] and talk.status(bobs[0])["started_at"], "both runs")
+        alices.append(talk.submit("alice", "No, measure the temperature of the garden."))
+        assert command(spar, "abort", bobs[0]) == 0
+        bobs.append(talk.submit("bob", "Say hello."))
+        approved = _attended(talk, [*alices, *bobs])
+        for number in range(4):
+            alices.append(talk.submit("alice", f"The number of the room is room_{number}. {ROOM}"))
+            approved += _attended(talk, alices)
+
+        assert talk.status(bobs[0])["error"] == "aborted"
+        assert talk.status(alices[1])["outcome"] in ("steered", "started"), "heard in the run, or by itself after it"
+        for run_id in (*alices, *bobs):
+            status = talk.status(run_id)
+            assert status["status"] == "ok" or status["error"], status
+            check_events(talk.events(run_id))
+        calls = []
+        for session in ("alice", "bob"):
+            entries = talk.transcript(session)
+            check_transcript(entries)
+            said = [entry["body"]["text"] for entry in entries if entry["kind"] == "user"]
+            assert len(said) == len(set(said)) == len(alices if session == "alice" else bobs), "none lost, none doubled"
+            calls += [each for entry in entries if entry["kind"] == "turn" for each in entry["body"]["calls"]]
+        assert (
+            sum(each["status"] in ("ok", "failed") and each["call"]["_tool"] == "measure" for each in calls) <= approved
+        )
+        told = [event for run_id in alices for event in talk.events(run_id) if event["stream"] == "compaction"]
+        summaries = [entry for entry in talk.transcript("alice") if entry["kind"] == "compaction"]
+        assert [event["data"]["phase"] for event in told] == ["start", "end"] * (len(told) // 2)
+        assert told, "it was tried"
+        assert len(summaries) == sum(event["data"].get("completed") is True for event in told)
+        assert talk.service.get("/readyz").status_code == 200
+        assert talk.service.agent["open_runs"] == 0
+        assert talk.service.stop() == 0
+
+
+def _attended(talk: Talk, runs: list[str]) -> int:
+    """See these runs to their ends, saying yes to whatever is asked; how often that was."""
+    approved: set[str] = set()
+
+    def all_ended() -> bool:
+        for waiting in talk.service.api("/v1/approvals").json():
+            if waiting["id"] not in approved:
+                approved.add(waiting["id"])
+                assert talk.service.api(f"/v1/approvals/{waiting['id']}:approve", "POST", json={}).status_code == 200
+        return all(talk.status(run_id, 0.5)["status"] != "timeout" for run_id in runs)  # the model needs the machine
+
+    until(all_ended, "the end of all runs", THOUGHT)
+    return len(approved)

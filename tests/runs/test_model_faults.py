@@ -516,12 +516,13 @@ async def test_a_day_on_which_nothing_happens_costs_no_request_and_writes_nothin
 async def test_fifty_overdue_triggers_obey_their_policies_at_a_restart_and_make_no_storm(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    policies = ["skip"] * 20 + ["run_once"] * 20 + ["run_all"] * 10
+    policies: list[Any] = ["skip"] * 20 + ["run_once"] * 20 + ["run_all"] * 10
 
     def at_a_start() -> Agent:
-        sensors = [SensorSpec(f"job {number}", ScheduleSensor(cron="30 * * * *", missed=missed, jitter=60.0,
-                                                              text=f"job {number} is due"), every=60.0)
-                   for number, missed in enumerate(policies)]  # fmt: skip
+        sensors: list[SensorSpec] = []
+        for number, missed in enumerate(policies):
+            due = ScheduleSensor(cron="30 * * * *", missed=missed, jitter=60.0, text=f"job {number} is due")
+            sensors.append(SensorSpec(f"job {number}", due, every=60.0))  # type: ignore[arg-type]
         return agent_of(clock, [{"output": "dealt with"}], sense=Sense(sensors), memory=memory_in(tmp_path),
                         loop_interval=1.0)  # fmt: skip
 

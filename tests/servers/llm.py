@@ -199,9 +199,9 @@ def _told(asked: Asked) -> dict[str, Any]:
 
 
 @contextmanager
-def served(script: Script, *, key: str | None = None) -> Iterator[LlmServer]:
+def served(script: Script, *, key: str | None = None, port: int = 0) -> Iterator[LlmServer]:
     """A scripted server on a thread of its own. Its record may be read meanwhile; `until` is not for other threads."""
-    server, loop = LlmServer(script, key=key), asyncio.new_event_loop()
+    server, loop = LlmServer(script, key=key, port=port), asyncio.new_event_loop()
     is_up, over = threading.Event(), asyncio.Event()
 
     async def serve() -> None:

@@ -22,9 +22,11 @@ from typing import Any
 from acting import Executor
 from memory import Memory
 from perception.sense import Sense
+from planning.planner import ModelPlanner
 from spar import Agent
 from spar.approvals import DecidedError, Decision
 from spar.errors import SparError, TransientError
+from spar.inbox import Mode
 from spar.protocols import Home, Record, SensorSpec
 from spar.run import Receipt
 from spar.testing import VirtualClock
@@ -32,7 +34,7 @@ from spar.testing.clock import START
 from spar.types import CycleRecord, Experience
 from tests.simulation.invariants import Trace, Watch
 from tests.simulation.loop import SeededLoop, SteadyWriter
-from tests.simulation.world import FaultyPlanner, FaultySensor, World, beset
+from tests.simulation.world import FaultyModel, FaultyPlanner, FaultySensor, World, beset
 
 #: Virtual seconds that anything that was asked of an agent may take.
 WITHIN = 200.0
@@ -140,12 +142,18 @@ class Service:
         ]
         folder = str(self._folder)
         self.agent = agent = Agent(
-            sense=Sense(sensors), plan=FaultyPlanner(world), act=self._executor(), memory=memory, settings=SETTINGS,
+            sense=Sense(sensors), plan=self._planner(), act=self._executor(), memory=memory, settings=SETTINGS,
             clock=clock, home=Home(folder, folder, folder),
         )  # fmt: skip
         self.watch.is_journaled = hasattr(FaultyMemory, "journal") and hasattr(Agent, "recovery")
         self.watch.follow(agent)
         beset(world, agent)
+
+    def _planner(self) -> Any:
+        """A planner that may do anything, or one that asks a model that may."""
+        world = self.world
+        is_model = world.dice.uniform(0, 1) < 0.5
+        return ModelPlanner(FaultyModel(world)) if is_model else FaultyPlanner(world)
 
     def _executor(self) -> Executor:
         return Executor(self.world.tools(), settings={"approval": APPROVAL, "drain": 3.0})
@@ -200,12 +208,14 @@ class Service:
                 return
             self.watch.breach(f"{name} raised {error!r}")
 
-    async def submit(self, session: str, key: str | None) -> Receipt | None:
+    async def submit(self, session: str, key: str | None, mode: Mode | None = None) -> Receipt | None:
         """Give the agent a message; the same key must give the same run."""
         agent = self.agent
         is_promised = agent.state in ("running", "pausing", "paused")  # else the memory is not open, or not any more
         try:
-            receipt = await agent.submit(self.world.perception("message"), session=session, idempotency_key=key)
+            receipt = await agent.submit(
+                self.world.perception("message"), session=session, mode=mode, idempotency_key=key
+            )
         except (SparError, PermissionError) as error:
             self.trace(f"refused {type(error).__name__}")
             return None
@@ -249,7 +259,7 @@ class Service:
             return
         async with self._exchanging:
             is_plan = self.world.dice.uniform(0, 1) < 0.5
-            parts: dict[str, Any] = {"plan": FaultyPlanner(self.world)} if is_plan else {"act": self._executor()}
+            parts: dict[str, Any] = {"plan": self._planner()} if is_plan else {"act": self._executor()}
             await self.agent.exchange(parts, self.agent.settings)
 
     def check(self) -> None:

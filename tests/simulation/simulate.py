@@ -16,6 +16,7 @@ import time
 
 from msgspec import Struct
 
+from spar.inbox import MODES
 from tests.simulation.loop import Killed, SeededLoop, running
 from tests.simulation.service import SESSIONS, Service, folder
 
@@ -119,7 +120,7 @@ class _Drive:
                 await asyncio.sleep(dice.expovariate(1 / 3.0))
             case "submit":
                 key = service.world.token("key") if dice.uniform(0, 1) < 0.4 else None
-                await service.submit(dice.choice(SESSIONS), key)
+                await service.submit(dice.choice(SESSIONS), key, dice.choice([None, None, *MODES]))
             case "again":
                 if keys := [key for _, key in service.receipts[-20:] if key]:
                     await service.submit(dice.choice(SESSIONS), dice.choice(keys))

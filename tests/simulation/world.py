@@ -8,6 +8,7 @@ FoundationDB's BUGGIFY: with every fault possible everywhere, nothing would ever
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,6 +38,13 @@ GARBAGE: tuple[Callable[[], Any], ...] = (
     ),
     lambda: Action(calls=(Call("read", {"wrong": 1}), Call("read", {"key": "†"}))),
 )
+
+
+#: What a model may answer that is of no use.
+ANSWERS: tuple[Any, ...] = (
+    None, 42, "no JSON", {"output": " "}, {"calls": "none"}, {"calls": [{"key": "x"}, 7]}, {"calls": [{"_tool": 3}]},
+    {"calls": [{"_tool": "nothing of this name"}]}, {"output": "†state.never"}, {"calls": [], "more": 1},
+)  # fmt: skip
 
 
 class Dice:
@@ -216,6 +224,23 @@ class FaultyPlanner:
             yield call
         if self._world.dice.fails("stream.garbage", 0.1):
             yield "no call"
+
+
+class FaultyModel:
+    """Answers what it is asked with calls, or with an output; or with what is no answer."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def __call__(self, request: Any) -> Any:
+        world, dice = self._world, self._world.dice
+        await world.trouble("model")
+        if dice.fails("model.garbage", 0.1):
+            return copy.deepcopy(dice.choice(ANSWERS))
+        calls = [call.to_wire() for call in world.calls()]
+        if dice.is_calm or dice.uniform(0, 1) < 0.4:
+            return {"calls": calls[:1], "output": "that is all"}
+        return {"calls": calls}
 
 
 class FaultySensor:

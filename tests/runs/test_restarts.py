@@ -1,0 +1,236 @@
+"""Runs over a stop and a start of the same agent: they go on, and nothing of them is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Call, Context, Perception, tool
+from spar.errors import LifecycleError, TransientError
+from spar.events import Event, RunEnded, RunStarted
+from spar.testing import ScriptedPlanner, VirtualClock
+
+DONE = Action(output="done")
+
+
+def memory_at(folder: Path) -> Memory:
+    return Memory(f"sqlite:///{folder / 'memory.db'}")
+
+
+def heard(agent: Agent, kind: type[Event]) -> list[Any]:
+    found: list[Any] = []
+    agent.events.subscribe(kind, found.append)
+    return found
+
+
+@pytest.mark.parametrize("deadline", [0.0, 0.5, None])
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_run_that_is_stopped_as_it_begins_goes_on_once_when_the_same_agent_is_started(
+    clock: VirtualClock, tmp_path: Path, turns: int, deadline: Any
+) -> None:
+    planned: list[str] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        await asyncio.sleep(1.5)
+        planned.extend(each.text for each in perceptions)
+        return DONE if context.run else None
+
+    agent = Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1)
+    told = heard(agent, Event)
+    async with agent:
+        run = await agent.submit("go", session="bob")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await agent.stop(deadline)
+        await agent.start()
+        assert (await agent.wait(run.run_id, 60)).status == "ok"
+        await clock.sleep(60)
+        assert set(agent.lanes) == {"main"}
+        assert agent.runs.open == 0
+
+    told = [type(event) for event in told if isinstance(event, (RunStarted, RunEnded))]
+    assert told.count(RunEnded) == 1
+    assert told[-1] is RunEnded
+    assert planned == ["go"]
+
+
+async def test_what_a_run_is_about_is_planned_for_and_kept_though_it_was_put_off_before_a_restart(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    planned: list[list[str]] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        planned.append([each.text for each in perceptions])
+        return DONE if len(planned) > 1 else Action(deferred="the provider is down", next_look=30.0)
+
+    async with Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
+        run = await agent.submit("go")
+        await clock.sleep(10)
+    async with Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
+        assert (await agent.wait(run.run_id, 60)).status == "ok"
+        entries = await agent.transcripts.read("main")
+
+    assert planned == [["go"], ["go"]]
+    assert (entries[0].kind, entries[0].body["text"]) == ("user", "go")
+
+
+async def test_messages_that_were_collected_are_told_once_though_the_run_was_put_off_before_a_restart(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    heard: list[list[str]] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        await asyncio.sleep(1.0)
+        heard.append([part.text for each in perceptions for part in each.evidence or (each,)])
+        return Action(deferred="the provider is down", next_look=30.0) if len(heard) == 2 else DONE
+
+    def agent_at() -> Agent:
+        return Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1,
+                     settings={"runs": {"queue_mode": "collect", "quiet": 0.0}})  # fmt: skip
+
+    async with agent_at() as agent:
+        runs = [await agent.submit(text) for text in ("one", "two", "three")]
+        await clock.sleep(10)
+    async with agent_at() as agent:
+        answers = [await agent.wait(run.run_id, 60) for run in runs]
+        entries = await agent.transcripts.read("main")
+
+    assert heard == [["one"], ["two", "three"], ["two", "three"]]
+    assert [each.outcome for each in answers] == ["started", "started", "collected"]
+    assert sum("three" in each.body.get("text", "") for each in entries) == 1
+
+
+@pytest.mark.parametrize("turns", range(1, 30, 3))
+async def test_an_agent_whose_start_was_called_off_can_be_started_at_once(
+    clock: VirtualClock, tmp_path: Path, turns: int
+) -> None:
+    agent = Agent(plan=ScriptedPlanner([DONE]), memory=memory_at(tmp_path), clock=clock)
+    called_off = asyncio.ensure_future(agent.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await agent.stop(0.0)
+    await asyncio.wait([called_off])
+    async with agent:
+        assert (await agent.wait((await agent.submit("go")).run_id, 60)).status == "ok"
+    if called_off.exception() is not None:
+        assert isinstance(called_off.exception(), LifecycleError)
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_message_that_is_accepted_as_the_agent_stops_is_served_by_the_next_process_and_not_dropped(
+    clock: VirtualClock, tmp_path: Path, turns: int
+) -> None:
+    def agent_at() -> Agent:
+        return Agent(plan=ScriptedPlanner([DONE]), memory=memory_at(tmp_path), clock=clock,
+                     settings={"runs": {"cap": 1, "drop": "new"}})  # fmt: skip
+
+    ended: list[RunEnded] = []
+    agent = agent_at()
+    agent.events.subscribe(RunEnded, ended.append)
+    await agent.start()
+    await agent.pause()
+    first = await agent.submit("one")
+    late = asyncio.ensure_future(agent.submit("two"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await agent.stop(0.0)
+    second = await late
+    agent = agent_at()
+    agent.events.subscribe(RunEnded, ended.append)
+    async with agent:
+        for run in (first, second):
+            await agent.wait(run.run_id, 60)
+
+    assert sorted(each.run_id for each in ended) == sorted((first.run_id, second.run_id))
+
+
+async def test_work_that_is_tried_again_is_no_part_of_the_run_that_its_session_has_meanwhile(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    planned: list[tuple[list[str], int | None]] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        texts, run = [each.text for each in perceptions], context.run
+        planned.append((texts, run.number if run else None))
+        if len(planned) == 1:
+            raise TransientError("not now")
+        if run is None:
+            return None
+        return DONE if run.number == 3 else Action([Call("work", {"seconds": 8.0})])
+
+    @tool(effect="read")
+    async def work(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async with Agent(plan=plan, tools=[work], memory=memory_at(tmp_path), clock=clock, loop_interval="off") as agent:
+        agent.push(Perception("noticed"))
+        await clock.sleep(5)
+        run = await agent.submit("go")
+        assert (await agent.wait(run.run_id, 60)).status == "ok"
+
+    assert planned[0] == (["noticed"], None)
+    assert sorted(planned[1:], key=str) == [(["go"], 1), (["noticed"], None), ([], 2), ([], 3)]
+
+
+async def test_what_was_said_in_a_run_stays_in_it_when_the_same_agent_is_stopped_and_started(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    heard: list[tuple[list[str], bool]] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        await asyncio.sleep(1.0)
+        heard.append(([each.text for each in perceptions], context.run is not None))
+        if context.run is None:
+            return None
+        return DONE if context.run.said else Action([Call("work")])
+
+    @tool(effect="read")
+    async def work() -> None:
+        await asyncio.sleep(1.0)
+
+    async with Agent(plan=plan, tools=[work], memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
+        run = await agent.submit("one")
+        await clock.sleep(1.5)
+        steer = await agent.submit("two", mode="steer")
+        await clock.sleep(1.0)
+        await agent.stop(0.0)  # in the plan that is made for it
+        await agent.start()
+        answers = [await agent.wait(each.run_id, 60) for each in (run, steer)]
+        await clock.sleep(10)
+
+    assert [each for each in heard if each[0]] == [(["one"], True), (["two"], True)]
+    assert [(each.status, each.outcome) for each in answers] == [("ok", "started"), ("ok", "steered")]
+
+
+async def test_a_run_that_had_begun_goes_on_before_those_that_had_not(clock: VirtualClock, tmp_path: Path) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        return DONE if context.run.number > 1 else Action([Call("work")])
+
+    @tool(effect="read")
+    async def work() -> None: ...
+
+    def agent_at() -> Agent:
+        return Agent(plan=plan, tools=[work], memory=memory_at(tmp_path), clock=clock, loop_interval=5.0)
+
+    async with agent_at() as agent:
+        begun = await agent.submit("one", session="ann")
+        await clock.sleep(2.0)
+    agent = agent_at()
+    starts = heard(agent, RunStarted)
+    waiting = await agent.submit("two", session="ann")
+    async with agent:
+        answers = [await agent.wait(run.run_id, 60) for run in (begun, waiting)]
+
+    assert [each.status for each in answers] == ["ok", "ok"]
+    assert [each.run_id for each in starts] == [begun.run_id, waiting.run_id]
