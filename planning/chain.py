@@ -12,7 +12,7 @@ they know, and that is no makeshift.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any
@@ -21,12 +21,12 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
 from spar.protocols import Context, Host, RunContext
 from spar.threads import Threads
-from spar.types import Action, Call, Fault, Perception, replace
+from spar.types import Action, Fault, Perception, replace
 
 #: Seconds until a run that waits for the main planner asks whether it is back.
 _LOOK_AGAIN = 30.0
 
-Plan = Action | AsyncIterator[Call] | None
+Plan = Action | AsyncIterator[Any] | None
 
 
 class Chain:
@@ -64,6 +64,7 @@ class Chain:
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Plan:
         """The first decision: an action that has calls or an answer, or a stream of calls that has begun.
 
+        What was noticed, and the main planner puts off, others may decide on meanwhile; what people say waits for it.
         When nobody decides: the first action that only says something (its reason, when to look again), else None; but
         a run that the main planner would have decided on waits for it (`Action.deferred`).
         Raises: the error of the first planner that raised, when no other one decided.
@@ -72,6 +73,7 @@ class Chain:
         reason = self.degraded_reason if self._main is None else None
         failed: Exception | None = None
         remark: Action | None = None
+        put_off: Action | None = None
         for number, planner in enumerate(self.planners):
             if self.degraded_reason is not None and number == (self._main or 0) and len(self.planners) > 1:
                 reason = self.degraded_reason
@@ -83,7 +85,10 @@ class Chain:
                 failed = _first(failed, error)
                 continue
             if number == self._main:
-                return plan
+                if (put_off := await _put_off(plan, context.run)) is None:
+                    return plan
+                reason, perceptions = put_off.deferred, _noticed(perceptions, context.run)
+                continue
             if not isinstance(plan, Action):
                 if plan is None:
                     continue
@@ -91,6 +96,8 @@ class Chain:
             if plan.calls or plan.output is not None:
                 return _marked(plan, reason)
             remark = remark or _marked(plan, reason)
+        if put_off is not None and (context.run is None or not _is_makeshift(context.run)):
+            return put_off
         if failed is not None:
             raise failed
         if self._main is not None and reason is not None and context.run is not None and not _is_makeshift(context.run):
@@ -149,24 +156,61 @@ async def _ask(
     return plan
 
 
-async def _begun(stream: Any) -> AsyncIterator[Call] | None:
+class _Begun:
+    """A stream whose `first` item is there."""
+
+    def __init__(self, first: Any, rest: AsyncIterator[Any]) -> None:
+        self.first, self._rest = first, rest
+        self._items = self._whole()
+
+    def __aiter__(self) -> _Begun:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._items)
+
+    async def aclose(self) -> None:
+        await self._items.aclose()
+        if callable(close := getattr(self._rest, "aclose", None)):
+            await close()
+
+    async def _whole(self) -> AsyncGenerator[Any]:
+        try:
+            yield self.first
+            async for item in self._rest:
+                yield item
+        finally:
+            if callable(close := getattr(self._rest, "aclose", None)):
+                await close()
+
+
+async def _begun(stream: Any) -> _Begun | None:
     """The stream once its first call is there, None when it has none; until then another planner can take over."""
     calls = aiter(stream)
     try:
-        first = await anext(calls)
+        return _Begun(await anext(calls), calls)
     except StopAsyncIteration:
         return None
 
-    async def whole() -> AsyncIterator[Call]:
-        try:
-            yield first
-            async for call in calls:
-                yield call
-        finally:
-            if callable(close := getattr(calls, "aclose", None)):
-                await close()
 
-    return whole()
+async def _put_off(plan: Any, run: RunContext | None) -> Action | None:
+    """The action by which a run about something noticed is put off, as long as nothing but a makeshift came of it."""
+    first = plan.first if isinstance(plan, _Begun) else plan
+    if not isinstance(first, Action) or not first.deferred or not first.next_look or run is None:
+        return None
+    if run.message is None or run.message.kind == "message" or (run.results and not _is_makeshift(run)):
+        return None
+    if isinstance(plan, _Begun):
+        await plan.aclose()
+    return first
+
+
+def _noticed(perceptions: Sequence[Perception], run: RunContext | None) -> Sequence[Perception]:
+    """What was noticed, each thing by itself, as it was before it became a run."""
+    if run is None or run.message is None or not any(each.id == run.message.id for each in perceptions):
+        return perceptions
+    others = [each for each in perceptions if each.id != run.message.id]
+    return [*(run.message.evidence or (run.message,)), *others]
 
 
 def _is_makeshift(run: RunContext) -> bool:

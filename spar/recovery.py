@@ -46,7 +46,7 @@ REMEMBERED = 10_000
 class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
-    __slots__ = ("_agent", "_counted", "_line", "_parts", "_recent", "_suspects", "_timer", "_timers", "_tried",
+    __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried",
                  "books", "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
@@ -62,8 +62,6 @@ class Recovery:
         #: What may have killed the process, to be gone on with one after the other; the id of what is being tried.
         self._line: deque[Unfinished | Item] = deque()
         self._tried = ""
-        #: What was said in runs that wait in this line, by the run's id.
-        self._parts: dict[str, list[Item]] = {}
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -99,7 +97,6 @@ class Recovery:
             self.in_hand.pop(item_id, None)
         self._timers.clear()
         self._line.clear()
-        self._parts.clear()
         self._tried = ""
         self._timer = self.journal = None
 
@@ -174,7 +171,7 @@ class Recovery:
             going += 1
             for item_id in (*cycle.items, cycle.run_id or ""):
                 if (item := by_id.pop(item_id, None)) is not None:
-                    self.in_hand[item.id] = item
+                    await self._line_up(item)
         number = 0
         lined_up = {each.session for each in self._line if _is_of_run(each)}
         for item in sorted(by_id.values(), key=lambda item: item.at):
@@ -185,7 +182,7 @@ class Recovery:
                 self.journal.keep(agent.name, item)
             is_behind = _is_of_run(item) and item.session in lined_up  # who came first is served first
             if item.due_at is None and (is_behind or 0 < item.attempts < MOST_ATTEMPTS):
-                self.in_hand[item.id] = item
+                await self._line_up(item)
                 self._line.append(item)
                 number += 1
                 if _is_of_run(item):
@@ -208,10 +205,18 @@ class Recovery:
         self.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
         return True
 
+    async def _line_up(self, item: Item) -> None:
+        """Have it in hand while it waits in the line; its run can be asked after, and ended."""
+        self.in_hand[item.id] = item
+        if item.kind == "run":
+            await self._run(item)
+
     async def _try_next(self) -> None:
         """Go on with the next of what may have killed the process, unless one of them is being tried."""
         while self._line and not self._tried:
             each = self._line.popleft()
+            if isinstance(each, Item) and self._is_over(each):
+                continue
             if isinstance(each, Item) and not each.attempts:  # it only had to wait for one before it
                 await self.hand_out(each)
                 continue
@@ -239,10 +244,6 @@ class Recovery:
     async def _rejoin(self, item: Item) -> bool:
         """A message that had become a part of a run is one again; whether it had to be handed out instead."""
         agent, whole = self._agent, item.into
-        if not agent.runs.knows(whole) and any(_is_about(each, whole) for each in self._line):
-            self._parts.setdefault(whole, []).append(item)  # its run waits for its turn
-            self.in_hand[item.id] = item
-            return False
         if agent.runs.knows(whole) and (run := agent.runs.get(whole)).status is None:
             self.in_hand[item.id] = item
             agent.runs.rejoin(run, agent.runs.restore(item, [], is_begun=False))
@@ -394,8 +395,6 @@ class Recovery:
         self.in_hand[item.id] = item
         run = agent.runs.restore(item, results, is_begun=is_begun)
         run.seen |= seen
-        for part in self._parts.pop(run.id, ()):
-            agent.runs.rejoin(run, agent.runs.restore(part, [], is_begun=False))
         return run
 
     # -- what comes in
@@ -514,10 +513,6 @@ def _whole(record: CycleRecord) -> Action | None:
 
 def _is_of_run(work: Unfinished | Item) -> bool:
     return work.run_id is not None if isinstance(work, Unfinished) else work.kind == "run"
-
-
-def _is_about(work: Unfinished | Item, run_id: str) -> bool:
-    return run_id == (work.run_id if isinstance(work, Unfinished) else work.id)
 
 
 def _is_suspect(cycle: Unfinished, items: Mapping[str, Item]) -> bool:

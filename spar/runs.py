@@ -86,6 +86,8 @@ class Runs:
         """The run that an earlier process accepted, with what its cycles have brought so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
+            if is_begun and run.started_at is None:
+                self.start(run)
             return run
         run = Run(item.perception, item.at, is_to_verify=self.verify_output)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1

@@ -15,7 +15,7 @@ from spar.errors import ConflictError, PermanentError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
 from spar.journal import Item, Unfinished
 from spar.protocols import SensorContext, SensorSpec
-from spar.testing import VirtualClock
+from spar.testing import Hang, VirtualClock
 from spar.types import ActionResult, CallResult
 
 effects: list[str] = []
@@ -730,3 +730,37 @@ async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path:
         [cycle] = await memory.journal.unfinished("main")
 
     assert cycle.attempts == 2
+
+
+async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_called_off(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Two runs were in hand when the process died: they are tried one after the other."""
+
+    def tell(journal: Any) -> None:
+        for name in ("one", "two"):
+            perception = Perception(name, id=f"p-{name}", kind="message", session=name)
+            journal.keep("main", Item(name, perception, "run", name, attempts=1))
+
+    planned: list[str] = []
+    hang = Hang()
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        planned.extend(each.text for each in perceptions)
+        if not hang.cancelled and "one" in planned[-1]:
+            await hang.wait()
+        return Action(output="done")
+
+    await left_behind(tmp_path, clock, tell)
+    async with agent_at(tmp_path, clock, plan) as agent:
+        await clock.sleep(1)
+        assert planned == ["one"]
+        assert (await agent.wait("two", 0.5)).status == "timeout"
+        await agent.abort("two")
+        hang.release()
+        assert (await agent.wait("one", 10)).output == "done"
+        ended = await agent.wait("two", 0)
+        await clock.sleep(1)
+
+    assert (ended.status, ended.error) == ("error", "aborted")
+    assert planned == ["one"]

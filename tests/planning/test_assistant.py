@@ -10,7 +10,7 @@ from acting import Executor
 from planning.assistant import Assistant
 from planning.planner import ModelPlanner
 from spar import Agent, tool
-from spar.errors import ConfigError
+from spar.errors import ConfigError, TransientError
 from spar.events import AssistantDelta
 from spar.protocols import Context, Home
 from spar.registry import Registry
@@ -107,6 +107,48 @@ async def test_a_run_that_the_rules_have_taken_over_is_over_when_they_have_nothi
     assistant.degrade("budget hour.tokens is used up")
 
     assert await assistant.plan([], context(message("note it"), number=2, results=(done,))) is None
+
+
+DISK = {"name": "disk", "when": {"kind": "disk.*"}, "answer": "cleaned"}
+
+
+async def test_rules_decide_on_what_was_noticed_while_the_provider_is_down(clock: VirtualClock) -> None:
+    assistant, model = made(clock, [Fail(TransientError("down", retry_after=60))] * 3, DISK)
+    seen = Perception("99 %", source="host", kind="disk.full")
+    mail = Perception("hello", source="mail", kind="mail.in")
+    both = Perception("two things", source="host", kind="mail.in", evidence=(mail, seen))
+
+    for noticed in (seen, both):
+        action = await action_of(assistant, context(noticed))
+        assert action is not None
+        assert (action.output, action.degraded) == ("cleaned", True)
+        assert "down" in action.reason
+    unknown = await action_of(assistant, context(mail))
+    assert unknown is not None
+    assert (unknown.deferred != "", unknown.next_look) == (True, 60.0)
+    assert len(model.requests) == 3
+
+
+async def test_what_people_say_waits_for_the_model_and_so_does_what_it_has_begun(clock: VirtualClock) -> None:
+    assistant, _ = made(clock, [Fail(TransientError("down", retry_after=60))] * 2, REST, DISK)
+    begun = ActionResult(action=Action())
+
+    seen = Perception("99 %", source="host", kind="disk.full")
+    for given in (context(message("how are you?")), context(seen, number=2, results=(begun,))):
+        action = await action_of(assistant, given)
+        assert action is not None
+        assert (action.output, action.next_look) == (None, 60.0)
+        assert action.deferred
+
+
+async def test_a_run_that_rules_took_over_while_the_provider_was_down_ends_when_they_have_nothing_to_add(
+    clock: VirtualClock,
+) -> None:
+    assistant, _ = made(clock, [Fail(TransientError("down", retry_after=60))], DISK)
+    done = ActionResult(action=Action(degraded=True))
+    given = context(Perception("99 %", source="host", kind="disk.full"), number=2, results=(done,))
+
+    assert await assistant.plan([], given) is None
 
 
 async def test_rules_that_go_first_decide_what_they_match_and_that_is_not_degraded(clock: VirtualClock) -> None:

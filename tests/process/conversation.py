@@ -107,7 +107,7 @@ Story = Callable[[str], Reply]
 
 
 class Novelist:
-    """A model with a story for each kind of question, and one for summaries. The story named last in a request counts."""
+    """A model with a story for each kind of question, and one for summaries. The last one named in a request counts."""
 
     def __init__(self, stories: Mapping[str, Story], summary: Story | None = None) -> None:
         self._stories, self._summary = stories, summary

@@ -308,7 +308,7 @@ class Life:
         return self.ledger.breaches
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 13))
 async def test_every_message_comes_to_exactly_one_end_whatever_happens(
     clock: VirtualClock, tmp_path: Path, seed: int
 ) -> None:
