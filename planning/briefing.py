@@ -108,8 +108,11 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
     if len(perceptions) == 1:
         return perceptions[0]
     urgent = max(perceptions, key=lambda each: each.priority)
+    lines = [f"{each.source} {each.kind}: {each.text[:500]}" for each in perceptions[:_MOST_EVIDENCE]]
+    if (more := len(perceptions) - len(lines)) > 0:
+        lines.append(f"… and {more} more")
     return Perception(
-        content="\n".join(f"{each.source} {each.kind}: {each.text[:500]}" for each in perceptions[:_MOST_EVIDENCE]),
+        content="\n".join(lines),
         source=urgent.source,
         kind=urgent.kind,
         intent=urgent.intent,

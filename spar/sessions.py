@@ -103,7 +103,9 @@ class Sessions:
         """Forget a session's lane that has nothing left to do."""
         if lane.is_standing or lane.has_work or lane.strand.task is not None:
             return
-        self.lanes.pop(lane.session, None)
+        if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
+            return
+        del self.lanes[lane.session]
         if self._told and lane.session in self._told:
             self._told.discard(lane.session)
             ending = self._agent.requests.in_background(self._asked("session_end", lane.session), "end of a session of")

@@ -59,7 +59,8 @@ class Ledger:
         self.modes: dict[str, str] = {}
         self.lives = 0
         self.trace: list[str] = []
-        self._cap, self._agent = cap, None
+        self._cap = cap
+        self._agent: Agent | None = None
         self._now: dict[str, str] = {}  # the run in hand, by session
         self._outcomes: dict[str, str] = {}
 
@@ -67,7 +68,7 @@ class Ledger:
         self.breaches.append(sentence)
 
     def follow(self, agent: Agent) -> None:
-        self._agent: Agent | None = agent
+        self._agent = agent
         for kind in (StateChanged, RunAccepted, RunStarted, MessageOutcome, RunEnded):
             agent.events.connect(kind, lambda event: self._seen(event), only_keeps=True)
 
@@ -168,14 +169,14 @@ class Life:
         self.is_calm = False
         self.is_kept = dice.random() < 0.7
         cap = dice.choice([1, 2, 3, 5, 20])
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "runs": {
                 "cap": cap, "drop": dice.choice(["old", "new", "summarize"]), "queue_mode": dice.choice(MODES),
                 "quiet": dice.choice([0.0, 0.5, 3.0]), "limit": dice.choice([1, 2, 8]),
                 "timeout": dice.choice([20.0, 600.0]), "inactivity": dice.choice([0, 15.0]),
             }
         }  # fmt: skip
-        self.interval = dice.choice([0.1, 1.0, "adaptive", "off"])
+        self.interval: Any = dice.choice([0.1, 1.0, "adaptive", "off"])
         self.ledger = Ledger(cap)
         self.count = 0
         self.asked: set[asyncio.Task[None]] = set()
@@ -213,7 +214,7 @@ class Life:
         if run is None or what == "answer":
             return Action(output=f"answer {len(run.said)}") if run is not None else None
         calls = [Call("work", {"seconds": seconds}, id="a"), Call("work", {"seconds": 0.5}, id="b", after=("a",))]
-        return self._streamed(calls) if what == "stream" else Action(calls)
+        return self._streamed(calls) if what == "stream" else Action(tuple(calls))
 
     async def _streamed(self, calls: Sequence[Call]) -> AsyncIterator[Call]:
         for call in calls:

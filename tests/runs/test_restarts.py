@@ -165,7 +165,7 @@ async def test_work_that_is_tried_again_is_no_part_of_the_run_that_its_session_h
             raise TransientError("not now")
         if run is None:
             return None
-        return DONE if run.number == 3 else Action([Call("work", {"seconds": 8.0})])
+        return DONE if run.number == 3 else Action((Call("work", {"seconds": 8.0}),))
 
     @tool(effect="read")
     async def work(seconds: float) -> None:
@@ -191,7 +191,7 @@ async def test_what_was_said_in_a_run_stays_in_it_when_the_same_agent_is_stopped
         heard.append(([each.text for each in perceptions], context.run is not None))
         if context.run is None:
             return None
-        return DONE if context.run.said else Action([Call("work")])
+        return DONE if context.run.said else Action((Call("work"),))
 
     @tool(effect="read")
     async def work() -> None:
@@ -215,7 +215,7 @@ async def test_a_run_that_had_begun_goes_on_before_those_that_had_not(clock: Vir
     async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
         if context.run is None:
             return None
-        return DONE if context.run.number > 1 else Action([Call("work")])
+        return DONE if context.run.number > 1 else Action((Call("work"),))
 
     @tool(effect="read")
     async def work() -> None: ...
@@ -234,3 +234,25 @@ async def test_a_run_that_had_begun_goes_on_before_those_that_had_not(clock: Vir
 
     assert [each.status for each in answers] == ["ok", "ok"]
     assert [each.run_id for each in starts] == [begun.run_id, waiting.run_id]
+
+
+async def test_who_is_done_with_a_session_that_is_gone_does_not_forget_the_one_that_was_made_since(
+    clock: VirtualClock,
+) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        await asyncio.sleep(1.0)
+        return DONE if context.run else None
+
+    async with Agent(plan=plan, clock=clock, loop_interval=0.1) as agent:
+        told = heard(agent, Event)
+        gone = agent.sessions.lane("bob")  # as an abort still holds it that waited for its run
+        agent.sessions.retire(gone)
+        first = await agent.submit("one", session="bob")
+        await clock.sleep(0.5)
+        agent.sessions.retire(gone)
+        second = await agent.submit("two", session="bob")
+        for run in (first, second):
+            assert (await agent.wait(run.run_id, 60)).status == "ok"
+
+    order = [(type(event), event.run_id) for event in told if isinstance(event, (RunStarted, RunEnded))]
+    assert order == [(kind, run.run_id) for run in (first, second) for kind in (RunStarted, RunEnded)]
