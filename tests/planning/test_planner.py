@@ -483,6 +483,18 @@ async def test_what_was_noticed_becomes_one_run_and_no_request_is_made(clock: Vi
     assert model.requests == []
 
 
+async def test_of_very_much_that_was_noticed_it_is_said_how_much_is_not_listed(clock: VirtualClock) -> None:
+    desk = Desk(clock)
+    planner, _ = planner_of(desk, [])
+    seen = [Perception(f"thing {number}", source="mail", kind="mail.in") for number in range(25)]
+
+    await planned(planner, seen, Context("a", "c1"))
+
+    [bundle] = desk.pursued
+    assert bundle.content.splitlines()[-1] == "… and 5 more"
+    assert len(bundle.evidence) == 25
+
+
 async def test_what_was_noticed_gets_one_request_where_it_is_not_pursued(clock: VirtualClock) -> None:
     desk = Desk(clock)
     planner, model = planner_of(desk, [{"calls": [NOTE]}, None], pursue=False)
