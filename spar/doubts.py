@@ -82,7 +82,7 @@ class Doubts:
             )
         )
         if again is not None:
-            agent.recovery.go_on_with(again)
+            agent.recovery.cut.go_on_with(again)
         else:
             agent.push(told)
         return doubt

@@ -11,22 +11,23 @@ Without a journal nothing is kept and nothing goes on. What is written down of c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spar.books import Books
 from spar.clock import Timer
 from spar.crash import crashpoint
+from spar.cut_cycles import CutCycles, tries
 from spar.cycle import Cycle
 from spar.dead_letters import DeadLetters
 from spar.doubts import Doubts
 from spar.events import Recovered
-from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
+from spar.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.logs import get_logger
 from spar.policies import Backoff
 from spar.run import End, Run, RunStatus
-from spar.types import Action, CallResult, CycleRecord, Fault, Perception, replace
+from spar.types import Action, CycleRecord, Fault, Perception, replace
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -47,14 +48,14 @@ class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
     __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried",
-                 "books", "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
+                 "books", "cut", "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.journal: Any = None
         self.in_hand: dict[str, Item] = {}
         self.repeated = self.resumed = self.shed = 0
-        self.books = Books(agent, self)
+        self.books, self.cut = Books(agent, self), CutCycles(agent, self)
         self._counted: Any = None  # the journal whose former process's attempts have been counted
         self.doubts, self.letters = Doubts(agent), DeadLetters(agent)
         self._recent: dict[str, None] = {}
@@ -165,7 +166,7 @@ class Recovery:
             if cycle.cycle_id in lined:
                 continue
             if not _is_suspect(cycle, by_id):
-                going += await self._go_on(cycle, by_id, said)
+                going += await self.cut.go_on(cycle, by_id, said)
                 continue
             self._line.append(cycle)
             going += 1
@@ -209,7 +210,7 @@ class Recovery:
         """Have it in hand while it waits in the line; its run can be asked after, and ended."""
         self.in_hand[item.id] = item
         if item.kind == "run":
-            await self._run(item)
+            await self.run_of(item)
 
     async def _try_next(self) -> None:
         """Go on with the next of what may have killed the process, unless one of them is being tried."""
@@ -225,7 +226,7 @@ class Recovery:
             if isinstance(each, Unfinished):
                 begun_on = (*each.items, each.run_id or "")
                 items = {item_id: self.in_hand[item_id] for item_id in begun_on if item_id in self.in_hand}
-                is_under_way = await self._go_on(each, items)
+                is_under_way = await self.cut.go_on(each, items, is_tried=True)
             else:
                 is_under_way = await self.hand_out(each)
             if not is_under_way:
@@ -257,91 +258,6 @@ class Recovery:
         agent.runs.end(part, End("ok" if status.status == "ok" else "error", status.error, status.output))
         return False
 
-    async def _go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = ()) -> bool:
-        """See to a cycle that was cut off; whether it goes on under its own id. What was `said` in runs (ids of
-        perceptions) they go on with themselves."""
-        agent = self._agent
-        if cycle.effect:
-            return self._reattach(cycle)
-        if cycle.is_stepped or _tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
-            self._break_up(cycle, items, said)
-            return False
-        run = await self._run(items.pop(cycle.run_id, None), is_begun=True) if cycle.run_id is not None else None
-        if cycle.run_id is not None and run is None:  # it was ended meanwhile
-            self._break_up(cycle, items, said)
-            return False
-        for item_id in cycle.items:
-            if (item := items.pop(item_id, None)) is not None:
-                self.in_hand[item_id] = item
-        going = replace(cycle, attempts=cycle.attempts + 1)
-        self._reopen(going)
-        crashpoint("recover.resume")
-        if self._tried:
-            await self.journal.safe()  # counted before it is tried
-        lane = agent.sessions.lane(cycle.session)
-        if run is not None:
-            lane.run = run
-        lane.apart.append(going)
-        return True
-
-    def _reopen(self, cycle: Unfinished) -> None:
-        name = self._agent.name
-        self.journal.opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
-
-    def _break_up(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str]) -> None:
-        """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
-        agent, journal = self._agent, self.journal
-        why = Fault("interrupted", "the process ended in the middle of it", "loop")
-        for result in cycle.known:
-            if result.status == "in_doubt":
-                self.doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
-        again: dict[str, Item] = {}
-        if not cycle.is_stepped and (cycle.action is None or _tries(cycle, items) >= MOST_ATTEMPTS):
-            run = items.get(cycle.run_id or "")
-            for perception in cycle.perceptions:
-                if perception.id not in said and (run is None or perception.id != run.perception.id):
-                    known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
-                    again[known.id] = replace(known, perception=perception, is_sensed=True)
-            if run is not None:
-                again[run.id] = run
-        for item in again.values():
-            items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
-            journal.keep(agent.name, items[item.id])
-        done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
-        for item_id in done:
-            items.pop(item_id, None)
-        action = None if cycle.action is None else replace(cycle.action, perceptions=())
-        record = CycleRecord(cycle.cycle_id, agent.name, cycle.session, cycle.opened_at, 0.0, "interrupted",
-                             cycle.perceptions, action, faults=(why,))  # fmt: skip
-        journal.closed(agent.name, cycle.cycle_id, Closing("interrupted", record, run_id=cycle.run_id, done=done))
-
-    def _reattach(self, cut: Unfinished) -> bool:
-        """A call that nobody waited for was cut off: in doubt, or made again, as its effect allows."""
-        agent, journal = self._agent, self.journal
-        assert cut.action is not None
-        [call] = cut.action.calls
-        work = cut.cycle_id.removesuffix(f"/{call.id}")
-        if cut.effect == "once":
-            message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
-            why = Fault("in_doubt", message, call.tool, "act", retryable=False)
-            self.doubts.add(work, cut.session, None, cut.action, CallResult(call, "in_doubt", fault=why))
-        elif cut.effect == "idempotent":
-            told = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
-                              session=cut.session, trust="trusted")  # fmt: skip
-            again = replace(cut, cycle_id=agent.clock.new_id(), perceptions=(told,), effect="")
-            self._reopen(again)
-            journal.acting(again.cycle_id, cut.action)
-            self.go_on_with(again)
-        journal.attached(work, call.id)
-        return cut.effect == "idempotent"
-
-    def go_on_with(self, cycle: Unfinished) -> None:
-        """Have a cycle of its own execute this, which stands in the journal."""
-        lane = self._agent.sessions.lane(cycle.session)
-        lane.apart.append(cycle)
-        lane.wake.set()
-        self._agent.sessions.spawn(lane)
-
     async def hand_out(self, item: Item) -> bool:
         """Give accepted work to its session's lane, when it is due; whether it goes there."""
         agent = self._agent
@@ -356,7 +272,7 @@ class Recovery:
         self.in_hand[item.id] = item
         lane = agent.sessions.lane(item.session)
         if item.kind == "run":
-            if (run := await self._run(item)) is not None and run is not lane.run:
+            if (run := await self.run_of(item)) is not None and run is not lane.run:
                 if run.is_planned and lane.run is None:  # it has begun: it waits for nobody, and is not dropped
                     lane.run = run
                     agent.runs.start(run)
@@ -381,7 +297,7 @@ class Recovery:
         self.in_hand[item.id] = item
         self._timers[item.id] = agent.clock.call_at(agent.clock.monotonic() + wait, due)
 
-    async def _run(self, item: Item | None, *, is_begun: bool = False) -> Run | None:
+    async def run_of(self, item: Item | None, *, is_begun: bool = False) -> Run | None:
         """The run of an item, with what its earlier cycles brought; None when there is no such item."""
         if item is None:
             return None
@@ -500,12 +416,6 @@ class Recovery:
         }
 
 
-def _tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
-    """How often the process died with this cycle in hand, or with one of what it was begun on."""
-    begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
-    return cycle.attempts + max(begun_on, default=0)
-
-
 def _whole(record: CycleRecord) -> Action | None:
     """The action of a recorded cycle with what it was made from, which says how far it is to be trusted."""
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)
@@ -517,4 +427,4 @@ def _is_of_run(work: Unfinished | Item) -> bool:
 
 def _is_suspect(cycle: Unfinished, items: Mapping[str, Item]) -> bool:
     """Whether a cycle was cut off more than once: it may be to blame, and is tried while no other such one is."""
-    return 1 < _tries(cycle, items) < MOST_ATTEMPTS and cycle.action is not None and not cycle.effect
+    return 1 < tries(cycle, items) < MOST_ATTEMPTS and cycle.action is not None and not cycle.effect

@@ -1,0 +1,124 @@
+"""Cycles that were cut off: what becomes of each when it is found in the journal again.
+
+One that had decided goes on under its own id, with what is known of its calls; one that had not, or that was cut off
+too often, is broken up into what it was begun on. Which of them is dealt with when is `spar.recovery`'s affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from spar.crash import crashpoint
+from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
+from spar.types import CallResult, CycleRecord, Fault, Perception, replace
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+    from spar.recovery import Recovery
+
+
+class CutCycles:
+    """Those of one agent."""
+
+    __slots__ = ("_agent", "_recovery")
+
+    def __init__(self, agent: Agent, recovery: Recovery) -> None:
+        self._agent, self._recovery = agent, recovery
+
+    async def go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = (),
+                    *, is_tried: bool = False) -> bool:  # fmt: skip
+        """See to one; whether it goes on under its own id.
+
+        Args: items: accepted work by id, from which what it was begun on is taken; said: what was said in runs (ids of
+            perceptions), which go on with it themselves; is_tried: nothing else is tried meanwhile.
+        """
+        agent = self._agent
+        if cycle.effect:
+            return self._reattach(cycle)
+        if cycle.is_stepped or tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
+            self._break_up(cycle, items, said)
+            return False
+        run = None
+        if cycle.run_id is not None:
+            run = await self._recovery.run_of(items.pop(cycle.run_id, None), is_begun=True)
+        if cycle.run_id is not None and run is None:  # it was ended meanwhile
+            self._break_up(cycle, items, said)
+            return False
+        for item_id in cycle.items:
+            if (item := items.pop(item_id, None)) is not None:
+                self._recovery.in_hand[item_id] = item
+        going = replace(cycle, attempts=cycle.attempts + 1)
+        self._reopen(going)
+        crashpoint("recover.resume")
+        if is_tried:
+            await self._recovery.journal.safe()  # counted before it is tried
+        lane = agent.sessions.lane(cycle.session)
+        if run is not None:
+            lane.run = run
+        lane.apart.append(going)
+        return True
+
+    def _reopen(self, cycle: Unfinished) -> None:
+        name = self._agent.name
+        self._recovery.journal.opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+
+    def _break_up(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str]) -> None:
+        """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
+        agent, journal = self._agent, self._recovery.journal
+        why = Fault("interrupted", "the process ended in the middle of it", "loop")
+        for result in cycle.known:
+            if result.status == "in_doubt":
+                self._recovery.doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
+        again: dict[str, Item] = {}
+        if not cycle.is_stepped and (cycle.action is None or tries(cycle, items) >= MOST_ATTEMPTS):
+            run = items.get(cycle.run_id or "")
+            for perception in cycle.perceptions:
+                if perception.id not in said and (run is None or perception.id != run.perception.id):
+                    known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
+                    again[known.id] = replace(known, perception=perception, is_sensed=True)
+            if run is not None:
+                again[run.id] = run
+        for item in again.values():
+            items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
+            journal.keep(agent.name, items[item.id])
+        done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
+        for item_id in done:
+            items.pop(item_id, None)
+        action = None if cycle.action is None else replace(cycle.action, perceptions=())
+        record = CycleRecord(cycle.cycle_id, agent.name, cycle.session, cycle.opened_at, 0.0, "interrupted",
+                             cycle.perceptions, action, faults=(why,))  # fmt: skip
+        journal.closed(agent.name, cycle.cycle_id, Closing("interrupted", record, run_id=cycle.run_id, done=done))
+
+    def _reattach(self, cut: Unfinished) -> bool:
+        """A call that nobody waited for was cut off: in doubt, or made again, as its effect allows."""
+        agent, journal = self._agent, self._recovery.journal
+        assert cut.action is not None
+        [call] = cut.action.calls
+        work = cut.cycle_id.removesuffix(f"/{call.id}")
+        if cut.effect == "once":
+            message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
+            why = Fault("in_doubt", message, call.tool, "act", retryable=False)
+            self._recovery.doubts.add(work, cut.session, None, cut.action, CallResult(call, "in_doubt", fault=why))
+        elif cut.effect == "idempotent":
+            told = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
+                              session=cut.session, trust="trusted")  # fmt: skip
+            again = replace(cut, cycle_id=agent.clock.new_id(), perceptions=(told,), effect="")
+            self._reopen(again)
+            journal.acting(again.cycle_id, cut.action)
+            self.go_on_with(again)
+        journal.attached(work, call.id)
+        return cut.effect == "idempotent"
+
+    def go_on_with(self, cycle: Unfinished) -> None:
+        """Have a cycle of its own execute this, which stands in the journal."""
+        lane = self._agent.sessions.lane(cycle.session)
+        lane.apart.append(cycle)
+        lane.wake.set()
+        self._agent.sessions.spawn(lane)
+
+
+def tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
+    """How often the process died with this cycle in hand, or with one of what it was begun on."""
+    begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
+    return cycle.attempts + max(begun_on, default=0)
