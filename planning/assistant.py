@@ -25,6 +25,7 @@ This module only makes the parts: what they do stands in `planning.planner`, `.f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -111,6 +112,9 @@ class Assistant(Chain):
         shared = {"base_url": base_url, "key_env": key_env, "mode": mode, "first_byte": first_byte, "idle": idle,
                   "prices": prices, "max_tokens": max_tokens}  # fmt: skip
         self._shared = {name: value for name, value in shared.items() if value is not None}
+        if find_spec("pydantic_ai") is None:  # said at the start, and not by the first run that fails
+            sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
+            raise ConfigError(sentence, path=("model",))
         listed = [model] if isinstance(model, str) else list(model)
         if not listed:
             raise ConfigError("at least one model is needed, such as 'openai:gpt-5'", path=("model",))

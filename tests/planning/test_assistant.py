@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,14 @@ def test_its_models_go_by_the_agents_clock_and_budgets(clock: VirtualClock) -> N
 
 
 # -- over the wire
+
+
+def test_without_the_library_the_configuration_is_refused_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    with pytest.raises(ConfigError, match=r"plan\.options\.model: .*pip install 'spar-agent\[llm\]'"):
+        build({"model": "test:m"})
 
 
 async def test_an_agent_works_with_a_server_that_speaks_the_real_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
