@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 MARK = "SPAR_LAUNCH"
 """The variable in a program's environment that says to which launch it belongs."""
 
-_HUP, _INT, _KILL, _PIPE, _TERM, _CONTINUE, _STOP, _XFSZ = 1, 2, 9, 13, 15, 18, 19, 25
+_HUP, _INT, _KILL, _TERM, _CONTINUE, _STOP = 1, 2, 9, 15, 18, 19
+_STANDARD = tuple(number for number in range(1, 32) if number not in (_KILL, _STOP))
 _DEFAULT, _IGNORE, _SET_MASK = 0, 1, 2
 _DEAF_TO = (_TERM, _INT, _HUP)  # a stopping service must not leave the tree behind
 _DEATH_SIGNAL, _DUMPABLE, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
@@ -188,7 +189,7 @@ def _become_program(order: dict[str, Any], say: Callable[[str], None], parent: i
         _C.prctl(_DEATH_SIGNAL, _KILL, 0, 0, 0)
         if os.getppid() != parent:
             return
-        for number in (*_DEAF_TO, _PIPE, _XFSZ):
+        for number in _STANDARD:  # whoever started us in the background left some of them ignored
             _C.signal(number, ctypes.c_void_p(_DEFAULT))
         _C.sigprocmask(_SET_MASK, bytes(128), None)
         for limit, wanted in order["limits"]:

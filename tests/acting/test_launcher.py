@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -150,6 +151,19 @@ async def test_signals_are_the_usual_ones_so_a_broken_pipe_ends_a_writer() -> No
     standard = 0x7FFF_FFFF  # signals 32 and 33 are the C library's own: no program can set them back
     assert said == b"y\n"
     assert int(ignored, 16) & standard == 0
+
+
+def test_a_program_of_a_service_that_was_started_in_the_background_can_be_interrupted() -> None:
+    """Shells have what they start with `&` ignore SIGINT and SIGQUIT."""
+    code = (
+        "import asyncio, signal; from acting.launcher import run; from tests.acting.test_launcher import shell\n"
+        "signal.signal(signal.SIGQUIT, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "done = asyncio.run(run(shell('grep SigIgn /proc/self/status'), timeout=10))\n"
+        "print(int(done.stdout.split()[1], 16) & 0x7FFFFFFF)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
 
 
 async def test_input_is_fed_and_ends() -> None:
