@@ -54,9 +54,11 @@ class Deliveries:
         return end
 
     def answer_at_once(self, run: Run, end: End) -> None:
-        """The same where no hook has to be asked."""
+        """The same where there is no time to ask anybody: what hooks would have had to look at is told to nobody."""
         reply = run.reply_to(end)
-        if reply.text is not None and not self._is_known(run.id, run.session, reply.text):
+        if reply.text is not None and self.is_guarded:
+            run.reply, run.is_changed = Reply(), True
+        elif reply.text is not None and not self._is_known(run.id, run.session, reply.text):
             self._publish(run.id, run.session, run.session, reply.text, is_answer=True)
         self._said.pop(run.id, None)
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from spar.clock import Timer
 from spar.cycle import Cycle
 from spar.ids import new_id
+from spar.outside import least_trust
 from spar.protocols import RunContext
 from spar.replies import Reply, fallback, reply_of
 from spar.types import Action, ActionResult, Perception, Trust
@@ -121,8 +122,7 @@ class Run:
     @property
     def trust(self) -> Trust:
         """That of the least trusted of all that was said in it."""
-        heard = (self.message, *self.said)
-        return "untrusted" if any(each.trust == "untrusted" for each in heard) else "trusted"
+        return least_trust((self.message, *self.said))
 
     def hear(self, other: Run) -> None:
         """Take in the message of another run, which ends when this one does."""

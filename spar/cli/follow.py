@@ -16,6 +16,8 @@ import click
 from spar import exits
 from spar.cli.context import Client, NotRunningError, Options, fail, one_line, printable, service, write
 
+#: What is shown of a run that ended well and told nobody anything.
+NO_ANSWER = "(handled, no answer)"
 #: Seconds without a sign of life after which a connection is taken for broken; the service gives one every 15 s.
 SILENCE = 45.0
 #: How often in a row it is tried to go on without anything coming of it, a second apart.
@@ -112,7 +114,7 @@ class _Printed:
         """The whole answer, if it was not written piece by piece."""
         whole = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
         if output is None and not self._text:
-            whole = "(handled, no answer)"
+            whole = NO_ANSWER
         is_written = output is None or self._text.strip() == whole.strip()
         self._end_line()
         if not (self._text and is_written):

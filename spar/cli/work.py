@@ -11,7 +11,7 @@ import click
 
 from spar import exits
 from spar.cli.context import NotRunningError, Options, connect, fail, one_line, printable, service, show
-from spar.cli.follow import SILENCE, follow_run, path_of
+from spar.cli.follow import NO_ANSWER, SILENCE, follow_run, path_of
 from spar.types import PHASES, Phase
 
 
@@ -93,9 +93,9 @@ _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
     if status["status"] == "ok":
-        output = status["output"]
-        text = output if isinstance(output, str) else "(handled, no answer)" if output is None else None
-        show(options, status if options.as_json else output, text)
+        told = status["output"] if status["output"] is not None else status["reply"]
+        text = told if isinstance(told, str) else NO_ANSWER if told is None else None
+        show(options, status if options.as_json else told, text)
         if not options.as_json:
             for each in status["errors"]:
                 error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")

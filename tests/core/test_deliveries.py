@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,33 @@ async def test_a_hook_changes_what_people_are_told_and_what_is_kept_of_it(
         async with later:
             again = await later.wait(receipt.run_id)
         assert (again.output, again.reply) == ("the key is ***", "the key is ***")
+
+
+async def test_what_hooks_could_not_be_asked_about_is_told_to_nobody(clock: VirtualClock) -> None:
+    """The run is called off, so that its cycle ends at once; what stands for its answer has the words of a tool."""
+
+    @tool(effect="read")
+    async def fetch() -> None:
+        raise OSError("the key is 123")
+
+    @tool(effect="read")
+    async def rest() -> None:
+        await asyncio.sleep(60)
+
+    async def plan(perceptions: Any, context: Any) -> Action:
+        return Action([Call("fetch")] if context.run.number == 1 else [Call("fetch"), Call("rest")])
+
+    agent = Agent(plan=plan, tools=[fetch, rest], clock=clock, loop_interval=0.1)
+    told = sent(agent)
+    agent.hooks.add("message_sending", lambda ctx: Decision.rewrite(ctx.value.replace("123", "***")))
+    async with agent:
+        receipt = await agent.submit("get it")
+        await clock.sleep(1.0)
+        await agent.abort(receipt.run_id)
+        status = await agent.wait(receipt.run_id, 0)
+
+    assert told == []
+    assert (status.status, status.error, status.reply) == ("error", "aborted", None)
 
 
 async def test_a_hook_keeps_an_answer_back(clock: VirtualClock) -> None:

@@ -217,6 +217,22 @@ def test_an_answer_with_calls_that_failed_says_so(spar: Any, start: Any) -> None
     assert "nowhere.txt" in answer.err
 
 
+def test_where_there_is_no_answer_because_a_call_failed_that_is_said_and_followed_alike(spar: Any, start: Any) -> None:
+    spar.edit(
+        '[[rules]]\nname = "how is the host"',
+        '[[rules]]\nname = "read"\nwhen = { pattern = "^read" }\n[[rules.calls]]\ntool = "files"\n'
+        'params = { op = "read", path = "nowhere.txt" }\n\n[[rules]]\nname = "how is the host"',
+    )
+    start().ready()
+
+    waited, followed = spar("send", "read it"), spar("send", "--follow", "read it again")
+
+    for answer in (waited, followed):
+        assert answer.code == 0
+        assert answer.out.startswith("files did not work: ")
+        assert "nowhere.txt" in answer.out
+
+
 def test_an_answer_with_a_call_that_waits_for_a_person_says_so(spar: Any, start: Any) -> None:
     spar.edit("hold = 30.0 ", "hold = 0.1 ")
     spar.edit("[memory]\n", '[[approval.rules]]\ntool = "note"\ndecision = "ask"\n\n[memory]\n')
