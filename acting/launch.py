@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from acting.deadlines import Deadline
 from acting.entries import Entry
-from acting.expectations import unmet
+from acting.expectations import is_expecting, unmet
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.tool_context import tool_context
 from spar.clock import Clock, Timer
@@ -240,10 +240,10 @@ def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
         return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, {"output": value}))
-    if "_expect" not in launch.call.meta:
+    if not is_expecting(launch.call.meta):
         return Ended("ok", value)
     found = value.data if type(value) is Message else value
-    if wrong := unmet(launch.call.meta["_expect"], found):
+    if wrong := unmet(launch.call.meta, found):
         message = f"it finished, but its result is not what was expected: {wrong}"
         return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, {"output": found}),
                      verified=False)  # fmt: skip

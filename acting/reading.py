@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from acting.expectations import objection
+from acting.expectations import SCHEMA, VALUE, objection_to_schema, objection_to_value
 from spar.fold import METHODS
 from spar.paths import MARK, BadReferenceError, parse, shorten
 from spar.plain import plain
@@ -90,7 +90,8 @@ _META: dict[str, Callable[[Any], str]] = {
     "_scopes": _scopes,
     "_activity": _name("_activity"),
     "_delegate": _name("_delegate"),
-    "_expect": objection,
+    VALUE: objection_to_value,
+    SCHEMA: objection_to_schema,
     # Who wrote the call down could not read its arguments, and says so in their place.
     "_bad": lambda value: f"its arguments cannot be read: {shorten(value, 400)}",
 }

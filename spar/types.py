@@ -286,7 +286,8 @@ class Action(Struct, frozen=True):
 class CallResult(Struct, frozen=True):
     """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
 
-    `verified` says whether the result is what the call expected of it (`_expect`); None: nothing was expected.
+    `verified` says whether the result is what the call expected of it (`_expect`, `_expectSchema`); None: nothing was
+    expected.
     """
 
     call: Call

@@ -96,7 +96,7 @@ async def test_nothing_to_do_is_done_well() -> None:
         {"_tool": "echo", "_id": 5},
         {"_tool": "echo", "_outputPath": 5}, {"_tool": "echo", 5: 5}, {"_tool": "echo", "_outputMethod": "burn"},
         {"_tool": "echo", "_detach": "yes"}, {"_tool": "echo", "_instance": ""}, {"_tool": "echo", "_delegate": "x"},
-        {"_tool": "echo", "_expect": {"type": "x"}},
+        {"_tool": "echo", "_expectSchema": {"type": "x"}},
         {"_tool": "echo", "_scopes": "state"}, Call("echo", None), Call("echo", {5: 5}), Call(5),
         Call("echo", id=None),
         Call("echo", id=""), Call("echo", after="ab"), Call("echo", after=(1,)), Call("echo", output_path=5),

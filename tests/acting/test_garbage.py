@@ -194,7 +194,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 
 FIELDS = ["_tool", "_id", "_after", "_outputPath", "_outputMethod", "_instance", "_reasoningForCall", "_scopes",
-          "_delegate", "_output", "_activity", "_detach", "_expect", "_anything"]  # fmt: skip
+          "_delegate", "_output", "_activity", "_detach", "_expect", "_expectSchema", "_anything"]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", VALUES.values(), ids=VALUES.keys())
@@ -553,8 +553,8 @@ JSON = st.recursive(
     max_leaves=8,
 )
 NAMES = st.sampled_from(["_tool", "_id", "_after", "_outputPath", "_outputMethod", "_instance", "_detach",
-                         "_scopes", "_activity", "_delegate", "_output", "_expect", "value", "n", "name", "items",
-                         "tree"])  # fmt: skip
+                         "_scopes", "_activity", "_delegate", "_output", "_expect", "_expectSchema", "value",
+                         "n", "name", "items", "tree"])  # fmt: skip
 SANE = st.fixed_dictionaries(
     {"_tool": st.sampled_from(["echo", "number", "blocking", "given"])},
     optional={
