@@ -1,8 +1,8 @@
 """What a tool prescribes for its calls and what a call may choose, brought together before anything runs. Pure.
 
-A tool that is a schema may fix where its result goes, how, for which instance, what a handler sees and who carries
-it out. What a call leaves open is filled in; what it says otherwise is an error of the call, and so is a choice that
-nothing here can carry out.
+A tool that is a schema may fix where its result goes, how, for which instance and what a handler sees. What a call
+leaves open is filled in; what it says otherwise is an error of the call, and so is a choice that nothing here can carry
+out. A call never chooses the activity that carries it out: approval, effect and parameters are judged by its tool.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ def prescribed(call: Call, entry: Entry, catalog: Catalog) -> tuple[Call, Entry]
     if meta.get("_delegate"):
         return call, _other(catalog, entry, DELEGATE, "be delegated")
     wanted = meta.get("_activity")
+    if isinstance(entry, LatentEntry) and wanted == LATENT:
+        return call, rewritten(call, entry, catalog)
+    # A call that chose its handler would run it under the terms of the tool it names.
     if wanted is not None and wanted != entry.activity:
-        if rules is None or rules.activity is not None or not wanted:
-            raise BadCallError(f"tool {call.tool!r} is carried out by {entry.activity!r}, not by {shorten(wanted)}")
-        return call, _other(catalog, entry, wanted, f"be carried out by {shorten(wanted)}")
+        by = f"by {entry.activity!r}" if entry.activity else "by no activity"
+        raise BadCallError(f"tool {call.tool!r} is carried out {by}, not by {shorten(wanted)}")
     if isinstance(entry, LatentEntry) and "_output" not in meta:
         if LATENT not in catalog.activities:
             raise BadCallError(f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'")

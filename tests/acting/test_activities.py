@@ -186,18 +186,33 @@ async def test_a_delegate_goes_to_whatever_carries_out_delegates_before_any_acti
     assert kinds(nobody) == ["bad_call"]
 
 
-async def test_a_call_may_choose_its_activity_only_where_its_tool_leaves_that_open() -> None:
+async def test_a_call_may_name_the_activity_of_its_tool_and_no_other() -> None:
     a, b = Handler("a"), Handler("b")
-    tools = [schema("open"), schema("shut", _activity={"const": "a"})]
+    tools = [schema("a"), schema("shut", _activity={"const": "a"}), schema("thought", _activity={"const": ""})]
     executor = Executor(tools, activities={"a": a, "b": b})
     result = await executor.run([
-        Call("open", meta={"_activity": "b"}),
+        Call("a", meta={"_activity": "a"}),
         Call("shut", meta={"_activity": "a"}),
-        Call("shut", meta={"_activity": "b"}),
-        Call("open", meta={"_activity": "c"}),
+        *(Call(name, meta={"_activity": "b"}) for name in ("a", "shut", "thought")),
+        Call("a", meta={"_activity": ""}),
+        Call("a", meta={"_activity": "unheard-of"}),
+        Call("a", meta={"_activity": "_latent"}),
     ])  # fmt: skip
-    assert kinds(result) == ["ok", "ok", "bad_call", "bad_call"]
-    assert [each.output for each in result.results[:2]] == ["b", "a"]
+    assert kinds(result) == ["ok", "ok", *["bad_call"] * 6]
+    assert [each.output for each in result.results[:2]] == ["a", "a"]
+    assert b.told == []
+
+
+async def test_a_call_cannot_get_past_a_tools_denial_by_naming_its_activity_under_another_tool() -> None:
+    remove = Handler("removed")
+    tools = [schema("look", _effect={"const": "read"}), schema("rm", _approval={"const": "deny"})]
+    executor = Executor(tools, activities={"look": Handler("seen"), "rm": remove})
+    result = await executor.run([Call("rm"), Call("look", meta={"_activity": "rm"})])
+    assert kinds(result) == ["denied", "bad_call"]
+    fault = result.results[1].fault
+    assert fault is not None
+    assert fault.message == "tool 'look' is carried out by 'look', not by 'rm'"
+    assert remove.told == []
 
 
 # -- terms and shapes

@@ -315,7 +315,7 @@ async def test_a_wall_clock_that_was_set_back_gives_no_question_more_time(clock:
 # -- what binds a call
 
 
-async def test_who_carries_a_call_out_is_part_of_what_is_approved(clock: VirtualClock) -> None:
+async def test_a_grant_lets_no_call_choose_who_carries_it_out(clock: VirtualClock) -> None:
     schema = {"type": "object", "properties": {"_tool": {"const": "send"}, "to": {"type": "string"}}}
     done: list[str] = []
 
@@ -338,7 +338,7 @@ async def test_who_carries_a_call_out_is_part_of_what_is_approved(clock: Virtual
     await made.act(found, cycle(clock))
     assert statuses(await made.act(Action((call,)), cycle(clock))) == ["ok"]
     by_post = Call("send", {"to": "x"}, output_path="†state.sent", meta={"_activity": "post"})
-    assert statuses(await made.act(Action((by_post,)), cycle(clock))) == ["skipped parked"]
+    assert faults(await made.act(Action((by_post,)), cycle(clock))) == ["bad_call"]
     assert done == ["mail", "mail"]
 
 
