@@ -162,7 +162,8 @@ class Hooks:
         faults: list[Fault] = []
         for entry in self._hooks.get(ctx.point, ()):
             name = _name(entry.hook)
-            ctx.value = value  # what a hook did to its context decides nothing
+            # What a hook did to its context decides nothing, nor what it did to the list that it was shown.
+            ctx.value = list(value) if isinstance(value, (list, tuple)) else value
             try:
                 decision = _checked(await self._answer(entry, ctx), ctx.point, name)
             except (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):

@@ -20,6 +20,7 @@ from spar.journal import Item, Unfinished
 from spar.logs import get_logger
 from spar.loop import Loop
 from spar.modules import result_of
+from spar.outside import answering
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
 from spar.run import End, Run, verdict
@@ -266,7 +267,10 @@ class Lane:
             cycle.is_skipped = True
             raise Skip
         if point == "before_plan":
-            cycle.perceptions = outcome.value
+            cycle.perceptions = tuple(outcome.value)
+            return cycle.perceptions
+        if point == "after_plan" and isinstance(outcome.value, Action):
+            return answering(outcome.value, cycle.perceptions)
         return outcome.value
 
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from spar.clock import Clock
 from spar.errors import ContractError
+from spar.outside import answering
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context
 from spar.threads import Threads
@@ -123,22 +124,26 @@ def _name_of(part: Any) -> str:
 # -- what each phase owes (the loop fills what a module left empty) -----------------------------------------
 
 
-def perceptions_of(product: Any, name: str, given: Any = None) -> list[Perception]:
-    """What sense returned as a list: None is none, a bare perception is one. Raises: ContractError."""
+def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Perception, ...]:
+    """Freeze what sense returned: None is none, a bare perception is one. Raises: ContractError."""
     if isinstance(product, (list, tuple)):
-        for item in product:
+        perceptions = tuple(product)
+        for item in perceptions:
             if not isinstance(item, Perception):
                 raise ContractError(f"sense of {name} must return Perceptions, found {_described(item)} in its list")
-        return product if type(product) is list else list(product)
+        return perceptions
     if product is None:
-        return []
+        return ()
     if isinstance(product, Perception):
-        return [product]
+        return (product,)
     raise ContractError(f"sense of {name} must return a list of Perception, found {_described(product)}")
 
 
 def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
-    """What plan returned, with the perceptions it followed from. Raises: ContractError."""
+    """Return what plan returned, with the perceptions it followed from and no more trust than they have.
+
+    Raises: ContractError.
+    """
     if product is None or type(product) is OpenPlan:
         return product
     if not isinstance(product, Action):
@@ -149,7 +154,7 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
         _demand_items(product.calls, Call, f"plan of {name}", "Action.calls")
     if product.next_look is not None:
         _demand_number(product.next_look, f"plan of {name}", "Action.next_look")
-    return product if product.perceptions or not perceptions else replace(product, perceptions=tuple(perceptions))
+    return answering(product, perceptions)
 
 
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:

@@ -9,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from spar.types import Action, ActionResult, CallResult, Perception, Trust
+from spar.types import Action, ActionResult, CallResult, Perception, Trust, replace
 
 
 def least_trust(perceptions: Sequence[Perception]) -> Trust:
     return "untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted"
+
+
+def answering(action: Action, noticed: Sequence[Perception]) -> Action:
+    """Return the action with what its cycle noticed, as far as the planner left that out.
+
+    A planner may name the perceptions that it answers, and then those stand. But what came from outside may have had a
+    say in whatever was planned, so where a planner names trusted ones only, the untrusted ones are added.
+    """
+    named = action.perceptions
+    if not named:
+        return replace(action, perceptions=tuple(noticed)) if noticed else action
+    if named is noticed or least_trust(named) == "untrusted" or least_trust(noticed) == "trusted":
+        return action
+    return replace(action, perceptions=(*named, *[each for each in noticed if each.trust == "untrusted"]))
 
 
 def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
+from spar.outside import answering
 from spar.types import Action, ActionResult, Call, Perception, replace
 
 #: A plan longer than this is a fault of its planner.
@@ -29,7 +30,8 @@ class OpenPlan:
     def __init__(self, source: AsyncIterator[Any], perceptions: Sequence[Perception], name: str, clock: Clock,
                  leave: Callable[[asyncio.Task[None]], object]) -> None:  # fmt: skip
         self._source, self._name, self._clock, self._leave = source, name, clock, leave
-        self._head = Action(perceptions=tuple(perceptions))
+        self._noticed = tuple(perceptions)
+        self._head = Action(perceptions=self._noticed)
         self._calls: list[Call] = []
         self._has_head = False
         self._task: asyncio.Task[None] | None = None
@@ -136,10 +138,11 @@ class OpenPlan:
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Action):
-            kept = item.perceptions or self._head.perceptions
             # Once a call is handed out the action is known by its id.
             known = self._head.id if self._calls else item.id
-            self._head, self._has_head = replace(item, id=known, calls=(), perceptions=kept), True
+            named = item.perceptions or self._head.perceptions
+            self._head = answering(replace(item, id=known, calls=(), perceptions=named), self._noticed)
+            self._has_head = True
             self._calls.extend(item.calls)
         elif isinstance(item, Call):
             self._calls.append(item)

@@ -90,7 +90,7 @@ class Stepping:
         if phase == "plan":
             if isinstance(given, str) or not all(isinstance(item, Perception) for item in given):
                 raise TypeError(f"step_plan takes a Perception or a list of them, found {given!r:.60}")
-            return list(given)
+            return tuple(given)
         kind: type = Action if phase == "act" else ActionResult
         if given is None or given == ():
             before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]

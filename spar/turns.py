@@ -8,6 +8,7 @@ goes on, and the journal, which is told before anything is done.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from spar.crash import crashpoint
@@ -73,7 +74,7 @@ class Turns:
         polled: list[Perception] = []
         if lane.is_standing:
             given = (self._context(cycle),) if module.wants_context else ()
-            polled = perceptions_of(await module.call(*given), module.name)
+            polled = list(perceptions_of(await module.call(*given), module.name))
             if agent.recovery.is_suspicious:
                 polled = agent.recovery.sift(polled, lane.session)
         before, pushed = lane.run, lane.take(cycle)
@@ -91,7 +92,7 @@ class Turns:
         """What the sense module makes of what was pushed."""
         if pushed and self.agent.perceive is not None:
             try:
-                return perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name)
+                return list(perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
                 # What people said arrives unclassified rather than not at all.
                 self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
@@ -166,10 +167,11 @@ class Turns:
         """What the planner wants done, after what is to come first."""
         crashpoint("plan.before")
         module = self.agent.modules["plan"]
+        own = list(perceptions or ())  # the planner may do with it what it likes
         if module.wants_context:
-            product = await module.call(perceptions, self._context(cycle))
+            product = await module.call(own, self._context(cycle))
         else:
-            product = await module.call(perceptions)
+            product = await module.call(own)
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.agent.steps["plan"]
@@ -191,7 +193,7 @@ class Turns:
             session=self.lane.session,
             run=cycle.run,
             memory=agent.memory,
-            abilities=agent.abilities,
+            abilities=MappingProxyType(agent.abilities),
             deadline=agent.clock.monotonic() + step.timeout,
             clock=agent.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

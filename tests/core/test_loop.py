@@ -155,7 +155,7 @@ async def test_each_phase_is_given_what_the_one_before_it_brought(clock: Virtual
     brought = {event.phase: event.output for event in events if isinstance(event, PhaseCompleted)}
     assert planner.seen == [[first]]
     assert given["sense"] is None
-    assert given["plan"] == brought["sense"] == [first]
+    assert given["plan"] == brought["sense"] == (first,)
     assert given["act"] is brought["plan"] is actor.seen[0]
     assert given["reflect"] is brought["act"] is reflector.seen[0]
     assert isinstance(brought["reflect"], Reflection)
