@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from math import isnan
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from acting.catalog import Catalog
 from acting.desk import Desk
 from acting.guard import said
 from acting.office import Office
+from acting.schema import ParametersError
 from acting.spending import Spending
 from acting.stage import Limits, Scope, Stage
 from acting.tick import Tick, is_final
@@ -104,6 +105,20 @@ class Executor:
     def tools(self) -> Catalog:
         """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
         return self._stage.catalog
+
+    def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
+        """Return why a tool cannot be called with these parameters, "" if it can or is not offered (yet).
+
+        Args: unresolved: the names of parameters whose values are not known yet; only the names are judged.
+        """
+        entry = self._stage.catalog.find(tool)
+        if entry is None:
+            return ""
+        try:
+            entry.parameters.validate({**params, **dict.fromkeys(unresolved, "")}, unresolved)
+        except ParametersError as error:
+            return str(error)
+        return ""
 
     @property
     def keeps_journal(self) -> bool:

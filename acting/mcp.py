@@ -87,7 +87,10 @@ class McpServer:
         max_output: Annotated[int, Ge(1)] = 256 * 1024,
     ) -> None:
         if find_spec("mcp") is None:
-            raise ConfigError("MCP servers need the MCP library: install spar-agent[mcp]", path=("command",))
+            raise ConfigError(
+                "MCP servers need a library that is not installed; install it with: pip install 'spar-agent[mcp]'",
+                path=("command",),
+            )
         grants = Grants(sandbox, tuple(readable), network)
         self._home, self._place = home, Place(home, tuple(command), url, headers or {}, tuple(env), grants)
         self._policy = Policy(frozenset(allow), effects or {}, approval or {}, frozenset(safe), timeout)
@@ -135,7 +138,9 @@ class McpServer:
         try:
             made = await self._threads.run(import_module, "acting.mcp_link")
         except ImportError as error:
-            raise ConfigError(f"the MCP library cannot be loaded: {error}; install spar-agent[mcp]") from error
+            raise ConfigError(
+                f"the MCP library cannot be loaded: {error}; install it with: pip install 'spar-agent[mcp]'"
+            ) from error
         await self._threads.run(self._place.prepare)
         self._turns, self._judging = asyncio.Semaphore(self._parallel), asyncio.Lock()
         await self._judge()  # what was accepted is known before the server is there

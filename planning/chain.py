@@ -12,14 +12,14 @@ they know, and that is no makeshift.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
-from spar.protocols import Context, Host, RunContext
+from spar.protocols import Context, Host, RunContext, WritesCalls, WrittenCall
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
 
@@ -49,6 +49,12 @@ class Chain:
         self.degraded_reason: str | None = None
         self._opened = AsyncExitStack()
         self._threads: Threads | None = None
+
+    def written_calls(self) -> Iterator[WrittenCall]:
+        """Return the calls that the planners' configuration writes out."""
+        for planner in self.planners:
+            if isinstance(planner, WritesCalls):
+                yield from planner.written_calls()
 
     def degrade(self, reason: str) -> None:
         """Leave the first planner (or the main one) out from the next plan on, and mark what others decide; idempotent.

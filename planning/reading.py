@@ -80,6 +80,15 @@ class CallRule(Struct, frozen=True):
     min_ability: float | None
     foreign: tuple[Placeholder, ...] = ()
 
+    @property
+    def literals(self) -> dict[str, Any]:
+        """Return the parameters that are the same for each perception: no placeholder, no reference."""
+        return {
+            key: value
+            for key, value in self.params.items()
+            if next(placeholders_in(value), None) is None and not references({"": value})
+        }
+
 
 class Rule(Struct, frozen=True):
     """A rule ready to be asked; `number` is its place in the configuration."""
@@ -156,9 +165,7 @@ def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
 
 def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) -> ConfigError:
     """What msgspec says, in the house's words, with what was found and what is known."""
-    rule = (
-        f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rule number {path[-1]}"
-    )
+    rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
     if "unknown field" in message:
         known = _KNOWN[str(steps[0]) if steps else ""].__struct_fields__
         key = message.partition("`")[2].rstrip("`")
@@ -167,7 +174,8 @@ def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) ->
         return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
     if "missing required field" in message:
         key = message.partition("`")[2].rstrip("`")
-        return ConfigError(f"{rule} must have {key!r}", path=(*path, *steps))
+        example = f"; write for example: {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+        return ConfigError(f"{rule} must have {key!r}{example}", path=(*path, *steps))
     if "enum value" in message:
         message = f"Expected one of {', '.join(get_args(Trust))}"
     wanted = message[:1].lower() + message[1:].partition(", got ")[0]
@@ -177,6 +185,8 @@ def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) ->
     return ConfigError(f"{where!r} of {rule}: {wanted}, found {_found(table, steps)!r}", path=(*path, *steps))
 
 
+#: How the keys are written that no rule and no call can do without.
+_EXAMPLES = {"name": 'name = "file what was dropped"', "when": 'when = { kind = "message" }', "tool": 'tool = "note"'}
 _PLAIN_WORDS = {"`": "", "str": "text", "array": "list", "object": "table", "bool": "true or false", "float": "number",
                 "int": "whole number", " | null": "", "|": "or"}  # fmt: skip
 

@@ -26,7 +26,7 @@ from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
 from spar.paths import Path
-from spar.protocols import Context
+from spar.protocols import Context, WrittenCall
 from spar.types import Action, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
@@ -69,6 +69,13 @@ class RulesPlanner:
         for perception in sorted(perceptions, key=_urgency):
             self._consider(perception, context, clock, draft)
         return draft.action(perceptions)
+
+    def written_calls(self) -> Iterator[WrittenCall]:
+        """Return each call that a rule writes out, so that its tool can judge it before anything runs."""
+        for rule in self.rules:
+            for number, call in enumerate(rule.calls):
+                path = ("rules", rule.number, "calls", number, "params")
+                yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
 
     def snapshot(self) -> dict[str, Any]:
         """How often each rule matched, was cooling down, could not be used, or left a call out, since construction."""

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct, field
@@ -128,7 +129,9 @@ def _placeholder(inside: str) -> Placeholder:
         )
     name, path, cut = match["name"], match["path"][1:], match["cut"]
     if name not in NAMES:
-        raise ValueError(f"{source!r} names nothing that is known; known: {', '.join(NAMES)}")
+        close = get_close_matches(name, NAMES, 1)
+        hint = f"; did you mean {source.replace(name, close[0], 1)!r}?" if close else ""
+        raise ValueError(f"{source!r} names nothing that is known; known: {', '.join(NAMES)}{hint}")
     if path and name not in _WITH_PARTS:
         raise ValueError(f"{source!r} names a part of {name!r}, which has none; parts have: {', '.join(_WITH_PARTS)}")
     if name == "run" and path != "goal":

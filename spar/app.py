@@ -24,7 +24,7 @@ from spar.events import ConfigReloaded, ErrorOccurred
 from spar.logs import get_logger
 from spar.metrics import Metrics
 from spar.parts import Part
-from spar.protocols import Home, SensorSpec
+from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
 from spar.registry import Registry
 from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
 from spar.terms import terms_of
@@ -50,9 +50,10 @@ def home_of(loaded: Loaded) -> Home:
     return Home(str(folder), str(folder / service.workspace), str(folder / service.state_dir))
 
 
-def default_registry() -> Registry:
-    """The parts that can be named; with `SPAR_PLUGINS=off` only those in the box."""
-    return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off")
+def default_registry(folder: str = "") -> Registry:
+    """Return the parts that can be named, modules in a folder included; with `SPAR_PLUGINS=off` only those in the
+    box by name."""
+    return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
 
 
 class Parts:
@@ -61,7 +62,7 @@ class Parts:
     def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
         self.loaded, self.settings = loaded, loaded.settings
         self.home = home_of(loaded)
-        self.registry = registry or default_registry()
+        self.registry = registry or default_registry(self.home.config)
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
@@ -176,10 +177,12 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
     """The agent that the settings describe, not yet started. Raises: ConfigError."""
     parts = Parts(loaded, registry)
     tools = parts.tools()
+    planner, actor = parts.plan([name_of(tool) for tool in tools]), parts.act(tools)
+    judge_written_calls(planner, actor, loaded)
     agent = Agent(
         sense=parts.sense(),
-        plan=parts.plan([name_of(tool) for tool in tools]),
-        act=parts.act(tools),
+        plan=planner,
+        act=actor,
         reflect=parts.reflect(),
         memory=parts.memory(),
         settings=loaded.settings,
@@ -189,6 +192,16 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
     for register in parts.plugins():
         register(agent)
     return agent
+
+
+def judge_written_calls(planner: Any, actor: Any, loaded: Loaded) -> None:
+    """Have each call that the configuration writes out judged by its tools. Raises: ConfigError with file and line."""
+    if not isinstance(planner, WritesCalls) or not isinstance(actor, JudgesCalls):
+        return
+    for written in planner.written_calls():
+        for tool in written.tools:
+            if sentence := actor.objection(tool, written.params, written.unresolved):
+                raise explain(ConfigError(sentence, path=written.path), loaded)
 
 
 def agent_from_config(path: str | os.PathLike[str] | None = None, **overrides: str) -> Agent:
@@ -326,7 +339,10 @@ class Service:
             "act": lambda: parts.act(tools),
             "reflect": parts.reflect,
         }
-        return {module: makers[module]() for module in concerned}
+        made = {module: makers[module]() for module in concerned}
+        now: dict[str, Any] = {phase: module.part for phase, module in self._agent.modules.items()}
+        judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
+        return made
 
     async def stop(self) -> None:
         """Ask for the end and return at once: whoever asked is answered before the door closes."""

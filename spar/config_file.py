@@ -6,6 +6,7 @@ text is walked once more here, only when somebody asks. This module knows nothin
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -19,24 +20,27 @@ from spar.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 
+
+def _packaged() -> Path:
+    """Return the commented defaults that are shipped: in the wheel beside this file, in a checkout at its top."""
+    shipped = Path(__file__).with_name("config.toml")
+    return shipped if shipped.is_file() else shipped.parents[1] / "config.toml"
+
+
 #: The copy that is shipped with the package; used when there is no other.
-PACKAGED = Path(__file__).with_name("config.toml")
+PACKAGED = _packaged()
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 class ConfigFile(Struct, frozen=True):
-    """A file that was read: `text` as it stands there, `table` what it holds."""
+    """A file that was read: `text` as it stands there, `table` what it holds, `folder` where relative paths start."""
 
     path: Path
     text: str
     table: dict[str, Any]
-
-    @property
-    def folder(self) -> Path:
-        """Where relative paths start; for the packaged file that is the current folder, not the package."""
-        return Path.cwd() if self.path == PACKAGED else self.path.absolute().parent
+    folder: Path
 
 
 class Sources(Struct, frozen=True):
@@ -98,14 +102,18 @@ def find(environ: Mapping[str, str], folder: Path | None = None) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def read(path: Path) -> ConfigFile:
-    """Read a TOML file. Raises: ConfigError that names the file and, for its contents, line and column."""
+def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
+    """Read a TOML file.
+
+    Args: folder: where relative paths start, by default the file's own folder.
+    Raises: ConfigError that names the file and, for its contents, line and column.
+    """
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is no such file ({path.absolute()}); name another one, "
-            "or write the defaults there with: spar config show > config.toml"
+            f"or write the commented defaults there with: spar init {path}"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -115,7 +123,7 @@ def read(path: Path) -> ConfigFile:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: byte {raw[error.start]:#04x} is not UTF-8") from None
     try:
-        return ConfigFile(path, text, tomllib.loads(text))
+        return ConfigFile(path, text, tomllib.loads(text), folder or path.absolute().parent)
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply to be read") from None
     except ValueError as error:
@@ -129,7 +137,26 @@ def _syntax_sentence(path: Path, text: str, message: str) -> str:
     else:
         message = message.removesuffix(" (at end of document)")
         place = str(text.count("\n") + (not text.endswith("\n")) or 1)
-    return f"{path}:{place}: {message[:1].lower()}{message[1:]}"
+    return f"{path}:{place}: {message[:1].lower()}{message[1:]}{_hint(text, place, message)}"
+
+
+def _hint(text: str, place: str, message: str) -> str:
+    """Return what to write instead where a value cannot be read; "" where that is not known."""
+    line, _, column = place.partition(":")
+    if message != "Invalid value" or not column:
+        return ""
+    written = text.split("\n")[int(line) - 1]
+    before, value = written[: int(column) - 1].rstrip(), written[int(column) - 1 :].partition("#")[0].strip()
+    lead = f"{before} "
+    if not before.endswith("=") or "{" in before:  # one of several values
+        lead, value = "", min((value.partition(end)[0].strip() for end in ",]}"), key=len)
+    elif not value:
+        return f"; nothing stands behind the equals sign, write for example: {lead}1"
+    if value in ("True", "False"):
+        return f"; write it small: {lead}{value.lower()}"
+    if value in ("None", "null", "nil"):
+        return "; TOML knows no such value: leave it out"
+    return f"; text stands in quotes: {lead}{json.dumps(value, ensure_ascii=False)}" if value else ""
 
 
 # -- saying where

@@ -9,7 +9,7 @@ blocking function: it then runs in a worker thread. Any method that accepts one 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -127,6 +127,32 @@ class Steerable(Protocol):
     def steer(self, run_id: str) -> None:
         """Somebody has said something new: calls of this run that have not started are skipped, reason `steered`, those
         that run finish. Counts for the tick in hand, or else for the run's next one."""
+        ...
+
+
+class WrittenCall(Struct, frozen=True):
+    """One call as a configuration writes it out: `path` where its parameters stand, `unresolved` the names of those
+    whose values are known only when it is made."""
+
+    path: tuple[str | int, ...]
+    tools: tuple[str, ...]
+    params: Mapping[str, Any]
+    unresolved: frozenset[str]
+
+
+@runtime_checkable
+class WritesCalls(Protocol):
+    """A planner whose configuration writes calls out; they are judged by their tools before anything runs."""
+
+    def written_calls(self) -> Iterable[WrittenCall]: ...
+
+
+@runtime_checkable
+class JudgesCalls(Protocol):
+    """An actor that knows what its tools take."""
+
+    def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
+        """Return why a tool cannot be called with these parameters, "" if it can or if the tool is not known yet."""
         ...
 
 

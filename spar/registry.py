@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -53,10 +54,14 @@ class Listed(Struct, frozen=True):
 
 
 class Registry:
-    """Finds and builds parts. `allow_plugins=False` knows only the names of the parts in the box."""
+    """Finds and builds parts.
 
-    def __init__(self, *, allow_plugins: bool = True) -> None:
-        self.allow_plugins = allow_plugins
+    Args: allow_plugins: False knows only the names of the parts in the box; folder: where modules of "module:Class" are
+    looked for last, the configuration file's folder; "": nowhere else than on Python's own path.
+    """
+
+    def __init__(self, *, allow_plugins: bool = True, folder: str = "") -> None:
+        self.allow_plugins, self.folder = allow_plugins, folder
         self._listed: dict[str, dict[str, list[Listed]]] | None = None
 
     def names(self, group: str) -> tuple[str, ...]:
@@ -79,11 +84,15 @@ class Registry:
         if not entries and ":" not in use:
             raise _error(path, self._unknown(group, use))
         target = entries[0].value if entries else use
+        if not entries and self.folder and self.folder not in sys.path:
+            sys.path.append(self.folder)  # last: a file there must not stand in for a library of the service
+            importlib.invalidate_caches()
         try:
             return _imported(target)
         except _NotFoundError as error:
             whose = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
-            raise _error(path, f"{whose}{error}") from error.__cause__
+            looked = f"; looked on Python's path and in {self.folder}" if error.is_absent and self.folder else ""
+            raise _error(path, f"{whose}{error}{looked}") from error.__cause__
 
     def build(
         self,
@@ -186,7 +195,11 @@ def _error(path: KeyPath, sentence: str) -> ConfigError:
 
 
 class _NotFoundError(Exception):
-    """What an import string names is not there; the message says why."""
+    """What an import string names is not there; the message says why. `is_absent`: there is no such module."""
+
+    def __init__(self, message: str, *, is_absent: bool = False) -> None:
+        super().__init__(message)
+        self.is_absent = is_absent
 
 
 def _imported(target: str) -> Any:
@@ -198,7 +211,8 @@ def _imported(target: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise _NotFoundError(f"there is no module {error.name!r} to import (of {target!r})") from error
+            sentence = f"there is no module {error.name!r} to import (of {target!r})"
+            raise _NotFoundError(sentence, is_absent=True) from error
         raise _NotFoundError(f"importing {module_name!r} failed inside it: {_sentence(error)}") from error
     except (Exception, SystemExit) as error:
         raise _NotFoundError(f"importing {module_name!r} failed inside it: {_sentence(error)}") from error

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
-from spar.config_file import KeyPath, Problem, Refusal, Sources, dotted, find, read
+from spar.config_file import PACKAGED, KeyPath, Problem, Refusal, Sources, dotted, find, read
 from spar.errors import ConfigError
 from spar.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
 from spar.scrub import MASK, is_secret_name, scrub
@@ -99,8 +99,10 @@ def load(
     Raises: ConfigError that lists all that is wrong.
     """
     environ = os.environ if environ is None else environ
-    path = find(environ) if path is None else path
-    file = read(path) if path is not None else None
+    found = find(environ) if path is None else path
+    # The packaged file describes a service that lives in the current folder, not in the package.
+    folder = Path.cwd() if path is None and found == PACKAGED else None
+    file = read(found, folder=folder) if found is not None else None
     variables = read_as_given(from_environment(environ))
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})

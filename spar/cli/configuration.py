@@ -1,14 +1,41 @@
-"""The configuration: is it right, what is in force, what could be written; and the parts it can name."""
+"""The configuration: write one, is it right, what is in force, what could be written; and the parts it can name."""
 
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import click
 from msgspec.structs import asdict
 
 from spar import exits
 from spar.cli.context import Options, fail, show, write
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=Path("config.toml"))
+@click.pass_obj
+def init(options: Options, file: Path) -> None:
+    """Write the defaults, with comments, to a new file (config.toml); a file that is there is never overwritten.
+
+    \b
+    Examples:
+      spar init
+      spar init /etc/spar/config.toml
+    """
+    from spar.config_file import PACKAGED
+
+    text = PACKAGED.read_bytes()
+    try:
+        with file.open("xb") as new:
+            new.write(text)
+    except FileExistsError:
+        fail(f"{file}: is there already and stays as it is; name another file, or move it away", exits.CANNOT_CREATE)
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
+    told = f"{file} written; read it, change it, check it with: spar -c {file} config check"
+    show(options, {"file": str(file), "bytes": len(text)}, told)
 
 
 @click.group()
@@ -49,16 +76,27 @@ def show_config(options: Options, origins: bool) -> None:
 
     \b
     Examples:
+      spar config show
       spar config show --origins
-      spar config show > config.toml
     """
     from spar.settings import show as rendered
 
     loaded = options.load()
+    if loaded.path is not None and _is_standard_output(loaded.path):
+        sentence = f"{loaded.path}: is where this would be written, and the shell has emptied it to do so"
+        fail(f"{sentence}; a new commented one comes from: spar init", exits.CONFIG)
     if options.as_json:
         show(options, json.loads(loaded.settings.model_dump_json()))
     else:
         write(rendered(loaded, origins=origins))
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Return whether a command writes into the very file that it reads (`spar config show > config.toml`)."""
+    try:
+        return os.path.samestat(os.fstat(1), path.stat())
+    except OSError:
+        return False
 
 
 @config.command()

@@ -10,6 +10,7 @@ import click
 
 #: One line of help for each command, so that `spar --help` imports none of them.
 SUMMARIES = {
+    "init": "Write a commented config.toml to begin with.",
     "run": "Run the service in the foreground.",
     "status": "Show what the running service is doing.",
     "pause": "Let the cycle in hand finish and begin no other.",

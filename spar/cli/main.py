@@ -18,6 +18,7 @@ from spar.cli.context import Options
 from spar.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "init": "spar.cli.configuration:init",
     "run": "spar.cli.service:run",
     "status": "spar.cli.service:status",
     "pause": "spar.cli.service:pause",
@@ -61,6 +62,7 @@ def cli(context: click.Context, config_path: Path | None, overrides: tuple[str, 
 
     \b
     Examples:
+      spar init                        a commented config.toml
       spar run                         the service, in the foreground
       spar status                      what it is doing
       spar send "how are you?"         a message, and its answer

@@ -178,7 +178,12 @@ def test_a_folder_is_no_file(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (b"a = 1\nb = \n", "config.toml:2:5: invalid value"),
+        (b"a = 1\nb = \n", "config.toml:2:5: invalid value; nothing stands behind the equals sign"),
+        (b"a = 1\nb = word # x\n", 'config.toml:2:5: invalid value; text stands in quotes: b = "word"'),
+        (b"a = [1, word]\n", 'config.toml:1:9: invalid value; text stands in quotes: "word"'),
+        (b"a = {b = word, c = 1}\n", 'config.toml:1:10: invalid value; text stands in quotes: "word"'),
+        (b"a = True\n", "config.toml:1:5: invalid value; write it small: a = true"),
+        (b"a = null\n", "config.toml:1:5: invalid value; TOML knows no such value: leave it out"),
         (b"a = 1\na = 2\n", "config.toml:2:6: cannot overwrite a value"),
         (b'a = "x', "config.toml:1: unterminated string"),
         (b"ok = 1\n\nb = '\xff'\n", "config.toml:3: byte 0xff is not UTF-8"),
@@ -217,8 +222,9 @@ def test_a_file_that_is_named_in_the_environment_is_used_even_when_it_is_missing
     assert find({"SPAR_CONFIG": "/nope.toml"}, tmp_path) == Path("/nope.toml")
 
 
-def test_without_any_file_the_packaged_one_is_used_if_there_is_one(tmp_path: Any) -> None:
-    assert find({}, tmp_path) == (PACKAGED if PACKAGED.is_file() else None)
+def test_without_any_file_the_packaged_one_is_used(tmp_path: Any) -> None:
+    assert PACKAGED.is_file()
+    assert find({}, tmp_path) == PACKAGED
 
 
 # -- explaining

@@ -348,7 +348,7 @@ def test_a_rule_that_cannot_be_read_is_refused_with_its_place(
 
 
 def test_a_rule_without_a_name_and_a_rule_that_is_no_table_are_refused() -> None:
-    with pytest.raises(ConfigError, match="must have 'name'"):
+    with pytest.raises(ConfigError, match=r"rules\[0\] must have 'name'; write for example: name = "):
         RulesPlanner([{}])
     with pytest.raises(ConfigError, match="a rule is a table"):
         RulesPlanner(["x"])  # type: ignore[list-item]

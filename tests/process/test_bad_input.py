@@ -71,6 +71,23 @@ def test_a_bad_file_is_refused_with_file_line_key_and_what_is_known(
     assert any(f"config.toml:{line}: " in answer.err for line in lines), (lines, answer)
 
 
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ('= { title = "{attributes.name}"', '= { titel = "{attributes.name}"', ("no parameter 'titel'", "title")),
+    ('op = "copy"', 'op = "clone"', ("parameter 'op' is 'clone'",)),
+    ('params = { text = "{slots.what}", tags', "params = { tags", ("parameter 'text' is missing",)),
+])  # fmt: skip
+def test_what_a_rule_gives_a_tool_is_judged_before_anything_runs(
+    spar: Any, old: str, new: str, words: tuple[str, ...]
+) -> None:
+    spar.edit(old, new)
+    line = next(number for number, text in enumerate(spar.config.read_text().split("\n"), 1) if new in text)
+
+    answer = spar("config", "check")
+
+    assert answer.code == 78
+    assert all(word in answer.err for word in (f"config.toml:{line}: rules[", *words)), answer
+
+
 def test_all_that_is_wrong_is_said_at_once(spar: Any) -> None:
     spar.edit('level = "info"', 'level = "loud"')
     spar.edit("drain = 20.0", 'drain = "soon"')

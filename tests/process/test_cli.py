@@ -14,8 +14,11 @@ import pytest
 
 pytestmark = pytest.mark.process
 
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config.toml"
+
 COMMANDS = [
-    ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["follow"],
+    ["init"], ["run"], ["status"], ["pause"], ["resume"], ["stop"], ["reload"], ["send"], ["wait"], ["follow"],
     ["abort"], ["transcript"], ["step"],
     ["approvals", "list"], ["approvals", "show"], ["approvals", "approve"], ["approvals", "deny"],
     ["approvals", "edit"], ["approvals", "replace"], ["approvals", "grants"], ["approvals", "revoke"],
@@ -134,6 +137,56 @@ def test_the_tape_of_a_service_that_has_done_nothing_is_empty(spar: Any, service
     assert spar("--json", "cycles", "list").json == []
     assert spar("--json", "memory", "search", "x").json == []
     assert spar("cycles", "show", "abc").code == 1
+
+
+def test_init_writes_the_commented_defaults_once_and_overwrites_nothing(spar: Any) -> None:
+    written = spar("init", "new.toml")
+    spar.config.write_text("# mine\n")
+    again = spar("init")
+
+    assert (written.code, again.code) == (0, 73)
+    assert (spar.folder / "new.toml").read_bytes() == CONFIG.read_bytes()
+    assert spar.config.read_text() == "# mine\n"
+    assert "is there already and stays as it is" in again.err
+    assert "spar -c new.toml config check" in written.out
+    assert spar("init", "nowhere/new.toml").code == 73
+
+
+def test_showing_the_configuration_into_itself_is_an_error_that_says_what_to_do(spar: Any) -> None:
+    with spar.config.open("wb") as own:
+        done = subprocess.run([sys.executable, "-m", "spar", "config", "show"], stdout=own, stderr=subprocess.PIPE,
+                              env=spar.environ, cwd=spar.folder, text=True)  # fmt: skip
+
+    assert done.returncode == 78
+    assert "spar init" in done.stderr
+
+
+def test_the_defaults_are_found_from_any_folder_and_the_service_lives_where_it_is_started(
+    spar: Any, tmp_path: Path
+) -> None:
+    spar.config.unlink()
+
+    answer = spar("--json", "config", "check", environ={"HOME": str(tmp_path)}).json
+
+    assert (answer["sensors"], answer["tools"]) == (4, 5)
+    shown = spar("step", "sense", environ={"HOME": str(tmp_path)})
+    assert shown.code == 0, shown
+    assert spar.state.is_dir()
+
+
+def test_a_part_beside_the_configuration_is_found(spar: Any, tmp_path: Path) -> None:
+    spar.write('[[tools]]\nuse = "mytools:restart"\n')
+    (spar.folder / "mytools.py").write_text("async def restart(unit: str) -> str:\n    return unit\n")
+    elsewhere = {"PYTHONPATH": str(ROOT)}
+
+    found = spar("config", "check", environ=elsewhere)
+    spar.write('[[tools]]\nuse = "yourtools:restart"\n')
+    missing = spar("config", "check", environ=elsewhere)
+
+    assert found.code == 0, found
+    assert missing.code == 78
+    assert "config.toml:2: tools[0].use: there is no module 'yourtools'" in missing.err
+    assert str(spar.folder) in missing.err
 
 
 def test_the_configuration_can_be_checked_shown_and_described(spar: Any) -> None:
