@@ -28,6 +28,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from spar.errors import TooLargeError
+
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20  # of a row: what SQLite still writes well, and a person can still look at
@@ -47,7 +49,7 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
     """The value as ASCII JSON.
 
     Args: exact: refuse what could only be written cut or as its `repr`; limit: bytes that it may take.
-    Raises: ValueError, and only when `exact`, saying what cannot be kept.
+    Raises: ValueError (TooLargeError is one), and only when `exact`, saying what cannot be kept.
     """
     unknown = _refuse if exact else _text_of
     try:
@@ -66,10 +68,24 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
         if walk.left > 0:
             break
     if walk.cut and exact:
-        raise ValueError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
+        raise TooLargeError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
     if walk.cut and isinstance(value, Struct):
         plain["truncated"] = True
     return _dumps(plain)
+
+
+def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
+    """The value as ASCII JSON, whole: state is never cut.
+
+    Args: what: names it in an error; limit: bytes that it may take.
+    Raises: TooLargeError when it is larger or deeper; ValueError when it cannot be kept as what it is.
+    """
+    try:
+        return encode(value, exact=True, limit=limit)
+    except TooLargeError as error:
+        raise TooLargeError(f"{what} is {error}; keep a row for each thing instead") from None
+    except ValueError as error:
+        raise ValueError(f"{what} cannot be kept: {error}") from None
 
 
 def sealed(text: str) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory import experiences, facts, recollect, spending, tape, transcripts
-from memory.codec import encode, safe, sealed
+from memory import experiences, facts, own_rows, recollect, spending, tape, transcripts
+from memory.codec import encode, exactly, safe, sealed
 from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
 from memory.known import Known
@@ -22,7 +23,7 @@ from memory.unit import Unit, Write, many
 from spar.clock import Clock
 from spar.crash import crashpoint
 from spar.errors import ConflictError, SparError
-from spar.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _END = ("status", "reason", "output", "fault", "attempts", "started_at", "durati
 _put_item, _end_item, _open, _close = map(many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
 _amend = many(facts.AMEND)
 _doubt, _save, _record, _spend = map(many, (facts.DOUBT, facts.SAVE, tape.UPSERT, spending.SPEND))
+_CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
 class Journal(Known):
@@ -147,8 +149,10 @@ class Journal(Known):
         items: Sequence[str],
         make: Callable[[], Unfinished],
         cursors: Mapping[str, Any],
+        changes: Iterable[RowChange] = (),
     ) -> None:
-        """A cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors go on.
+        """A cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors and rows go
+        on. A cursor or row that cannot be kept is told and stays what it was: a restart then repeats rather than loses.
 
         `make` is asked for what is to be kept of it only if it does not end in the same moment.
         """
@@ -156,7 +160,9 @@ class Journal(Known):
         self._opening[cycle_id] = agent, make
         self._open[cycle_id] = agent
         for key, cursor in cursors.items():
-            self.save(key, cursor)
+            self._try(partial(self.save, key, cursor))
+        for change in changes:
+            self._try(partial(self.change, (change,)))
         self._change()
         crashpoint("cycle.opened")
 
@@ -255,8 +261,27 @@ class Journal(Known):
     # -- calls in doubt, budgets, small state
 
     def save(self, key: str, value: Any) -> None:
-        """Keep a small value under a key of the memory, together with what is told in the same moment."""
-        self._add(_save, (safe(key), sealed(encode(value))))
+        """Keep a small value under a key of the memory, together with what is told in the same moment.
+
+        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
+        """
+        self._add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
+
+    def change(self, changes: Iterable[RowChange]) -> None:
+        """Write or delete these small rows, together with what is told in the same moment; all of them or none.
+
+        Raises: TooLargeError, ValueError naming the row whose value cannot be kept.
+        """
+        for sql, given in list(own_rows.statements(changes)):
+            self._unit.size += len(given[-1])
+            self._add(_CHANGES[sql], given)
+
+    def _try(self, tell: Callable[[], None]) -> None:
+        """Tell something that must not keep the rest from being told; a failure is said."""
+        try:
+            tell()
+        except ValueError as error:
+            self._told(Fault.of(error, part="memory"))
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
         """Nobody knows whether a call had its effect."""

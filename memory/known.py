@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import recollect, spending
+from memory import own_rows, recollect, spending
 from spar.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
@@ -86,6 +86,10 @@ class Known(Reads):
     async def call(self, doubt: Doubt) -> Call:
         """A call in doubt with the values that it was started with."""
         return await self._read(partial(recollect.call, doubt=doubt))
+
+    async def rows(self, owner: str) -> dict[str, Any]:
+        """The small rows of an owner, by key."""
+        return await self._read(partial(own_rows.all_of, owner=owner))
 
     async def spent(self) -> list[Spend]:
         """What was used of the budgets, by window and quantity."""

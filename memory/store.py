@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, get_args
@@ -22,6 +22,7 @@ from memory import (
     experiences,
     facts,
     interchange,
+    own_rows,
     recollect,
     records,
     retention,
@@ -31,7 +32,7 @@ from memory import (
     transcripts,
 )
 from memory.care import Care
-from memory.codec import decode, encode, safe, sealed
+from memory.codec import decode, exactly, safe, sealed
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
 from memory.hand import Hand
@@ -39,7 +40,7 @@ from memory.journal import Journal
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
-from spar.journal import DeadLetter, Doubt
+from spar.journal import DeadLetter, Doubt, RowChange
 from spar.protocols import Home, Host, Record
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault, replace
@@ -357,14 +358,16 @@ class Memory:
     async def save(self, key: str, value: Any) -> None:
         """Accept a small JSON-able value under a key; the next `load` sees it.
 
-        Raises: ValueError when it is not JSON-able or larger than a megabyte.
+        Raises: TooLargeError for more than a megabyte; ValueError for what is not JSON-able.
         """
-        name, text = _own(key), sealed(encode(value, exact=True))
+        name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
 
         def write(connection: Connection) -> None:
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
 
         self._file.demand_room()
+        if self._journal is not None:  # what was told before must not come after it
+            self._journal.hand_over()
         await self._file.put(write, len(text))
         self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
 
@@ -382,6 +385,20 @@ class Memory:
 
         return await self._file.read(read)
 
+    async def rows(self, owner: str) -> dict[str, Any]:
+        """The values of all small rows of an owner, by key."""
+        if self._journal is not None:
+            self._journal.hand_over()
+        return await self._file.read(lambda connection: own_rows.all_of(connection, owner))
+
+    async def change(self, changes: Iterable[RowChange]) -> None:
+        """Accept changes of small rows, all or none; the next `rows` sees them.
+
+        Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
+        """
+        self._file.demand_room()
+        self.journal.change(changes)
+
     # -- records -----------------------------------------------------------------------------------------------
 
     async def records(self, kind: str) -> list[Record]:
@@ -396,7 +413,7 @@ class Memory:
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
         than a megabyte.
         """
-        text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
+        text, at = sealed(exactly(value, f"{kind} {id!r:.100}")), self._clock.now().timestamp()
         self._file.demand_room()
         told = self._journal.taken() if self._journal is not None else _nothing
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perception.rows import HeldRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.types import Perception, replace
@@ -36,7 +37,8 @@ class Inlet:
     over before it has been taken by a cycle or was shed.
 
     Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; lied: called with
-    whatever was pushed that is no perception, from its thread; now: monotonic seconds.
+    whatever was pushed that is no perception, from its thread; now: monotonic seconds; rows: the sensor's, whose
+    changes are held back as its cursor is.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Inlet:
         arrived: Callable[[], None],
         lied: Callable[[object], None],
         now: Callable[[], float] = time.monotonic,
+        rows: HeldRows | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._lied, self._now = spec, limit, arrived, lied, now
         # By their number, the oldest first, with the time at which they came.
@@ -57,6 +60,7 @@ class Inlet:
         self._fresh_after = 0
         self.cursor: Any = None  # the latest, for opening the sensor again
         self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
+        self.rows = rows or HeldRows("", None)
         self.is_open = False
         self.handed_over = 0
         self.shed = dict.fromkeys(REASONS, 0)
@@ -87,7 +91,7 @@ class Inlet:
 
     @property
     def has_news(self) -> bool:
-        return bool(self._items) or self._fresh is not NOTHING
+        return bool(self._items) or self._fresh is not NOTHING or self.rows.has_news
 
     @property
     def dropped(self) -> int:
@@ -109,6 +113,7 @@ class Inlet:
         with self._lock:
             kept = sum([self._keep(self._signed(item)) for item in items])
             self._fresh_after = self.handed_over
+            self.rows.end_poll()
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
@@ -124,6 +129,8 @@ class Inlet:
             oldest = next(iter(self._items), self.handed_over)
             if self._fresh is not NOTHING and not is_polling and self._fresh_after <= oldest:
                 self.unsaved, self._fresh = self._fresh, NOTHING
+            if not is_polling:
+                self.rows.release(oldest)
         return items
 
     # -- with the lock held
@@ -148,6 +155,7 @@ class Inlet:
             self._of_key[key] = self.handed_over
         self._bytes += size
         self.handed_over += 1
+        self.rows.next = self.handed_over
         return True
 
     def _is_full(self, size: int) -> bool:

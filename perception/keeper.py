@@ -19,6 +19,7 @@ from typing import Any, Literal
 from perception.hand import GRACE, Hand, Work, ended
 from perception.inlet import NOTHING, Inlet, described
 from perception.missed import MissedTicks
+from perception.rows import HeldRows, rows_of
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
@@ -49,7 +50,8 @@ class Keeper:
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        self.inlet = Inlet(spec, limit, arrived, self._lied, host.clock.monotonic)
+        self.rows = HeldRows(self.rows_key, rows_of(host.store))
+        self.inlet = Inlet(spec, limit, arrived, self._lied, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
@@ -121,16 +123,19 @@ class Keeper:
             if not await self._saved(self.missed_key, self.missed.state()):
                 self.missed.is_unsaved = True
                 return  # a cursor behind it would have it forgotten
+        if self.rows.has_news and not await self._in_time(self.rows.save, self.rows_key):
+            return
         cursor = self.inlet.unsaved
         if cursor is not NOTHING and await self._saved(self.cursor_key, cursor) and self.inlet.unsaved is cursor:
             self.inlet.unsaved = NOTHING
 
     async def _saved(self, key: str, value: Any) -> bool:
         store = self._host.store
-        if store is None:
-            return True
+        return store is None or await self._in_time(lambda: store.save(key, value), key)
+
+    async def _in_time(self, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> bool:
         try:
-            saving = asyncio.ensure_future(store.save(key, value))
+            saving = asyncio.ensure_future(work())
             if not await ended(saving, self.spec.timeout, self._clock):
                 saving.cancel()
                 raise PhaseTimeoutError(f"saving {key!r} took longer than {self.spec.timeout:g} s")
@@ -202,6 +207,7 @@ class Keeper:
             cursor=self.inlet.cursor,
             checkpoint=self.inlet.checkpoint,
             report=self._reported,
+            rows=self.rows,
         )
         self.inlet.is_open = self._needs_close = True
         await self._call("open", context)
@@ -210,6 +216,7 @@ class Keeper:
     async def _look(self, began: float, context: Context | None) -> None:
         self._polled_at = began
         self.polls += 1
+        self.rows.begin_poll()
         try:
             product = await self._call("poll", *((context,) if self._wants_context else ()), late=self._came_late)
         except PhaseTimeoutError as late:
@@ -358,6 +365,10 @@ class Keeper:
     @property
     def cursor_key(self) -> str:
         return f"cursor:{self._host.agent}:{self.name}"
+
+    @property
+    def rows_key(self) -> str:
+        return f"sensor:{self._host.agent}:{self.name}"
 
     @property
     def missed_key(self) -> str:

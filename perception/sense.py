@@ -25,6 +25,7 @@ from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hooks
+from spar.journal import RowChange
 from spar.protocols import Context, Host, SensorSpec
 from spar.types import Perception
 
@@ -137,6 +138,10 @@ class Sense:
     def cursors(self) -> dict[str, Any]:
         """What sensors want kept of what cycles have taken, by the keys it is loaded by; who asks for it keeps it."""
         return {key: value for keeper in self._keepers for key, value in keeper.unsaved().items()}
+
+    def row_changes(self) -> list[RowChange]:
+        """What sensors want changed in their rows by what cycles have taken; who asks for it writes it."""
+        return [change for keeper in self._keepers for change in keeper.rows.unsaved()]
 
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""

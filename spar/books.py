@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spar.closing import begun, closing, left_over, undealt
 from spar.cycle import STANDING, Cycle
 from spar.errors import FencedError, SparError
-from spar.journal import Item
+from spar.journal import Item, RowChange
 from spar.logs import get_logger
 from spar.run import End, Run
 from spar.types import Action, ActionResult, Perception, replace
@@ -40,10 +40,12 @@ class Books:
         cycle.is_journalled = True
         if cycle.resumed is not None:  # it stands as open already
             return
-        cursors = self.cursors() if cycle.session == STANDING else {}
+        is_standing = cycle.session == STANDING
+        cursors, changes = (self.cursors(), self.row_changes()) if is_standing else ({}, ())
         seen = perceptions or ()
         name = self._agent.name
-        self._recovery.journal.opened(name, cycle.id, seen, cycle.items, partial(begun, cycle, seen), cursors)
+        make = partial(begun, cycle, seen)
+        self._recovery.journal.opened(name, cycle.id, seen, cycle.items, make, cursors, changes)
         if cycle.run is not None and cycle.said:
             self._absorbed(cycle.run.id)
 
@@ -61,6 +63,11 @@ class Books:
         """The sensors' cursors, which go on as soon as the journal has what they brought."""
         tell = getattr(self._agent.modules["sense"].part, "cursors", None)
         return {} if tell is None else dict(tell())
+
+    def row_changes(self) -> Sequence[RowChange]:
+        """What sensors want changed in their rows, with what they brought."""
+        tell = getattr(self._agent.modules["sense"].part, "row_changes", None)
+        return () if tell is None else tuple(tell())
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether

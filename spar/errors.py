@@ -94,6 +94,10 @@ class InDoubtError(SparError):
     """What was begun may or may not have had its effect; nobody here can tell. It must not be repeated blindly."""
 
 
+class TooLargeError(PermanentError, ValueError):
+    """A value is larger than may be kept in its place; nothing of it was kept. The message names the limit."""
+
+
 class ConflictError(SparError):
     """A row was changed by somebody else meanwhile: read it again."""
 

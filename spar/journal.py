@@ -105,6 +105,15 @@ class Spend(Struct, frozen=True):
     amount: int
 
 
+class RowChange(Struct, frozen=True):
+    """A small row that is written, or with `is_dropped` deleted: `owner` names whose it is, `key` which one."""
+
+    owner: str
+    key: str
+    value: Any = None
+    is_dropped: bool = False
+
+
 class Closing(Struct, frozen=True):
     """What becomes durable together with the end of a cycle.
 

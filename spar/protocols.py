@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from spar.clock import Clock
+from spar.journal import RowChange
 from spar.transcript import Transcripts
 from spar.types import (
     Ability,
@@ -171,9 +172,70 @@ class Push(Protocol):
     def __call__(self, perception: Perception) -> bool: ...
 
 
+@runtime_checkable
+class Rows(Protocol):
+    """Small rows by owner and key; a store may offer them. State that grows is kept so, a row for each thing, because
+    one value is bounded and is written whole with each change."""
+
+    async def rows(self, owner: str) -> Mapping[str, Any]:
+        """The values of all rows of an owner, by key."""
+        ...
+
+    async def change(self, changes: Iterable[RowChange]) -> None:
+        """Accept these changes, all or none, in this order.
+
+        Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
+        """
+        ...
+
+
+class SensorRows(Protocol):
+    """The small durable rows of one sensor: one for each thing that it must know again after a restart.
+
+    A change becomes durable as a cursor does, with the cycle that takes what was handed over before it; all changes of
+    that time in one transaction. Until then the rows on disk are the former ones, so that a crash repeats rather than
+    loses. `keep` and `drop` return at once and may be called from any thread; values are JSON-able and small.
+    """
+
+    def keep(self, key: str, value: Any) -> None:
+        """Write a row, in the place of an earlier one of this key.
+
+        Raises: TooLargeError for one of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
+        """
+        ...
+
+    def drop(self, key: str) -> None:
+        """Delete a row; nothing happens if there is none."""
+        ...
+
+    async def list(self) -> Mapping[str, Any]:
+        """All rows by key, with the changes that are not durable yet."""
+        ...
+
+
+class PassingRows:
+    """Rows that nobody keeps: those of a sensor without an agent. Implements `SensorRows`."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Any] = {}
+
+    def keep(self, key: str, value: Any) -> None:
+        """Write a row."""
+        self._rows[key] = value
+
+    def drop(self, key: str) -> None:
+        """Delete a row."""
+        self._rows.pop(key, None)
+
+    async def list(self) -> Mapping[str, Any]:
+        """All rows by key."""
+        return dict(self._rows)
+
+
 class SensorContext(Struct, frozen=True):
     """What a sensor is given when it is opened.
 
+    `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for what stays small.
     `cursor` is what its last `checkpoint` saved (None the first time); `checkpoint(cursor)` hands over a JSON-able
     value that is saved once the perceptions handed over before it have been through a cycle.
     `report(event_name, **fields)` publishes a fact (e.g. a missed tick) about the sensor itself.
@@ -186,6 +248,7 @@ class SensorContext(Struct, frozen=True):
     cursor: Any = None
     checkpoint: Callable[[Any], None] = lambda cursor: None
     report: Callable[..., None] = lambda *args, **fields: None
+    rows: SensorRows = field(default_factory=PassingRows)
 
 
 class Sensor(Protocol):

@@ -351,6 +351,7 @@ class Recovery:
             self._agent.requests.in_background(self.hand_out(item), "recovery of")
         for key, cursor in self.books.cursors().items():
             self.journal.save(key, cursor)
+        self.journal.change(self.books.row_changes())
         return []
 
     @property

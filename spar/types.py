@@ -19,7 +19,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from spar.errors import ConfigError, PermanentError, TransientError, leaves, unwrap
+from spar.errors import ConfigError, PermanentError, TooLargeError, TransientError, leaves, unwrap
 from spar.ids import new_id
 from spar.paths import shorten
 
@@ -242,6 +242,7 @@ def _kind_of(error: BaseException) -> str:
 
 _KINDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (TransientError, "transient"),
+    (TooLargeError, "too_large"),
     (PermanentError, "permanent"),
     (TimeoutError, "timeout"),
     (ConnectionError, "transient"),

@@ -147,7 +147,7 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         _, is_new = await memory.journal.accept("main", Item("p", Perception("hello")))
         assert is_new
     connection = open_at(path)
-    assert schema.version(connection) == len(schema.STEPS) == 4
+    assert schema.version(connection) == len(schema.STEPS) == 5
     assert chain.check(connection) is None
     connection.close()
 

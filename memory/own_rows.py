@@ -1,0 +1,56 @@
+"""Small rows by owner and key: state that grows, kept a row for each thing instead of in one value.
+
+Only the statements; they run in the writer's thread (`KEEP`, `DROP`) or a reader's (`all_of`). An owner names what the
+rows are for and whose they are (`sensor:main:inbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from memory.codec import MAX_TEXT, decode, exactly, safe, sealed
+from spar.errors import TooLargeError
+from spar.journal import RowChange
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Format 5 adds this table.
+TABLE = """
+CREATE TABLE own_row (
+    owner  TEXT NOT NULL,
+    key    TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    PRIMARY KEY (owner, key)
+) WITHOUT ROWID;
+"""
+
+KEEP: Final = "INSERT OR REPLACE INTO own_row (owner, key, value) VALUES (?, ?, ?)"
+DROP: Final = "DELETE FROM own_row WHERE owner = ? AND key = ?"
+
+#: A statement and what it is given.
+Statement = tuple[str, tuple[str, ...]]
+
+
+def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
+    """What writes these changes, in their order.
+
+    Raises: TooLargeError, ValueError naming the row whose value cannot be kept.
+    """
+    for change in changes:
+        name = safe(change.owner), safe(change.key)
+        if len(change.key) > MAX_TEXT:
+            raise TooLargeError(
+                f"a key of {change.owner!r:.100} is longer than {MAX_TEXT} characters: {change.key:.100}…"
+            )
+        if change.is_dropped:
+            yield DROP, name
+        else:
+            yield KEEP, (*name, sealed(exactly(change.value, f"row {change.key!r:.100} of {change.owner!r:.100}")))
+
+
+def all_of(connection: Connection, owner: str) -> dict[str, Any]:
+    """The values of all rows of an owner, by key."""
+    rows = connection.execute("SELECT key, value FROM own_row WHERE owner = ? ORDER BY key", (safe(owner),))
+    return {str(key): decode(str(value), object) for key, value in rows}

@@ -1,0 +1,132 @@
+"""The small durable rows of one sensor: changed as its cursor is, when a cycle has taken what came before."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from spar.errors import TooLargeError
+from spar.journal import RowChange
+from spar.protocols import Rows, Store
+
+#: Of a row, its key counted in.
+MOST_BYTES = 1 << 16
+
+
+class HeldRows:
+    """Rows of a sensor whose changes are held back until what was handed over before them has been taken.
+
+    Implements `spar.protocols.SensorRows`. A change has the number of the perception that comes next; `release` lets
+    those go whose number has been reached, `unsaved` gives them to whoever writes them.
+
+    Args: owner: whose the rows are in the store; store: where they are kept, None: nowhere.
+    """
+
+    def __init__(self, owner: str, store: Rows | None) -> None:
+        self._owner, self._store = owner, store
+        self._lock = threading.Lock()
+        self._held: deque[tuple[int, RowChange]] = deque()
+        self._released: list[RowChange] = []
+        self._passing: dict[str, Any] = {}  # where nobody keeps them
+        self._began = 0  # the number at which the poll in hand began
+        self.next = 0  # how many perceptions have been handed over
+
+    def keep(self, key: str, value: Any) -> None:
+        """Write a row. Callable from any thread.
+
+        Raises: TooLargeError for one of more than 64 KiB; TypeError, ValueError for a value that is not JSON-able.
+        """
+        if len(key) + len(json.dumps(value)) > MOST_BYTES:
+            raise TooLargeError(
+                f"row {key!r:.100} of {self._owner!r} is larger than {MOST_BYTES} bytes; keep less of it"
+            )
+        self._hold(RowChange(self._owner, key, value))
+
+    def drop(self, key: str) -> None:
+        """Delete a row. Callable from any thread."""
+        self._hold(RowChange(self._owner, key, is_dropped=True))
+
+    async def list(self) -> Mapping[str, Any]:
+        """All rows by key, with the changes that are not written yet. Raises: what the store raises."""
+        with self._lock:
+            pending = [*self._released, *(change for _, change in self._held)]
+        rows = self._passing if self._store is None else await self._store.rows(self._owner)
+        return _changed(dict(rows), pending)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a change waits to be released or written."""
+        return bool(self._held or self._released)
+
+    def begin_poll(self) -> None:
+        """The changes from here on belong to what the poll will return."""
+        self._began = self.next
+
+    def end_poll(self) -> None:
+        """What the poll returned has been handed over."""
+        with self._lock:
+            self._held = deque((self.next if at >= self._began else at, change) for at, change in self._held)
+
+    def release(self, reached: int) -> None:
+        """All perceptions before this number have been taken, or were shed."""
+        with self._lock:
+            while self._held and self._held[0][0] <= reached:
+                self._released.append(self._held.popleft()[1])
+
+    def unsaved(self) -> Sequence[RowChange]:
+        """The changes to be written now, in order. Whoever asks writes them: they are not given twice."""
+        with self._lock:
+            changes, self._released = self._released, []
+        if self._store is None:
+            _changed(self._passing, changes)
+            return ()
+        return changes
+
+    async def save(self) -> None:
+        """Write what was released. Raises: what the store raises; the changes then stay to be written."""
+        if (changes := self.unsaved()) and self._store is not None:
+            try:
+                await self._store.change(changes)
+            except BaseException:
+                with self._lock:
+                    self._released = [*changes, *self._released]
+                raise
+
+    def _hold(self, change: RowChange) -> None:
+        with self._lock:
+            self._held.append((self.next, change))
+
+
+class OneValueRows:
+    """Rows in a store that keeps values only: all of an owner are one value. Implements `spar.protocols.Rows`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def rows(self, owner: str) -> Mapping[str, Any]:
+        """The values of all rows of an owner, by key. Raises: what the store raises."""
+        return dict(await self._store.load(owner) or {})
+
+    async def change(self, changes: Iterable[RowChange]) -> None:
+        """Write the rows with these changes. Raises: what the store raises."""
+        for owner, of_owner in groupby(changes, attrgetter("owner")):
+            await self._store.save(owner, _changed(dict(await self.rows(owner)), of_owner))
+
+
+def rows_of(store: Any) -> Rows | None:
+    """Where a store keeps rows; None without one."""
+    return store if store is None or isinstance(store, Rows) else OneValueRows(store)
+
+
+def _changed(rows: dict[str, Any], changes: Iterable[RowChange]) -> dict[str, Any]:
+    for change in changes:
+        if change.is_dropped:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = change.value
+    return rows

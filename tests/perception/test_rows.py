@@ -1,0 +1,195 @@
+"""The small durable rows of a sensor: written with what a cycle has taken, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from perception import Sense
+from perception.rows import HeldRows, OneValueRows, rows_of
+from spar import Agent, Perception
+from spar.errors import TooLargeError
+from spar.events import ErrorOccurred
+from spar.journal import RowChange
+from spar.protocols import SensorContext, SensorSpec
+
+
+class Values:
+    """A store that keeps values only, and may fail."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.is_broken = False
+
+    async def load(self, key: str) -> Any:
+        return self.values.get(key)
+
+    async def save(self, key: str, value: Any) -> None:
+        if self.is_broken:
+            raise OSError("no disk")
+        self.values[key] = value
+
+
+class Watcher:
+    """A sensor that remembers what it has handed over, a row for each thing."""
+
+    def __init__(self, things: list[str]) -> None:
+        self.things, self.known = things, dict[str, Any]()
+
+    async def open(self, ctx: SensorContext) -> None:
+        self.known = dict(await ctx.rows.list())
+        for thing in self.things:
+            if thing not in self.known:
+                ctx.push(Perception(thing))
+                ctx.rows.keep(thing, {"seen": True})
+        for gone in self.known.keys() - set(self.things):
+            ctx.rows.drop(gone)
+
+
+def held(store: Any = None) -> tuple[HeldRows, Values]:
+    values = Values()
+    return HeldRows("sensor:main:eye", OneValueRows(values) if store is None else rows_of(store)), values
+
+
+async def test_a_change_is_written_only_after_what_came_before_it_was_taken() -> None:
+    rows, store = held()
+    rows.next = 1
+    rows.keep("a", 1)
+    rows.next = 2
+    rows.keep("b", 2)
+
+    rows.release(0)
+    await rows.save()
+    assert store.values == {}
+    rows.release(1)
+    await rows.save()
+    assert store.values == {"sensor:main:eye": {"a": 1}}
+    assert await rows.list() == {"a": 1, "b": 2}
+    rows.release(2)
+    rows.drop("a")
+    rows.release(2)
+    await rows.save()
+    assert store.values == {"sensor:main:eye": {"b": 2}}
+    assert not rows.has_news
+
+
+async def test_a_change_made_in_a_poll_waits_for_what_the_poll_returns() -> None:
+    rows, store = held()
+    rows.begin_poll()
+    rows.keep("page", 1)
+    rows.next = 1  # somebody pushes meanwhile
+    rows.next = 2  # and the poll returns one
+    rows.end_poll()
+
+    rows.release(1)
+    await rows.save()
+    assert store.values == {}
+    rows.release(2)
+    await rows.save()
+    assert store.values == {"sensor:main:eye": {"page": 1}}
+
+
+async def test_changes_that_could_not_be_written_stay_to_be_written_in_their_order() -> None:
+    rows, store = held()
+    rows.keep("a", 1)
+    rows.release(0)
+    store.is_broken = True
+    with pytest.raises(OSError, match="no disk"):
+        await rows.save()
+    rows.keep("a", 2)
+    rows.release(0)
+    store.is_broken = False
+    await rows.save()
+
+    assert store.values == {"sensor:main:eye": {"a": 2}}
+
+
+def test_a_row_that_is_too_large_is_refused_to_who_keeps_it() -> None:
+    rows, _ = held()
+    with pytest.raises(TooLargeError, match=r"row 'big' of 'sensor:main:eye' is larger than 65536 bytes"):
+        rows.keep("big", "x" * 70_000)
+    with pytest.raises(TypeError):
+        rows.keep("odd", object())
+
+    assert not rows.has_news
+
+
+async def test_without_a_store_rows_are_known_while_the_process_lives() -> None:
+    rows = HeldRows("sensor:main:eye", None)
+    rows.keep("a", 1)
+    rows.release(0)
+    await rows.save()
+
+    assert await rows.list() == {"a": 1}
+
+
+async def lived(path: Path, things: list[str], *, kill: bool = False) -> tuple[list[str], Mapping[str, Any]]:
+    """What an agent with the sensor planned on, and the rows that are in the file afterwards."""
+    seen: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.text for perception in perceptions)
+
+    memory = Memory.open(f"sqlite:///{path}")
+    sense = Sense([SensorSpec("eye", Watcher(things))], pipeline={"dedup": {"enabled": False}})
+    async with memory:
+        async with Agent(sense=sense, plan=plan, memory=memory, loop_interval=0.01):
+            for _ in range(500):
+                if len(await memory.rows("sensor:main:eye")) == len(things):
+                    break
+                await asyncio.sleep(0.01)
+        return seen, await memory.rows("sensor:main:eye")
+
+
+async def test_what_a_sensor_remembers_in_rows_is_found_by_the_next_process_whatever_its_size(tmp_path: Path) -> None:
+    things = [f"{number} {'x' * 500}" for number in range(3_000)]  # 1.5 MB: no single value takes it
+
+    first, rows = await lived(tmp_path / "m.db", things)
+    second, _ = await lived(tmp_path / "m.db", things[1:])
+    _, left = await lived(tmp_path / "m.db", things[1:])
+
+    assert len(first) == len(rows) == 3_000
+    assert second == []
+    assert len(left) == 2_999
+
+
+async def test_the_store_changes_all_rows_or_none_and_refuses_what_is_too_large(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
+        await memory.change([RowChange("o", "a", 1), RowChange("o", "b", 2), RowChange("o", "a", is_dropped=True)])
+        with pytest.raises(TooLargeError, match=r"row 'big' of 'o' is too large"):
+            await memory.change([RowChange("o", "c", 3), RowChange("o", "big", "x" * (2 << 20))])
+
+        assert await memory.rows("o") == {"b": 2}
+        assert await memory.rows("other") == {}
+
+
+async def test_a_cursor_that_is_too_large_is_told_and_stays_what_it_was_never_cut(tmp_path: Path) -> None:
+    class Greedy:
+        async def open(self, ctx: SensorContext) -> None:
+            ctx.push(Perception("one"))
+            ctx.checkpoint({"files": ["x" * 100] * 20_000})
+
+    async def plan(perceptions: list[Perception]) -> None:
+        return None
+
+    told: list[ErrorOccurred] = []
+    memory = Memory.open(f"sqlite:///{tmp_path}/m.db")
+    async with memory:
+        await memory.save("cursor:main:eye", "former")
+        agent = Agent(sense=Sense([SensorSpec("eye", Greedy())]), plan=plan, memory=memory, loop_interval=0.01)
+        agent.events.subscribe(ErrorOccurred, told.append)
+        async with agent:
+            for _ in range(500):
+                if told:
+                    break
+                await asyncio.sleep(0.01)
+        found = await memory.load("cursor:main:eye")
+
+    assert found == "former"
+    assert (told[0].error.kind, told[0].error.retryable) == ("too_large", False)
+    assert "state 'cursor:main:eye' is too large" in told[0].error.message
