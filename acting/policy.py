@@ -10,14 +10,12 @@ rules say. A call that follows from untrusted text, to a tool that is not `safe_
 setting `untrusted` where that is stricter: a rule loosens this only if it names `trust` itself.
 
 A pattern is a shell glob over the whole text, upper and lower case told apart: `*` any characters (also `/` and line
-breaks), `?` one, `[ab]` one of these, so `[*]` is a star. Glob matching takes no more than text times pattern steps.
+breaks), `?` one, `[ab]` one of these, so `[*]` is a star (`spar.patterns`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import translate
 from math import inf, isnan
 from typing import Any, Final, get_args
 
@@ -26,6 +24,7 @@ from msgspec import Struct
 from acting.digest import canonical, fingerprint
 from spar.errors import ConfigError
 from spar.paths import shorten
+from spar.patterns import glob
 from spar.protocols import Effect
 from spar.terms import Approval, ToolTerms
 from spar.types import Call, Trust
@@ -152,8 +151,8 @@ def _rule(index: int, given: Any) -> Rule:
 
 
 def _pattern(text: str) -> Callable[[Any], bool]:
-    match = re.compile(translate(text)).match
-    return lambda value: isinstance(value, str) and match(value) is not None
+    matches = glob(text)
+    return lambda value: isinstance(value, str) and matches(value)
 
 
 def _written(value: Any) -> Any:

@@ -16,6 +16,7 @@ from acting.json_schema import Output
 from acting.schema import Parameters
 from spar.errors import ConfigError
 from spar.paths import shorten
+from spar.patterns import Pattern
 from spar.terms import ToolTerms
 
 # The properties that state a tool's terms, each as `{"const": …}`.
@@ -48,7 +49,7 @@ class ToolSchema(Struct, frozen=True, eq=False):
     activity: str | None = None
     output: Output | None = None
     output_path: str | None = None
-    output_path_pattern: str | None = None
+    output_path_pattern: Pattern | None = None
     output_method: str | None = None
     instance: str | None = None
     delegate: str | None = None
@@ -78,7 +79,7 @@ class ToolSchema(Struct, frozen=True, eq=False):
             _text(name, found, "_activity"),
             Output(name, _within(schema, found["_output"])) if "_output" in found else None,
             _text(name, found, "_outputPath"),
-            path.get("pattern") if isinstance(path, Mapping) else None,
+            _pattern(name, path.get("pattern")) if isinstance(path, Mapping) else None,
             _text(name, found, "_outputMethod"),
             _text(name, found, "_instance"),
             _text(name, found, "_delegate"),
@@ -149,6 +150,18 @@ def _text(tool: str, properties: Mapping[str, Any], key: str) -> str | None:
     if found is not None and not isinstance(found, str):
         raise ConfigError(f"tool {tool!r}: properties.{key}.const must be text, found {shorten(found)}")
     return found
+
+
+def _pattern(tool: str, found: Any) -> Pattern | None:
+    if found is None:
+        return None
+    where = f"tool {tool!r}: properties._outputPath.pattern"
+    if not isinstance(found, str):
+        raise ConfigError(f"{where} must be a regular expression as text, found {shorten(found)}")
+    try:
+        return Pattern(found)
+    except ValueError as error:
+        raise ConfigError(f"{where} {shorten(found)} cannot be used: {error}") from None
 
 
 def _texts(tool: str, key: str, found: Any) -> tuple[str, ...] | None:

@@ -1,22 +1,22 @@
 """Stage 2: what kind of thing it is. A kind that the sensor has set stays.
 
 Here is also how a rule of any stage says what it is about, in the same words everywhere: `source`, `kind` and
-`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression that is searched
-for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits everything.
+`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression (`spar.patterns`) that
+is searched for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits everything.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from perception.dedup import Sifted
+from spar.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 
 TEXT_LIMIT = 10_000  # characters: a regular expression must not cost more because a text is longer
@@ -36,22 +36,33 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
 class Glob:
     """One or several shell patterns, any of which may fit a word; case matters."""
 
-    __slots__ = ("_match", "_words", "patterns")
+    __slots__ = ("_tests", "_words", "patterns")
 
     def __init__(self, *patterns: str) -> None:
         self.patterns = patterns
         # Most are plain words, and looking one up is much cheaper than matching it.
         self._words = frozenset(pattern for pattern in patterns if not is_open(pattern))
-        wild = [fnmatch.translate(pattern) for pattern in patterns if is_open(pattern)]
-        self._match = re.compile("|".join(wild)).match if wild else None
+        self._tests = tuple(glob(pattern) for pattern in patterns if is_open(pattern))
 
     def fits(self, word: str) -> bool:
-        return word in self._words or (self._match is not None and self._match(word) is not None)
+        return word in self._words or any(test(word) for test in self._tests)
 
 
-def is_open(pattern: str) -> bool:
-    """Whether a shell pattern fits more than the one word that it is."""
-    return any(sign in pattern for sign in "*?[")
+class BuiltInPattern(Pattern):
+    """A pattern of a table in this package, matched by Python's `re` for its look-around.
+
+    Only for patterns that are written here: a test holds each of them to a time that grows with the text.
+    """
+
+    __slots__ = ("_search",)
+
+    def __init__(self, text: str) -> None:
+        made = re.compile(text)
+        self.text, self._search, self._names = text, made.search, tuple(made.groupindex.items())
+
+    def search(self, text: str) -> dict[str, str] | None:
+        found = self._search(text)
+        return None if found is None else {k: value for k, value in found.groupdict().items() if value is not None}
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +70,7 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     filters: ClassVar[tuple[str, ...]] = ("source",)
     source: Glob | None = None
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
 
     def find(self, perception: Perception, text: str) -> dict[str, str] | None:
         """What the pattern's named groups captured if the rule fits the perception, else None."""
@@ -69,10 +80,7 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return None
         if self.pattern is None:
             return {}
-        found = self.pattern.search(text)
-        if found is None:
-            return None
-        return {name: value for name, value in found.groupdict().items() if value is not None}
+        return self.pattern.search(text)
 
 
 R = TypeVar("R", bound=Rule)
@@ -128,10 +136,11 @@ def text_of(perception: Perception) -> str:
 
 def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
     """A stage's built-in table as rules. Raises: msgspec.ValidationError."""
-    return msgspec.convert(table, tuple[kind, ...], dec_hook=decode)  # type: ignore[valid-type]
+    made = partial(decode, regular=BuiltInPattern)
+    return msgspec.convert(table, tuple[kind, ...], dec_hook=made)  # type: ignore[valid-type]
 
 
-def decode(kind: type, value: Any) -> Any:
+def decode(kind: type, value: Any, regular: type[Pattern] = Pattern) -> Any:
     """How msgspec reads the types of a rule. Raises: ValueError saying what is wrong with the value."""
     if kind is Glob:
         patterns = [value] if isinstance(value, str) else value
@@ -141,6 +150,6 @@ def decode(kind: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("Expected a regular expression as text")
     try:
-        return re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
+        return regular(value)
+    except ValueError as error:
         raise ValueError(f"Cannot be read as a regular expression ({error})") from None

@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from perception.classify import Glob, Rule, is_open, read_rules, text_of
+from perception.classify import Glob, Rule, read_rules, text_of
 from perception.dedup import MESSAGE, Sifted, count_of
+from spar.patterns import is_open
 from spar.types import Perception, replace
 
 DEFAULT = 0.5  # what `Perception.priority` is when nobody has set it

@@ -1,14 +1,12 @@
 """Conditions of rules: whether a perception is one that a rule is about; pure.
 
 Conditions are read once into a few tests, cheapest first. Text conditions are globs that are case sensitive
-(`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression searched in the text's first 10,000
-characters, and its named groups become slots.
+(`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression (`spar.patterns`) searched in the text's
+first 10,000 characters, and its named groups become slots.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -16,6 +14,7 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 
 from planning.templates import as_text, count_of, lookup
 from spar.errors import ConfigError
+from spar.patterns import Pattern, glob, is_open
 from spar.types import Perception, Trust
 
 TEXT_LIMIT = 10_000
@@ -81,7 +80,7 @@ class Matcher(Struct, frozen=True):
     """Conditions ready to be asked. `kinds` and `sources` are the only ones that can match, None for any."""
 
     tests: tuple[Test, ...] = ()
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     kinds: frozenset[str] | None = None
     sources: frozenset[str] | None = None
 
@@ -92,7 +91,7 @@ class Matcher(Struct, frozen=True):
     @property
     def groups(self) -> frozenset[str]:
         """The slots that the pattern itself may fill."""
-        return frozenset(self.pattern.groupindex) if self.pattern else frozenset()
+        return self.pattern.groups if self.pattern else frozenset()
 
     def match(self, sight: Sight) -> Mapping[str, str] | None:
         """The slots that the pattern captured (perhaps none) if every condition holds, else None."""
@@ -102,10 +101,7 @@ class Matcher(Struct, frozen=True):
                 return None
         if self.pattern is None:
             return {}
-        found = self.pattern.search(sight.text[:TEXT_LIMIT])
-        if found is None:
-            return None
-        return {name: value for name, value in found.groupdict().items() if value is not None}
+        return self.pattern.search(sight.text[:TEXT_LIMIT])
 
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
@@ -140,29 +136,27 @@ def _listed(globs: Globs) -> tuple[str, ...] | None:
     return (globs,) if isinstance(globs, str) else globs
 
 
-def _is_glob(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
-
-
 def _literals(globs: Globs) -> frozenset[str] | None:
     listed = _listed(globs)
-    return None if listed is None or any(map(_is_glob, listed)) else frozenset(listed)
+    return None if listed is None or any(map(is_open, listed)) else frozenset(listed)
 
 
-def _pattern(text: str | None, path: Path) -> re.Pattern[str] | None:
+def _pattern(text: str | None, path: Path) -> Pattern | None:
     if text is None:
         return None
     try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigError(f"pattern {text!r} is not a regular expression: {error}", path=path) from error
+        return Pattern(text)
+    except ValueError as error:
+        raise ConfigError(f"pattern {text!r} is no regular expression that can be used: {error}", path=path) from error
 
 
-def _glob(globs: tuple[str, ...]) -> Callable[[str], object]:
-    """One function for all globs; None or False when none of them matches."""
-    if not any(map(_is_glob, globs)):
-        return frozenset(globs).__contains__
-    return re.compile("|".join(map(fnmatch.translate, globs))).match
+def _glob(globs: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return one test for all globs: whether one of them matches."""
+    if len(globs) == 1:
+        return glob(globs[0])
+    words = frozenset(text for text in globs if not is_open(text))
+    tests = tuple(glob(text) for text in globs if is_open(text))
+    return lambda text: text in words or any(test(text) for test in tests)
 
 
 def _text_test(name: str, globs: tuple[str, ...]) -> Test:
@@ -170,7 +164,7 @@ def _text_test(name: str, globs: tuple[str, ...]) -> Test:
 
     def test(perception: Perception) -> bool:
         value = getattr(perception, name)
-        return isinstance(value, str) and bool(matches(value))
+        return isinstance(value, str) and matches(value)
 
     return test
 
@@ -201,7 +195,7 @@ def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
     """A text is a glob, a number or a boolean must be equal, a table holds bounds, a list is any of its items."""
     if isinstance(wanted, str):
         matches = _glob((wanted,))
-        return lambda value: isinstance(value, (str, int, float)) and bool(matches(as_text(value)))
+        return lambda value: isinstance(value, (str, int, float)) and matches(as_text(value))
     if isinstance(wanted, bool):
         return lambda value: value is wanted
     if isinstance(wanted, (int, float)):

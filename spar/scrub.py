@@ -50,7 +50,9 @@ _SHAPES = (
     re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{16,}"),
     re.compile(r"()\bxox[abeoprs]-[A-Za-z0-9-]{8,}"),
     re.compile(r"()\bAKIA[0-9A-Z]{16}\b"),
-    re.compile(r"()\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
+    re.compile(
+        r"()\beyJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
+    ),  # bounded: it begins anew at each "-"
 )
 
 #: No shape can match a text that has none of these in lower case; most texts have none, and looking is cheap.

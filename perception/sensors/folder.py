@@ -10,13 +10,16 @@ import codecs
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from spar.patterns import glob
+
 SNIFF = 8_192  # bytes in which a NUL means that a file is binary
+
+Tests = tuple[tuple[bool, Callable[[str], bool]], ...]  # whether each is of the whole path and not of the name
 
 
 class Entry(Struct, frozen=True):
@@ -41,7 +44,8 @@ class Folder:
     """One directory and which of its files count. Everything here blocks and may raise OSError."""
 
     def __init__(self, root: Path, *, recursive: bool, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
-        self.root, self._recursive, self._include, self._exclude = root, recursive, include, exclude
+        self.root, self._recursive = root, recursive
+        self._include, self._exclude = _tests(include), _tests(exclude)
 
     def make(self) -> None:
         """Make the directory if it is missing. Raises: OSError of the same class that names it."""
@@ -158,8 +162,12 @@ def readable(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
-def _matches(path: str, name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(path if "/" in pattern else name, pattern) for pattern in patterns)
+def _tests(patterns: Iterable[str]) -> Tests:
+    return tuple(("/" in pattern, glob(pattern)) for pattern in patterns)
+
+
+def _matches(path: str, name: str, tests: Tests) -> bool:
+    return any(test(path if is_of_path else name) for is_of_path, test in tests)
 
 
 def _is_same(entry: Entry, status: os.stat_result) -> bool:

@@ -31,6 +31,12 @@ MAIL: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(("pattern", "words"), [("^(?!a)", "no look-around"), (5, "as text, found 5")])
+def test_a_pattern_of_places_that_cannot_be_used_is_refused(pattern: object, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ToolSchema.of("t", {"properties": {"_tool": {"const": "t"}, "_outputPath": {"pattern": pattern}}})
+
+
 def test_everything_that_a_schema_prescribes_is_read() -> None:
     found = ToolSchema.of("mail", MAIL)
 
@@ -52,7 +58,9 @@ def test_what_is_not_prescribed_is_none_and_an_empty_activity_is_latent() -> Non
 
     found = ToolSchema.of("t", {"properties": properties})
 
-    assert (found.activity, found.output, found.output_path, found.output_path_pattern) == ("", None, None, "^†")
+    assert (found.activity, found.output, found.output_path) == ("", None, None)
+    assert found.output_path_pattern is not None
+    assert found.output_path_pattern.text == "^†"
     assert (found.scopes, found.may_scope) == (None, ("a", "b"))
     assert ToolSchema.of("t", {"properties": {}}).activity is None
 

@@ -317,6 +317,11 @@ def test_settings_may_be_any_mapping() -> None:
             ("classify", "rules", 1, "pattern"),
             "perception.classify.rules[1].pattern: cannot be read as a regular expression (missing )",
         ),
+        (
+            {"intent": {"rules": [{"intent": "a", "pattern": "a(?!b)"}]}},
+            ("intent", "rules", 0, "pattern"),
+            "no look-around",
+        ),
         ({"classify": {"rules": [{"source": "a"}]}}, ("classify", "rules", 0, "kind"), "needs 'kind'"),
         (
             {"classify": {"rules": [{"kind": "a", "source": 3}]}},

@@ -302,6 +302,7 @@ CALL_A, CALL_B = {"tool": "note", "name": "a"}, {"tool": "note", "name": "b"}
         ({"when": {"trust": "maybe"}}, ("when", "trust"), "trusted, untrusted"),
         ({"when": {"min_priority": 2}}, ("when", "min_priority"), "<= 1"),
         ({"when": {"pattern": "("}}, ("when", "pattern"), "regular expression"),
+        ({"unless": {"pattern": r"(a+)\1"}}, ("unless", "pattern"), "no back-references"),
         ({"unless": {}}, ("unless",), "never match"),
         ({"cooldown": -1}, ("cooldown",), "found -1"),
         ({"cooldown": float("nan")}, ("cooldown",), "found nan"),
