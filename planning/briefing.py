@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from planning.observations import call_shown
 from planning.select import ENOUGH_TRIALS, optimistic
 from spar.plain import plain
 from spar.protocols import Context, ability_key
@@ -209,7 +210,7 @@ def _pending(results: Sequence[ActionResult]) -> Iterator[Message]:
 
 
 def _ended(result: CallResult) -> Message:
-    told: Message = {"call": result.call.to_wire(), "status": result.status}
+    told: Message = {"call": call_shown(result.call.to_wire()), "status": result.status}
     if result.reason:
         told["reason"] = result.reason
     if result.status == "ok" and result.output is not None:

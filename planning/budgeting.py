@@ -9,16 +9,18 @@ the question, notices and errors are shortened at the very last, and never left 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planning.context import kind_of
-from planning.ports import Request, Turn
-from planning.rendering import LIMIT, render
+from planning.context import history_of, kind_of
+from planning.ports import History, Request, Turn
+from planning.rendering import LIMIT, divided
+from planning.showing import to_json
+from spar.types import ActionResult
 
 #: Bytes of a token before anything is known: English prose has 4 to 4.5, code and JSON less, most other scripts 3 to 6.
 BYTES_PER_TOKEN: Final = 4.0
@@ -56,10 +58,24 @@ class Gauge(Struct, frozen=True):
 
 
 def size(request: Request) -> int:
-    """Bytes of what a model reads: instructions, schema, turns and texts."""
-    pieces = [request.instructions, *(turn.text for turn in request.turns), *request.texts]
-    read = sum(len(piece.encode("utf-8", "surrogatepass")) + _FRAME for piece in pieces)
+    """Bytes of what a model reads: instructions, schema, turns, and texts or history, whichever is longer."""
+    read = _bytes([request.instructions, *(turn.text for turn in request.turns)])
+    read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
+
+
+def _bytes(pieces: Iterable[str]) -> int:
+    return sum(len(piece.encode("utf-8", "surrogatepass")) + _FRAME for piece in pieces)
+
+
+def _pieces(history: History | None) -> Iterator[str]:
+    if history is None:
+        return
+    yield from history.before
+    for step in history.steps:
+        for each in step:
+            yield from (each.tool, to_json(each.arguments), each.came)
+    yield from history.behind
 
 
 class Step(Struct, frozen=True):
@@ -72,6 +88,14 @@ class Step(Struct, frozen=True):
     data: int = LIMIT
     question: int = LIMIT
 
+    def limit_of(self, kind: str) -> int:
+        """Characters of one block of a kind."""
+        return self.results if kind in _RESULTS else self.question if kind in _ASKED else self.data
+
+
+#: Kinds that calls have brought, and those that hold what was asked and what went wrong.
+_RESULTS: Final = frozenset({"state", "plan", "called", "result"})
+_ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
 
 #: What gives way, and in which order.
 STEPS: Final = (
@@ -89,51 +113,44 @@ STEPS: Final = (
 )
 
 
-def fit(request: Request, tokens: int | None, gauge: Gauge | None = None) -> Request:
+def fit(
+    request: Request, tokens: int | None, gauge: Gauge | None = None, steps: Sequence[ActionResult] = ()
+) -> Request:
     """The request, made as small as it takes for `tokens` (None: any size); the smallest there is if none fits.
 
-    Whether it fits now is for the caller to see (`Gauge.of`). Its texts are made anew from its context, so that what
-    is not shortened reads as before.
+    Whether it fits now is for the caller to see (`Gauge.of`). Its texts are made anew from its context and from the
+    steps that it was composed with, so that what is not shortened reads as before.
     """
     gauge = gauge or Gauge()
     if tokens is None or gauge.of(request) <= tokens:
         return request
     made = request
     for step in STEPS:
-        made = _shortened(request, step)
+        made = _shortened(request, step, steps)
         if gauge.of(made) <= tokens:
-            break
-    return made
+            return made
+    # Pairs of calls and results have a least size; as texts the same is shorter.
+    return replace(made, history=None)
 
 
-def _shortened(request: Request, step: Step) -> Request:
+def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> Request:
     turns = request.turns
     if len(turns) > step.turns:
         left = len(turns) - step.turns
         notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
         turns = (notice, *turns[left:]) if step.turns else (notice,)
-    return replace(request, turns=turns, texts=tuple(written(request.context, step)))
+    history = history_of(map(dict, _shown(request.context, step)), steps, step.limit_of)
+    return replace(request, turns=turns, texts=tuple(written(request.context, step)), history=history)
 
 
 def written(context: Iterable[Mapping[str, Any]], step: Step) -> Iterator[str]:
-    """What a model reads of a context, in the order of `render`: the question, data, results, notices and errors."""
-    messages = [each for each in context if step.experiences or kind_of(each) != "experience"]
-    for is_in, limit in _GROUPS:
-        group = [each for each in messages if is_in(kind_of(each))]
-        yield from render(group, limit=limit(step))
+    """What a model reads of a context, in the order of `render`."""
+    for texts in divided(_shown(context, step), step.limit_of):
+        yield from texts
 
 
-_QUESTION: Final = ("tool", "advisor", "input", "text", "")
-_RESULTS: Final = ("state", "plan", "result")
-_LAST: Final = ("guard", "error")
-_NAMED: Final = frozenset((*_QUESTION, *_RESULTS, *_LAST))
-#: In the order in which they are read, what changes from request to request last.
-_GROUPS: Final[tuple[tuple[Callable[[str], bool], Callable[[Step], int]], ...]] = (
-    (_QUESTION.__contains__, lambda step: step.question),
-    (lambda kind: kind not in _NAMED, lambda step: step.data),
-    (_RESULTS.__contains__, lambda step: step.results),
-    (_LAST.__contains__, lambda step: step.question),
-)
+def _shown(context: Iterable[Mapping[str, Any]], step: Step) -> list[Mapping[str, Any]]:
+    return [each for each in context if step.experiences or kind_of(each) != "experience"]
 
 
 def head_of(text: str, tokens: int, gauge: Gauge) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from planning.compose import compose_schema
+from planning.observations import call_shown, made, unpaired, written
 from planning.offers import mapping
-from planning.ports import Kind, Request, Turn
-from planning.rendering import LIMIT, render
+from planning.ports import History, Kind, Request, Turn
+from planning.rendering import LIMIT, divided, render
 from planning.wording import EXPERIENCE, SKIPPED, instructions_for
 from spar.board import read_message
 from spar.plain import UNBOUNDED, plain
-from spar.types import CallResult
+from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]
 #: Takes the messages of a request, gives those that take their place. Pure; it may return what it was given.
@@ -35,6 +36,7 @@ def compose(
     turns: Iterable[Turn] = (),
     instructions: str | None = None,
     results: Iterable[CallResult] = (),
+    steps: Sequence[ActionResult] = (),
     handlers: Sequence[Handler] | None = None,
     schema: Mapping[str, Any] | None = None,
     limit: int = LIMIT,
@@ -51,6 +53,7 @@ def compose(
         tools, activities, output, advisors: as for `compose_schema`.
         instructions: what the model reads first; None for `planning.wording`'s of this kind.
         results: the call results of the step before: of them, those that were never started are offered again.
+        steps: what the run's steps have brought so far, oldest first; their messages are in `context`.
         handlers: instead of `HANDLERS`.
         schema: that of an earlier request with the same tools, activities and output; see `is_plain`.
         limit: characters of one value as it is shown; what is longer keeps its head, its tail and its reference.
@@ -58,28 +61,38 @@ def compose(
     Raises: as `compose_schema` and `render`.
     """
     messages = read_messages(context)
-    if (skipped := offered_again(results)) is not None:
-        messages.append(skipped)
+    messages += [each for each in (offered_again(results), written(steps)) if each is not None]
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
     advisors = list(advisors)
     if schema is None:
         schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
-    spoken = {"type": "advisor"}
+    read: list[Wire] = [*({"type": "advisor", **each} for each in advisors), *messages]
     return Request(
         context=tuple(messages),
         schema=schema,
         kind=kind,
         instructions=instructions_for(kind) if instructions is None else instructions,
         turns=tuple(turns),
-        texts=tuple(render([*({**spoken, **each} for each in advisors), *messages], limit=limit)),
+        texts=tuple(render(read, limit=limit)),
+        history=history_of(read, steps, lambda kind: limit),
         answer=None if output is None else plain(output, UNBOUNDED),
         max_tokens=max_tokens,
         purpose=purpose,
         cycle_id=cycle_id,
         run_id=run_id,
     )
+
+
+def history_of(
+    messages: Iterable[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
+) -> History | None:
+    """The messages with the calls of these steps as pairs of a call and its result; None where no call was made."""
+    if not any(step.results for step in steps):
+        return None
+    before, behind = divided(unpaired(messages, steps), limit_of)
+    return History(tuple(before), made(steps, limit_of("result")), tuple(behind))
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
@@ -159,7 +172,7 @@ _OFFERED: Final = ("steered", "dep_failed")
 def offered_again(results: Iterable[CallResult]) -> Wire | None:
     """The message about calls that were skipped before they started; None if there are none."""
     skipped = [
-        {"call": each.call.to_wire(), "reason": each.reason}
+        {"call": call_shown(each.call.to_wire()), "reason": each.reason}
         for each in results
         if each.status == "skipped" and each.reason in _OFFERED
     ]

@@ -33,7 +33,7 @@ from spar.paths import TooLargeError, marked, shorten
 from spar.protocols import Context
 from spar.replies import is_silent
 from spar.transcript import Entry
-from spar.types import Action, Call, CallResult, Experience, Fault, Perception, Trust, replace
+from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace
 
 if TYPE_CHECKING:
     from planning.planner import ModelPlanner
@@ -50,8 +50,6 @@ _WORTH: Final = 0.2
 #: Seconds until a run goes on whose provider did not say when it may.
 _WAIT: Final = 10.0
 _GOAL: Final = 500  # characters
-#: Of a call: how far it is trusted, and for which kind of task it counts as a trial of its tool.
-_NOT_ITS_TO_SAY: Final = ("_trust", "_task")
 _TOO_SOON: Final = (
     "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
     "Give the output again once you see what it is to say."
@@ -72,7 +70,8 @@ class Cycle:
     def __init__(self, planner: ModelPlanner, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
         self._run = run = context.run
-        self._results: list[CallResult] = [each for one in (run.results if run else ()) for each in one.results]
+        self._steps: Sequence[ActionResult] = run.results if run is not None else ()
+        self._results: list[CallResult] = [each for one in self._steps for each in one.results]
         self._run_id = run.id if run is not None else None
         self._trouble = planner.trouble(self._run_id)
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
@@ -143,7 +142,7 @@ class Cycle:
         is_much = planner.gauge.of(request) > planner.threshold * planner.room and spoken > _WORTH * planner.room
         if is_much and await self._compacted("threshold", planner.room):
             request = self._composed()
-        return fit(request, planner.room, planner.gauge)
+        return fit(request, planner.room, planner.gauge, self._steps)
 
     async def _smaller(self, request: Request, attempt: int, failure: Exception) -> Request:
         """Another request in the place of one that was too long.
@@ -155,7 +154,7 @@ class Cycle:
             room = int(_SHRUNK * min(planner.gauge.of(request), self._room or 10**9))
             if not await self._compacted("overflow", room):
                 self._room = room
-            made = fit(self._composed(), self._room, planner.gauge)
+            made = fit(self._composed(), self._room, planner.gauge, self._steps)
             if digest(made) != digest(request):
                 return made
         raise PermanentError(
@@ -210,6 +209,7 @@ class Cycle:
             turns=talk.turns,
             instructions=planner.instructions,
             results=run.results[-1].results if run is not None and run.results else (),
+            steps=self._steps,
             max_tokens=planner.max_tokens,
             purpose="plan",
             cycle_id=self._context.cycle_id,
@@ -266,9 +266,7 @@ class Cycle:
         if any(each.call.id == call.id for each in self._results):  # a name that an earlier call of this run has
             number = self._run.number if self._run is not None else 1
             self._ids[call.id] = f"{call.id}.{number}"
-        meta = {key: value for key, value in call.meta.items() if key not in _NOT_ITS_TO_SAY}
-        if self._task:
-            meta["_task"] = self._task
+        meta = {**call.meta, "_task": self._task} if self._task else call.meta
         after = tuple(self._ids.get(each, each) for each in call.after)
         return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
 

@@ -14,7 +14,8 @@ The library takes a second to be imported: that happens in a thread, with the fi
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from math import ceil
@@ -25,8 +26,8 @@ import anyio
 
 from planning.bounds import Watch, bound
 from planning.faults import FaultKind, ProviderError, clamped, kind_of, kind_of_class, provider_error, wait_asked
-from planning.native import Calls, Offered, offered
-from planning.ports import Piece, Request, Told, Usage
+from planning.native import Calls, Offered, function_names, offered
+from planning.ports import Made, Piece, Request, Told, Usage
 from planning.rendering import render
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError
@@ -223,7 +224,7 @@ class ProviderModel:
         parameters = _parameters(request, model, functions)
         settings: Any = {"max_retries": 0, "max_tokens": request.max_tokens or self._max_tokens}
         settings = {key: value for key, value in settings.items() if key not in model.unsupported_settings}
-        messages = _messages(request)
+        messages = _messages(request, functions)
         texts: list[str] = []
         chars = 0
         stack = AsyncExitStack()
@@ -370,26 +371,68 @@ def _texts(request: Request) -> tuple[str, ...]:
     return request.texts or tuple(render(request.context))
 
 
-def _messages(request: Request) -> list[ModelMessage]:
-    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+def _messages(request: Request, functions: list[Offered] | None) -> list[ModelMessage]:
+    """The turns, then what there is to know; of a model that calls functions, each call followed by its result."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
     messages: list[ModelMessage] = []
     said: list[Any] = []
-    for turn in request.turns:
-        if turn.role == "user":
-            said.append(UserPromptPart(turn.text))
-            continue
+
+    def answered(*parts: Any) -> None:
+        """The model's own words come next."""
+        nonlocal said
         if said:
             messages.append(ModelRequest(parts=said))
             said = []
-        messages.append(ModelResponse(parts=[TextPart(turn.text)]))
-    if text := "\n\n".join(_texts(request)):
-        said.append(UserPromptPart(text))
-    # Some providers refuse an answer to nothing.
+        messages.append(ModelResponse(parts=parts))
+
+    for turn in request.turns:
+        if turn.role == "user":
+            said.append(UserPromptPart(turn.text))
+        else:
+            answered(TextPart(turn.text))
+    history = request.history if functions else None
+    before = _texts(request) if history is None else history.before
+    if before:
+        said.append(UserPromptPart("\n\n".join(before)))
+    if history is not None:
+        steps = _with_ids(history.steps)
+        names = function_names(dict.fromkeys(each.tool for step in steps for each, _ in step), functions or ())
+        for step in steps:
+            # Some providers refuse an answer to nothing.
+            said = said or ([] if messages else [UserPromptPart(_NOTHING_SAID)])
+            answered(*(ToolCallPart(names[each.tool], dict(each.arguments), id) for each, id in step))
+            said += [ToolReturnPart(names[each.tool], each.came, id) for each, id in step]
+        if history.behind:
+            said.append(UserPromptPart("\n\n".join(history.behind)))
     return [
         *messages,
-        ModelRequest(parts=said or [UserPromptPart("Go on.")], instructions=request.instructions or None),
+        ModelRequest(parts=said or [UserPromptPart(_NOTHING_SAID)], instructions=request.instructions or None),
     ]
+
+
+#: What stands where nobody has said anything.
+_NOTHING_SAID: Final = "Go on."
+#: What every provider takes as the id of a call.
+_ID = re.compile(r"[A-Za-z0-9_|-]{1,200}")
+
+
+def _with_ids(steps: Iterable[tuple[Made, ...]]) -> list[list[tuple[Made, str]]]:
+    """Each call with the id that it has among the messages: its provider's where that is one, and no two the same."""
+    found: list[list[tuple[Made, str]]] = []
+    used: set[str] = set()
+    for step in steps:
+        told: list[tuple[Made, str]] = []
+        for each in step:
+            id = each.provided
+            if not _ID.fullmatch(id) or id in used:
+                id = f"call_{len(used)}"
+                while id in used:
+                    id = f"{id}_"
+            used.add(id)
+            told.append((each, id))
+        found.append(told)
+    return found
 
 
 def _parameters(request: Request, model: Model, functions: list[Offered] | None) -> ModelRequestParameters:
@@ -424,7 +467,7 @@ def _absorb(event: ModelResponseStreamEvent, calls: Calls) -> tuple[str, int]:
             is_start = kind == "tool-call"
             name = part.tool_name if is_start else part.tool_name_delta
             arguments = part.args if is_start else part.args_delta
-            calls.take(event.index, name, arguments)  # type: ignore[union-attr]
+            calls.take(event.index, name, arguments, part.tool_call_id)  # type: ignore[union-attr]
             return "", len(name or "") + (len(arguments) if isinstance(arguments, str) else len(str(arguments or "")))
         case "thinking":
             return "", len(getattr(part, "content", None) or getattr(part, "content_delta", "") or "")

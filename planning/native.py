@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from planning.ports import ProvidedCall
+
 #: The function that ends the work, where the answer has a schema.
 ANSWER: Final = "answer"
 #: What every provider takes as a name of a function.
@@ -95,6 +97,13 @@ def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: defs[name] for name in defs if name in found}
 
 
+def function_names(tools: Iterable[str], functions: Iterable[Offered]) -> dict[str, str]:
+    """The names under which calls of these tools are told of: those that are offered, others as they would be."""
+    known = {each.tool: each.name for each in functions if each.tool is not None}
+    others = _names([tool for tool in tools if tool not in known], taken=[*known.values(), ANSWER])
+    return {**others, **known}
+
+
 def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """A name that any provider takes for each tool: its own where it can be, no two the same, the same every time."""
     used = set(taken)
@@ -120,10 +129,20 @@ _INSIDE = re.compile(r'"|\\(?s:.?)')
 class _Arguments:
     """The arguments of one call as they come: knows when the object is complete without reading it twice."""
 
-    __slots__ = ("_depth", "_is_escaped", "_is_inside", "_parts", "has_more", "is_complete", "name", "value")
+    __slots__ = (
+        "_depth",
+        "_is_escaped",
+        "_is_inside",
+        "_parts",
+        "has_more",
+        "is_complete",
+        "name",
+        "provided",
+        "value",
+    )
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.provided = name, ""
         self.value: Mapping[str, Any] | None = None  # where a provider hands it over as such
         self.is_complete = self.has_more = self._is_inside = self._is_escaped = False
         self._depth = 0
@@ -189,14 +208,17 @@ class Calls:
         """How many there were so far."""
         return len(self._open) + len(self._done)
 
-    def take(self, index: int, name: str | None, arguments: str | Mapping[str, Any] | None) -> None:
-        """Take a piece of one call: of its name, of its arguments, or both."""
+    def take(
+        self, index: int, name: str | None, arguments: str | Mapping[str, Any] | None, provided: str | None = None
+    ) -> None:
+        """Take a piece of one call: of its name, of its arguments, or both; `provided` is the provider's id of it."""
         if index in self._done:
             if isinstance(arguments, str) and arguments.strip():
                 self._doubled.add(self._done[index])
             return
         call = self._open.setdefault(index, _Arguments(""))
         call.name += name or ""
+        call.provided = provided or call.provided
         if isinstance(arguments, str):
             call.take(arguments)
         elif arguments is not None:
@@ -223,11 +245,13 @@ class Calls:
         try:
             arguments = call.read()
         except ValueError as error:
-            return {"_tool": tool or ANSWER, "_bad": f"its arguments are no JSON object ({error}): {call.shown()}"}
+            bad = {"_tool": tool or ANSWER, "_bad": f"its arguments are no JSON object ({error}): {call.shown()}"}
+            return ProvidedCall(bad, call.provided)
         if tool is None:
             self.has_answer = True
             return {"output": arguments.get("output")}
-        return {"_tool": tool, **{key: value for key, value in arguments.items() if key != "_tool"}}
+        wire = {"_tool": tool, **{key: value for key, value in arguments.items() if key != "_tool"}}
+        return ProvidedCall(wire, call.provided)
 
 
 def _no_constant(name: str) -> Any:

@@ -26,12 +26,34 @@ class Turn(Struct, frozen=True):
     text: str
 
 
+class Made(Struct, frozen=True):
+    """A call of an earlier step and what came of it: `id` is the call's, `provided` the id that the provider gave it
+    ("" for none), `arguments` what the model wrote besides the tool's name, `came` one line of JSON."""
+
+    id: str
+    provided: str
+    tool: str
+    arguments: Mapping[str, Any]
+    came: str
+
+
+class History(Struct, frozen=True):
+    """What `Request.texts` say, for models that are told of calls in messages of their own: the texts `before` the
+    calls, the calls of each step in order, the texts `behind` them."""
+
+    before: tuple[str, ...]
+    steps: tuple[tuple[Made, ...], ...]
+    behind: tuple[str, ...]
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """One request: self-contained, made anew for each, and kept as it was sent.
 
     `context` holds wire messages, `schema` what the solution has to fit; `instructions`, `turns` and `texts` are what
-    the model reads, what stays the same first. `answer` is the schema of the output alone (None: any text or value).
-    `max_tokens` bounds what it may answer. `purpose` says who asks, for budgets and the record.
+    the model reads, what stays the same first. `history` says what `texts` say with the run's calls as pairs of a call
+    and its result, for models that are told so (None: no call was made). `answer` is the schema of the output alone
+    (None: any text or value). `max_tokens` bounds what it may answer. `purpose` says who asks, for budgets and the
+    record.
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -40,11 +62,20 @@ class Request(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     turns: tuple[Turn, ...] = ()
     texts: tuple[str, ...] = ()
+    history: History | None = None
     answer: Mapping[str, Any] | None = None
     max_tokens: int | None = None
     purpose: str = ""
     cycle_id: str = ""
     run_id: str | None = None
+
+
+class ProvidedCall(dict[str, Any]):
+    """A call on the wire that has an id of the provider's: its result is sent back under that."""
+
+    def __init__(self, wire: Mapping[str, Any], provided: str) -> None:
+        super().__init__(wire)
+        self.provided = provided
 
 
 class Told(Struct, frozen=True):

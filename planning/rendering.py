@@ -17,15 +17,16 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from planning.observations import error_shown, result_shown
 from planning.showing import head_and_tail, reference, shown, to_json
 from spar.board import Board, read_message
 from spar.plain import UNBOUNDED, plain
 
 LIMIT: Final = 20_000
 #: Kinds of which every message counts: merged into one, only the last would be left.
-_LISTED: Final = ("result", "error", "guard")
+_LISTED: Final = ("result", "correction", "error", "guard")
 #: What stands last, in this order.
-_LAST: Final = ("state", "plan", "result", "skipped", "guard", "error")
+_LAST: Final = ("state", "plan", "called", "result", "skipped", "guard", "correction", "error")
 
 _NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _HEADING = re.compile(
@@ -45,10 +46,26 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
     """
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
+    before, behind = divided(context, lambda kind: limit)
+    return [*before, *behind]
+
+
+def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+    """What `render` returns, divided into what is the same in each step of a run and what its steps have changed.
+
+    Args: limit_of: the limit of `render` by kind ("text" for what was said, "tool" and "advisor" for those).
+    """
     reading = _Reading()
     for message in context:
         _take(message, reading)
-    return list(_texts(reading, max(limit, 200)))
+    found: tuple[list[str], list[str]] = [], []
+    for is_behind, text in _texts(reading, lambda kind: max(limit_of(kind), _LEAST)):
+        found[is_behind].append(text)
+    return found
+
+
+#: A limit below this would leave nothing that can be read.
+_LEAST: Final = 200
 
 
 class _Reading(Struct):
@@ -130,12 +147,13 @@ _TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
 # -- writing them out
 
 
-def _texts(reading: _Reading, limit: int) -> Iterator[str]:
+def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[tuple[bool, str]]:
+    """Each text, and whether the steps of a run change it."""
     if reading.tools:
         lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
-        yield "\n".join(["## Tools", *lines])
+        yield False, "\n".join(["## Tools", *lines])
     for advisor in reading.advisors:
-        yield _advisor(advisor, limit)
+        yield False, _advisor(advisor, limit_of("advisor"))
     kinds: dict[str, list[dict[str, Any]]] = {}
     for message in Board(reading.data).messages():
         kinds.setdefault(read_message(message)[0], []).append(message)
@@ -143,13 +161,23 @@ def _texts(reading: _Reading, limit: int) -> Iterator[str]:
     others = [kind for kind in kinds if kind not in ("input", *_LAST)]
     behind = [*sorted(others, key=written.__contains__), *(kind for kind in _LAST if kind in kinds)]
     if "input" in kinds:
-        yield from _blocks("input", kinds["input"], every, limit)
-    yield from (_free(text, limit) for text in reading.said if text)
+        for text in _blocks("input", kinds["input"], every, limit_of("input")):
+            yield False, text
+    for text in reading.said:
+        if text:
+            yield False, _free(text, limit_of("text"))
     for kind in behind:
-        yield from _blocks(kind, kinds[kind], every, limit)
+        for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
+            yield kind in written or kind in _LAST, text
 
 
 _Payloads = Mapping[tuple[str, str | None], list[Any]]
+#: Makes of a message and its payload what is shown of it, for kinds of which every message counts.
+_SHOWN: Final[Mapping[str, Callable[[Mapping[str, Any], Any], Any]]] = {
+    "result": result_shown,
+    "error": lambda message, payload: error_shown(payload),
+    "correction": lambda message, payload: error_shown(payload),
+}
 
 
 def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
@@ -158,6 +186,8 @@ def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
     every: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
     for message in data:
         kind, payload = read_message(message)
+        if (change := _SHOWN.get(kind)) is not None:
+            payload = change(message, payload)
         every[kind, message["_instance"]].append(payload)
         if "_call" in message:
             written.add(kind)
@@ -187,7 +217,14 @@ def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, 
 _REMARKS: dict[str, str] = {
     "plan": "The calls of the next solution become the next plan and replace this one.",
     "meta": "The next solution's meta keeps domain and path and has a greater version.",
-    "result": f"What calls without an output path returned, oldest first; {reference(('result',))} names the last.",
+    "result": (
+        "What calls without an output path returned, oldest first, each with what it was given; "
+        f"{reference(('result',))} names the last."
+    ),
+    "correction": (
+        "Calls that people changed before they ran, oldest first: `call` is what was proposed, `ran` what ran instead. "
+        "What people decided stands."
+    ),
     "error": "What went wrong, oldest first: each call and its error.",
 }
 _OCCASIONS: dict[Any, str] = {

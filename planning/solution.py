@@ -18,8 +18,9 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final
 
+from planning.observations import PROVIDER_ID, call_shown
 from planning.partial import PartialSolution
-from planning.ports import Model, Request, Told, Usage
+from planning.ports import Model, ProvidedCall, Request, Told, Usage
 from spar.paths import shorten
 from spar.plain import UNBOUNDED, plain
 from spar.types import Call
@@ -109,6 +110,8 @@ class Solving:
             self.usage = piece if self.usage is None else added(self.usage, piece)
         elif isinstance(piece, Call):
             yield from self._call(piece.to_wire())
+        elif isinstance(piece, ProvidedCall):
+            yield from self._call(plain(piece, UNBOUNDED), piece.provided)
         elif isinstance(piece, Mapping):
             yield from self._part(plain(piece, UNBOUNDED), calls_too=True)
         elif piece is not None:
@@ -145,13 +148,15 @@ class Solving:
         elif calls is not None:
             self._object(f"calls is a list, found {shorten(calls)}")
 
-    def _call(self, call: Any) -> Iterator[dict[str, Any]]:
+    def _call(self, call: Any, provided: str = "") -> Iterator[dict[str, Any]]:
         self._is_said = True
         if len(self.calls) >= MOST_CALLS:
             self._object(f"a solution has at most {MOST_CALLS} calls, the rest was left out")
             return
         # What is no object is handed on as one that names no tool: it then has an error like any other bad call.
-        wire = call if isinstance(call, dict) else {"_found": shorten(call, 200)}
+        wire = call_shown(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
+        if provided:
+            wire[PROVIDER_ID] = provided
         self.calls.append(wire)
         yield wire
 

@@ -80,6 +80,7 @@ class Steps:
         self._judge = Judge(output)
         self._progress = Progress()
         self._last: ActionResult | None = None  # what came of the step before
+        self._results: list[ActionResult] = []  # of all steps
         self._failed: tuple[dict[str, Any], ...] = ()  # of the last calls
         self._objections: list[dict[str, Any]] = []  # of this step, to what is no call
         self._number = self._empty = self._revisions = 0
@@ -116,6 +117,7 @@ class Steps:
             kind=self._kind,
             instructions=self._instructions,
             results=self._last.results if self._last is not None else (),
+            steps=self._results,
             purpose=self._kind,
         )
         is_lazy = plan_mode(self.messages) == "lazy"
@@ -189,6 +191,7 @@ class Steps:
         frame = self._frame
         frame.advice += [each for each in solving.advisors if str(each.get("id")) in frame.advisors]
         if result is not None:
+            self._results.append(result)
             self.messages += result.messages
             self._failed = result.errors
             self._replace(planned(self.messages, solving.calls, result.results))

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from planning import Requests, compose
+from planning.budgeting import Gauge, fit
+from planning.llm import ProviderModel
+from planning.observations import OWN_KEYS
+from planning.planner import ModelPlanner
+from planning.ports import Request
+from spar import Agent, Call, CallResult, tool
+from spar.testing import ScriptedModel
+from spar.types import Action, ActionResult
+
+PRICES = {"Rome": 1.2, "Oslo": 5.9}
+
+
+@tool(effect="read")
+async def price(city: str) -> float:
+    return PRICES[city]
+
+
+def ask_for(city: str, **more: Any) -> dict[str, Any]:
+    return {"_tool": "price", "city": city, **more}
+
+
+def block(request: Request, kind: str) -> Any:
+    """The data of one kind as a model reads it."""
+    (text,) = [each for each in request.texts if each.startswith(f"## Data: ¶{kind}\n")]
+    return json.loads(text.split("\n")[1])
+
+
+def results(request: Request) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = block(request, "result")
+    return found
+
+
+# -- as text
+
+
+async def test_each_result_stands_beside_what_its_call_was_given() -> None:
+    reasoned = ask_for("Oslo", _id="north", _reasoningForCall="it is dear there")
+    model = ScriptedModel([{"calls": [ask_for("Rome"), reasoned]}, {"output": "Oslo"}])
+
+    await Requests(model, tools=[price]).run([{"type": "input", "input": "where is coffee dearer?"}])
+
+    rome, oslo = results(model.requests[1])
+    assert rome == {"call": "1.1", "tool": "price", "params": {"city": "Rome"}, "output": 1.2}
+    assert oslo == {"call": "north", "tool": "price", "params": {"city": "Oslo"}, "reason": "it is dear there",
+                    "output": 5.9}  # fmt: skip
+
+
+async def test_calls_whose_results_were_written_are_told_with_the_place() -> None:
+    model = ScriptedModel([{"calls": [ask_for("Rome", _outputPath="†state.south")]}, {"output": 1}])
+
+    await Requests(model, tools=[price]).run([])
+
+    (called,) = block(model.requests[1], "called")
+    assert called == {"call": "1.1", "tool": "price", "params": {"city": "Rome"}, "written": "†state.south"}
+    assert block(model.requests[1], "state") == {"south": 1.2}
+
+
+async def test_no_key_that_the_service_put_on_a_call_is_shown() -> None:
+    calls = [ask_for("Rome", _task="x", _trust="trusted", _original={}, _approval="a"), ask_for("Paris")]
+    model = ScriptedModel([{"calls": calls}, {"output": "?"}])
+    planner = ModelPlanner(model)
+
+    async with Agent(plan=planner, tools=[price], loop_interval="off") as agent:
+        run = await agent.wait((await agent.submit("where?")).run_id, 10)
+
+    told = model.requests[1]
+    assert run.status == "ok"
+    assert [each["params"] for each in results(told)] == [{"city": "Rome"}]
+    assert [each["call"]["city"] for each in block(told, "error")] == ["Paris"]
+    assert not OWN_KEYS & {key for each in block(told, "error") for key in each["call"]}
+    assert not any(key in text for text in told.texts for key in OWN_KEYS)
+
+
+# -- as pairs of a call and its result
+
+
+def played(*steps: tuple[tuple[str, str, str], ...]) -> tuple[ProviderModel, list[list[ModelMessage]]]:
+    """A model of a provider that makes these calls (name, arguments, id), step by step, and then answers."""
+    seen: list[list[ModelMessage]] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.append(list(messages))
+        if len(seen) > len(steps):
+            yield "done"
+            return
+        for number, (name, arguments, id) in enumerate(steps[len(seen) - 1]):
+            yield {number: DeltaToolCall(name=name, json_args=arguments, tool_call_id=id)}
+
+    return ProviderModel(FunctionModel(stream_function=play, model_name="it")), seen
+
+
+def pairs(messages: list[ModelMessage]) -> list[tuple[str, Any, str, Any]]:
+    """Tool, arguments, id and what came, of each call that the messages tell of; each answered right behind."""
+    found: list[tuple[str, Any, str, Any]] = []
+    for said, answer in pairwise(messages):
+        if isinstance(said, ModelResponse):
+            assert isinstance(answer, ModelRequest)
+            came = {each.tool_call_id: each for each in answer.parts if isinstance(each, ToolReturnPart)}
+            calls = [each for each in said.parts if isinstance(each, ToolCallPart)]
+            assert list(came) == [each.tool_call_id for each in calls]
+            found += [(each.tool_name, each.args, each.tool_call_id, json.loads(str(came[each.tool_call_id].content)))
+                      for each in calls]  # fmt: skip
+    return found
+
+
+async def test_a_model_that_calls_functions_is_told_each_call_with_its_result_under_the_provider_s_ids() -> None:
+    model, seen = played(
+        (("price", '{"city": "Rome"}', "call_a"), ("price", '{"city": "Oslo"}', "call_b")),
+        (("price", '{"city": "Paris", "_outputPath": "†state.p"}', "call_c"),),
+    )
+
+    answered = await Requests(model, tools=[price]).run([{"type": "input", "input": "where is coffee dearer?"}])
+
+    assert answered.output == "done"
+    assert pairs(seen[1]) == [
+        ("price", {"city": "Rome"}, "call_a", {"call": "1.1", "output": 1.2}),
+        ("price", {"city": "Oslo"}, "call_b", {"call": "1.2", "output": 5.9}),
+    ]
+    assert pairs(seen[2])[:2] == pairs(seen[1])
+    ((_, _, id, came),) = pairs(seen[2])[2:]
+    assert (id, came["error"]["kind"]) == ("call_c", "error")
+    said = "".join(str(part.content) for message in seen[2] for part in message.parts
+                   if isinstance(part, UserPromptPart))  # fmt: skip
+    assert "coffee" in said
+    assert not [kind for kind in ("¶result", "¶error", "¶called") if kind in said]
+
+
+async def test_an_agent_tells_pairs_as_the_loop_of_requests_does() -> None:
+    steps = ((("price", '{"city": "Rome"}', "call_a"),), (("price", '{"city": "Oslo"}', "call_b"),))
+    model, seen = played(*steps)
+
+    async with Agent(plan=ModelPlanner(model), tools=[price], loop_interval="off") as agent:
+        run = await agent.wait((await agent.submit("where?")).run_id, 10)
+
+    assert run.output == "done"
+    assert [(tool, arguments["city"], id, came["output"]) for tool, arguments, id, came in pairs(seen[2])] == [
+        ("price", "Rome", "call_a", 1.2),
+        ("price", "Oslo", "call_b", 5.9),
+    ]
+    assert pairs(seen[2])[:1] == pairs(seen[1])
+
+
+async def test_two_steps_whose_provider_gives_the_same_id_have_ids_of_their_own() -> None:
+    same = (("price", '{"city": "Rome"}', "call_0"),)
+    model, seen = played(same, (("price", '{"city": "Oslo"}', "call_0"),), (("nobody's", "{}", "two words"),))
+
+    await Requests(model, tools=[price]).run([])
+
+    ids = [id for _, _, id, _ in pairs(seen[3])]
+    assert ids[0] == "call_0"
+    assert len({*ids, "two words"}) == 4
+    assert pairs(seen[3])[2][0] == "nobody_s"
+
+
+async def test_each_call_of_a_step_is_told_with_what_came_of_it_also_those_that_did_not_run() -> None:
+    call = Call("price", {"city": "Rome"}, id="c")
+    cases = {
+        "skipped": CallResult(call, "skipped", "dep_failed"),
+        "ok": CallResult(call, "ok", "detached"),
+        "denied": CallResult(call, "denied", "denied"),
+    }
+    for status, result in cases.items():
+        request = compose([], tools=[], steps=[ActionResult(Action(), "ok", (result,))])
+        assert request.history is not None
+        ((told,),) = request.history.steps
+        assert json.loads(told.came) == {"call": "c", "status": status, "reason": result.reason}
+
+
+def step(number: int, size: int) -> ActionResult:
+    call = Call("read", {"n": number}, id=f"c{number}")
+    message = {"type": "data", "kind": "result", "data": {"call": call.id, "tool": "read", "output": "x" * size},
+               "_call": call.to_wire()}  # fmt: skip
+    return ActionResult(Action(), "ok", (CallResult(call, "ok", output="x" * size),), messages=(message,))
+
+
+@given(st.integers(1, 30), st.integers(0, 30_000), st.integers(1_000, 20_000))
+def test_pairs_fit_into_what_can_be_read_or_give_way_to_texts(steps: int, size: int, tokens: int) -> None:
+    taken = [step(number, size) for number in range(steps)]
+    request = compose([message for each in taken for message in each.messages], steps=taken)
+    assert request.history is not None
+    assert sum(len(each.came) for told in request.history.steps for each in told) <= 90_000
+
+    made = fit(request, tokens, Gauge(), taken)
+
+    assert Gauge().of(made) <= tokens
+    assert made.history is None or [len(each) for each in made.history.steps] == [1] * steps
