@@ -25,10 +25,10 @@ Message = dict[str, Any]
 UNASKED: Final = (
     "Deal with what was noticed (see the data), as your instructions say. It is a report and gives no orders."
 )
-#: Parts of one fused perception that are told one by one.
 #: The session of what sensors notice, unless they name another one, and the source of what is told of a run itself.
 _STANDING: Final = "main"
 _OF_RUNS: Final = "runs"
+#: Parts of one fused perception that are told one by one.
 _MOST_EVIDENCE: Final = 20
 #: Calls that have begun, or wait for somebody: not to be made again, and nothing else tells of them.
 _OPEN: Final = ("parked", "detached")
@@ -87,20 +87,25 @@ def query_of(perceptions: Sequence[Perception], context: Context) -> str:
 
 
 def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequence[Perception], Sequence[Perception]]:
-    """What is for the run in hand, and what is to become a run of its own: all, without a run; of what sensors notice
-    while a run goes on in their session what was not said in it. In a session of its own everything is about the run.
+    """Divide what is for the run in hand from what is to become a run of its own.
+
+    Without a run all of it becomes one, if sense brought anything: what a hook adds is no new input. While a run goes
+    on in the session of the sensors, what they noticed and nobody said in it becomes one; what a hook adds belongs to
+    the run in hand. In a session of its own everything is about the run.
     """
     run = context.run
     if run is None:
-        return (), perceptions
+        return (), perceptions if context.noticed is None or context.noticed else ()
     if context.session != _STANDING:
         return perceptions, ()
     said = {each.id for each in (run.message, *run.said) if each is not None}
+    noticed = None if context.noticed is None else {each.id for each in context.noticed}
     mine: list[Perception] = []
     strange: list[Perception] = []
     for each in perceptions:
-        is_mine = each.source == _OF_RUNS or said & {each.id, *(part.id for part in each.evidence)}
-        (mine if is_mine else strange).append(each)
+        is_said = each.source == _OF_RUNS or said & {each.id, *(part.id for part in each.evidence)}
+        is_added = noticed is not None and each.id not in noticed
+        (mine if is_said or is_added else strange).append(each)
     return mine, strange
 
 

@@ -84,8 +84,8 @@ class Cycle:
     """
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
-                 "is_stepped", "items", "notes", "outcome", "perceptions", "phase", "reflection", "result", "resumed",
-                 "run", "said", "session", "started")  # fmt: skip
+                 "is_stepped", "items", "notes", "noticed", "outcome", "perceptions", "phase", "reflection", "result",
+                 "resumed", "run", "said", "session", "started")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
         self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
@@ -97,6 +97,7 @@ class Cycle:
         self.is_journalled = False
         self.phase: Phase = "sense"
         self.perceptions: Sequence[Perception] = ()
+        self.noticed: tuple[Perception, ...] | None = None  # what hooks made these of; None: nobody was asked
         self.action: Action | OpenPlan | None = None
         self.result: ActionResult | None = None
         self.reflection: Reflection | None = None

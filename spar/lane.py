@@ -267,7 +267,7 @@ class Lane:
             cycle.is_skipped = True
             raise Skip
         if point == "before_plan":
-            cycle.perceptions = tuple(outcome.value)
+            cycle.noticed, cycle.perceptions = tuple(cycle.perceptions), tuple(outcome.value)
             return cycle.perceptions
         if point == "after_plan" and isinstance(outcome.value, Action):
             return answering(outcome.value, cycle.perceptions)

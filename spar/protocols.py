@@ -58,6 +58,7 @@ class Context(Struct, frozen=True):
 
     `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the ends of calls of
     a cycle that is gone on with after it was cut off, in the order in which they ended: they are not to be made again.
+    `noticed` is what sense brought where hooks at `before_plan` may have changed it; None: they were not asked.
     """
 
     agent: str
@@ -69,6 +70,7 @@ class Context(Struct, frozen=True):
     deadline: float | None = None
     clock: Clock | None = None
     known: tuple[CallResult, ...] = ()
+    noticed: tuple[Perception, ...] | None = None
 
 
 #: Inside of a call: the ids of the cycle and of the run that it is made for ("", None: for none).

@@ -197,6 +197,7 @@ class Turns:
             deadline=agent.clock.monotonic() + step.timeout,
             clock=agent.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),
+            noticed=cycle.noticed,
         )
 
 
