@@ -396,8 +396,8 @@ class Agent:
         """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
         self.reports.phase_failed(cycle, fault, error, policy)
 
-    def report_hook_faults(self, cycle_id: str, outcome: Outcome) -> None:
-        self.reports.hooks_failed(cycle_id, outcome)
+    def report_hook_faults(self, cycle_id: str, outcome: Outcome, session: str) -> None:
+        self.reports.hooks_failed(cycle_id, outcome, session)
 
     async def settle(self, cycle: Cycle) -> None:
         """What has its place between two cycles."""

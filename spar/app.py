@@ -272,7 +272,9 @@ class Service:
         full disk."""
         agent = self._agent
         # While the loop is blocked nothing can open the alert: the watcher's word is enough.
-        alerts = sorted({*agent.health.alerts, *(["blocked"] if agent.blocked_since is not None else [])})
+        # Nor is the agent unfit for others because one session is in trouble.
+        kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
+        alerts = sorted({*kinds, *(["blocked"] if agent.blocked_since is not None else [])})
         is_well = agent.state in ("running", "pausing", "paused") and not {
             "stalled",
             "stuck",
@@ -370,7 +372,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "loop_interval": agent.loop_interval,
         "stats": agent.stats,
         "alerts": [
-            {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since}
+            {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
             for a in list(agent.health.alerts.values())
         ],
         "lanes": [describe_lane(lane) for lane in list(agent.lanes.values())],

@@ -35,6 +35,7 @@ class PhaseStarted(Event):
     cycle_id: str
     phase: Phase
     input: Any = None
+    session: str = "main"
 
 
 class PhaseCompleted(Event):
@@ -42,6 +43,7 @@ class PhaseCompleted(Event):
     phase: Phase
     output: Any = None
     duration: float = 0.0
+    session: str = "main"
 
 
 class LoopCompleted(Event):
@@ -53,13 +55,17 @@ class LoopCompleted(Event):
 
 
 class ErrorOccurred(Event):
-    """`error` is the failure as data, `exception` the exception itself, `policy` what was done about it."""
+    """`error` is the failure as data, `exception` the exception itself, `policy` what was done about it.
+
+    `session` is "" for what belongs to no session.
+    """
 
     cycle_id: str
     phase: str
     error: Fault
     policy: str = ""
     exception: BaseException | None = None
+    session: str = ""
 
 
 LoopPhaseStarted = PhaseStarted
@@ -75,7 +81,8 @@ class StateChanged(Event):
 
 
 class HealthAlert(Event):
-    """`kind` is `stuck slow failing stalled blocked`, `severity` `warning` or `critical`; `since` is when it began."""
+    """`kind` is `stuck slow failing stalled blocked memory disk budget provider`, `severity` `warning` or `critical`;
+    `since` is when it began, `session` whose it is ("": the whole agent's)."""
 
     kind: str
     severity: Literal["warning", "critical"]
@@ -83,6 +90,7 @@ class HealthAlert(Event):
     since: datetime | None = None
     cycle_id: str = ""
     alert_id: str = ""
+    session: str = ""
 
 
 class RecoveryStep(Event):
@@ -92,12 +100,14 @@ class RecoveryStep(Event):
     part: str
     reason: str
     alert_id: str = ""
+    session: str = ""
 
 
 class HealthRecovered(Event):
     kind: str
     alert_id: str
     duration: float
+    session: str = ""
 
 
 class ConfigReloaded(Event):

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
-from spar.cycle import Cycle
+from spar.alerts import Alert, Kind, Severity, key_of
+from spar.cycle import STANDING, Cycle
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
 from spar.ids import new_id
 from spar.logs import get_logger
 from spar.policies import Backoff, Intensity
 from spar.pressure import CALM, Pressure
+from spar.streaks import Streak, Streaks
 from spar.types import Fault, Phase, replace
 from spar.watcher import LoopWatcher as LoopWatcher
 from spar.watcher import watcher as watcher
@@ -30,17 +33,21 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.health")
 
-Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget"]
-Severity = Literal["warning", "critical"]
 #: How much slower than the usual (the medians of the phases it went through) is `slow`, and what never is (seconds).
 SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
-#: Seconds that closing a module and opening it again may take.
+#: A cycle in hand is never called slow before so many seconds, unless `slow_after` says otherwise.
+NEVER_SLOW_IN_HAND = 60.0
+#: Seconds that a session waits for the module that it asked to be restarted.
 MEND_WITHIN = 30.0
 #: Steps of recovery that are kept for whoever looks; older ones are in the log.
 STEPS_KEPT = 20
 #: What a step can be, as metrics count it.
 STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
          "other")  # fmt: skip
+#: Steps after which the agent does less than it should.
+SEVERE = ("degrade", "pause", "drain")
+#: Kinds of alerts that are about one phase of one session, and are closed by its success.
+OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 
 
 class Limits(Struct, frozen=True):
@@ -55,18 +62,6 @@ class Limits(Struct, frozen=True):
     within: float = 60.0
 
 
-class Alert(Struct, frozen=True):
-    """An open alert: `since` in UTC, `began` in monotonic seconds."""
-
-    id: str
-    kind: Kind
-    severity: Severity
-    message: str
-    since: datetime
-    began: float
-    cycle_id: str = ""
-
-
 class Step(Struct, frozen=True):
     """One step of recovery that was taken; `at` in UTC."""
 
@@ -75,17 +70,22 @@ class Step(Struct, frozen=True):
     part: str
     reason: str
     alert_id: str = ""
+    session: str = ""
 
 
 class Health:
     """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread.
 
+    Failures count for the session and the phase that they are in, and so do their alerts and their waits. What concerns
+    every session (restart a module, make do with less, pause) is done only where no other session shows that the module
+    is well; the last two only for the standing session.
+
     `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
     memory and disk are doing. They and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("_agent", "_backoff", "_degraded_at", "_fault", "_limits", "_looks_at_all", "_rung", "_steps",
-                 "_to_restart", "alerts", "counts", "pressure", "restarted", "restarts")  # fmt: skip
+    __slots__ = ("_agent", "_backoff", "_degraded_at", "_intensities", "_limits", "_looks_at_all", "_steps",
+                 "_to_restart", "alerts", "counts", "pressure", "restarted", "streaks")  # fmt: skip
 
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
@@ -94,12 +94,13 @@ class Health:
         self.restarted: dict[str, int] = {}
         self.counts: dict[str, int] = {}
         self._steps: deque[Step] | None = None  # most agents never need any
-        self.restarts = Intensity(limits.max_restarts, limits.within)
+        #: How often each phase's module was restarted, for the standing session and for the others.
+        self._intensities: dict[tuple[str, bool], Intensity] = {}
+        self.streaks = Streaks()
         self.limits = limits
-        self._rung = 0
-        self._fault: Fault | None = None
         self._degraded_at: float | None = None
-        self._to_restart: Phase | None = None
+        #: By session, the phase whose module it has asked to be restarted.
+        self._to_restart: dict[str, Phase] = {}
 
     @property
     def limits(self) -> Limits:
@@ -108,18 +109,24 @@ class Health:
     @limits.setter
     def limits(self, limits: Limits) -> None:
         self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
-        self.restarts.limit, self.restarts.within = limits.max_restarts, limits.within
+        for intensity in self._intensities.values():
+            intensity.limit, intensity.within = limits.max_restarts, limits.within
         self._looks_at_all = limits.slow_after != "auto"
 
     @property
     def is_calm(self) -> bool:
         """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
-        return not (self.alerts or self._rung or self._looks_at_all)
+        return not (self.alerts or self.streaks or self._degraded_at is not None or self._looks_at_all)
 
     @property
     def is_degraded(self) -> bool:
         """Whether the planner has been told to make do with less."""
         return self._degraded_at is not None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the open alerts, of all sessions; from any thread."""
+        return {alert.kind for alert in list(self.alerts.values())}
 
     def snapshot(self) -> dict[str, Any]:
         """What is wrong and what was done about it lately, JSON-able; safe from any thread."""
@@ -132,83 +139,125 @@ class Health:
 
     # -- alerts
 
-    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "",
-              stack: str = "") -> Alert:  # fmt: skip
-        """Open an alert, or return the one that is open already for this kind; it may become critical.
+    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "", stack: str = "",
+              session: str = "", phase: str = "", what: str = "") -> Alert:  # fmt: skip
+        """Open an alert, or return the one that is open already; it may become critical.
 
-        A `stack` is told in the alert after its message, but not logged with it.
+        Args: stack: told in the alert after its message, but not logged with it; session: whose it is ("": the whole
+            agent's); phase: the one that failed; what: what else tells it apart from others of its kind.
         """
-        agent, known = self._agent, self.alerts.get(kind)
+        agent, key = self._agent, key_of(kind, session, what)
+        known = self.alerts.get(key)
         if known is not None and (known.severity == severity or severity == "warning"):
             return known
-        log.warning("health alert", agent=agent.name, kind=kind, reason=message, cycle=cycle_id)
+        write = log.error if severity == "critical" else log.warning
+        write("health alert", agent=agent.name, kind=kind, session=session, reason=message, cycle=cycle_id)
         message = f"{message} by:\n{stack}" if stack else message
         if known is not None:
             found = replace(known, severity=severity, message=message, cycle_id=cycle_id)
         else:
-            found = Alert(new_id(), kind, severity, message, agent.clock.now(), agent.clock.monotonic(), cycle_id)
-        self.alerts[kind] = found
+            found = Alert(new_id(), kind, severity, message, agent.clock.now(), agent.clock.monotonic(), cycle_id,
+                          session, phase, what)  # fmt: skip
+        self.alerts[key] = found
         agent.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
-                                         cycle_id=cycle_id, alert_id=found.id))  # fmt: skip
+                                         cycle_id=cycle_id, alert_id=found.id, session=session))  # fmt: skip
         return found
 
-    def recovered(self, kind: Kind) -> None:
-        """Close the alert of this kind, if one is open."""
-        if (alert := self.alerts.pop(kind, None)) is None:
+    def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
+        """Close this alert, if it is open."""
+        self._close(key_of(kind, session, what))
+
+    def _close(self, key: str) -> None:
+        if (alert := self.alerts.pop(key, None)) is None:
             return
         duration = self._agent.clock.monotonic() - alert.began
-        log.info("health recovered", agent=self._agent.name, kind=kind, seconds=round(duration, 3))
-        self._agent.events.publish(HealthRecovered(kind=kind, alert_id=alert.id, duration=duration))
+        log.info("health recovered", agent=self._agent.name, kind=alert.kind, session=alert.session,
+                 seconds=round(duration, 3))  # fmt: skip
+        self._agent.events.publish(
+            HealthRecovered(kind=alert.kind, alert_id=alert.id, duration=duration, session=alert.session)
+        )
 
     def close(self) -> None:
         """The agent has stopped: what is no more is not wrong any more."""
-        for kind in list(self.alerts):
-            self.recovered(cast(Kind, kind))
+        for key in list(self.alerts):
+            self._close(key)
+
+    def rests(self, session: str) -> None:
+        """A session has nothing left to do: it is not slow any more."""
+        if self.alerts:
+            self.recovered("slow", session=session)
 
     # -- after each cycle
 
     def observe(self, cycle: Cycle, duration: float) -> None:
-        """Judge a cycle that has ended; costs next to nothing while all is well."""
-        if cycle.outcome == "failed":
-            self._fault = cycle.faults[-1]
-            failures = self._agent.account.consecutive_failures
-            if failures >= self.limits.failing_after:
-                fault = self._fault
-                message = f"{failures} cycles in a row failed, the last in {fault.phase}: {fault.message}"
-                self.alert("failing", message, cycle_id=cycle.id)
-            if failures and failures % self.limits.failing_after == 0:
-                self._climb(cycle)
-        elif self.alerts or self._rung:
-            self._all_clear(cycle)
+        """Judge a cycle that has ended; costs next to nothing while all is well.
+
+        A cycle that was cut off says nothing. Of any other each phase counts by itself: one that was not reached says
+        nothing about its module, whatever the cycle came to.
+        """
+        if not cycle.is_cut:
+            for phase in went_well(cycle):
+                self._succeeded(cycle.session, phase)
+            for fault in {fault.phase: fault for fault in cycle.faults}.values():
+                if not is_of_work(cycle, fault):
+                    self._failed(cycle, fault)
+            self.recovered("stalled", session=cycle.session)
+            if not cycle.faults:
+                self._restore()
+        self._agent.account.consecutive_failures = self.streaks.worst
         self._judge_pace(cycle, duration)
 
-    def back_off(self, wait: float | None) -> float | None:
-        """The wait before the next cycle (seconds), longer while the agent keeps failing."""
-        over = self._agent.account.consecutive_failures - self.limits.failing_after + 1
-        if over <= 0 or wait is None:
+    def _succeeded(self, session: str, phase: Phase) -> None:
+        self.streaks.succeeded(session, phase)
+        self._over(session, phase)
+
+    def _over(self, session: str, phase: str) -> None:
+        """A phase is well again in a session: what was said of it is over."""
+        for kind in OF_A_PHASE:
+            alert = self.alerts.get(key_of(kind, session))
+            if alert is not None and alert.phase == phase:
+                self.recovered(kind, session=session)
+
+    def _failed(self, cycle: Cycle, fault: Fault) -> None:
+        phase = cast(Phase, fault.phase)
+        streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
+        if forgotten is not None:
+            self._over(forgotten.session, forgotten.phase)
+        if streak.count >= self.limits.failing_after:
+            message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
+            self._alert_of(streak, message)
+        if streak.count % self.limits.failing_after == 0:
+            self._climb(streak)
+
+    def _alert_of(self, streak: Streak, message: str, severity: Severity = "warning") -> Alert:
+        return self.alert("failing", message, severity=severity, cycle_id=streak.cycle_id, session=streak.session,
+                          phase=streak.phase)  # fmt: skip
+
+    def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
+        """The wait before a session's next cycle (seconds), longer while the phase that failed in it keeps failing."""
+        streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
+        worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
+        over = worst.count - self.limits.failing_after + 1 if worst is not None else 0
+        if worst is None or over <= 0 or wait is None:
             return wait
         delay = self._backoff.delay(over)
         if delay <= wait:
             return wait
-        fault, alert = self._fault, self.alerts.get("failing")
         reason = f"the next cycle waits {delay:g} s"
-        self.step("back_off", fault.part if fault else "", reason, alert.id if alert else "")
+        self.step("back_off", worst.fault.part, reason, self._alert_id(worst), worst.session)
         return delay
 
-    def _all_clear(self, cycle: Cycle) -> None:
-        if cycle.outcome == "interrupted":
+    def _alert_id(self, streak: Streak) -> str:
+        alert = self.alerts.get(key_of("failing", streak.session))
+        return alert.id if alert else ""
+
+    def _restore(self) -> None:
+        """Let the planner that failed try again, once all has been well for a while without it."""
+        if self._degraded_at is None or self._agent.clock.monotonic() - self._degraded_at < self.limits.within:
             return
-        self.recovered("failing")
-        self.recovered("stalled")
-        if not any(fault.kind == "timeout" for fault in cycle.faults):
-            self.recovered("stuck")
-        if self._degraded_at is None:
-            self._rung = 0
-        elif self._agent.clock.monotonic() - self._degraded_at >= self.limits.within:
-            # Well for a while without the planner that failed: it may try again.
-            self._rung, self._degraded_at = 0, None
-            if self._ask_planner("restore"):
-                self.step("restore", self._agent.modules["plan"].name, "well again", "")
+        self._degraded_at = None
+        if self._ask_planner("restore"):
+            self.step("restore", self._agent.modules["plan"].name, "well again", "")
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         given = self.limits.slow_after
@@ -219,37 +268,72 @@ class Health:
         elif duration <= NEVER_SLOW:
             limit = NEVER_SLOW
         else:
-            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(cycle))
+            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(phase for phase, _ in cycle.durations))
         if duration > limit:
-            self.alert("slow", f"a cycle took {duration:.3g} s, more than {limit:.3g} s", cycle_id=cycle.id)
+            message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
+            self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
         else:
-            self.recovered("slow")
+            self.recovered("slow", session=cycle.session)
 
-    def _usual(self, cycle: Cycle) -> float:
+    def _usual(self, phases: Iterable[Phase]) -> float:
         """Seconds that such a cycle usually takes: an idle one is no measure for one that acts."""
-        phases = self._agent.account.phases
-        return sum(phases[phase].quantile(0.5) for phase, _ in cycle.durations)
+        return sum(self._agent.account.phases[phase].quantile(0.5) for phase in phases)
+
+    def slow_limit(self, cycle: Cycle) -> float:
+        """Seconds after which a cycle in hand is slow; infinite where nothing is known of its phase. From any thread.
+
+        How long a plan may take nobody knows beforehand, yet a minute is worth telling.
+        """
+        given = self.limits.slow_after
+        if given != "auto":
+            return given
+        series = self._agent.account.phases[cycle.phase]
+        if not (series.count or series.pending or cycle.phase == "plan"):
+            return float("inf")
+        return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*dict(cycle.durations.copy()), cycle.phase)))
 
     # -- the ladder
 
-    def _climb(self, cycle: Cycle) -> None:
-        """The next rung, once more failures in a row have shown that the one before did not help."""
-        fault = cycle.faults[-1]
-        alert = self.alerts.get("failing")
-        alert_id = alert.id if alert else ""
-        if not self.restarts.allow(self._agent.clock.monotonic()):
-            reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
-            self.step("pause", fault.part, reason, alert_id)
-            self._agent.request_pause()
-            message = f"paused, {fault.phase} keeps failing: {fault.message}"
-            self.alert("failing", message, severity="critical", cycle_id=cycle.id)
+    def _climb(self, streak: Streak) -> None:
+        """The next rung, once more failures in a row have shown that the one before did not help.
+
+        Only the standing session senses; what others brought about of the other phases shows whether a module is well.
+        """
+        if streak.phase != "sense" and self.streaks.has_succeeded_elsewhere(streak):
+            return  # the module is well: the trouble is this session's own
+        fault, alert_id, is_standing = streak.fault, self._alert_id(streak), streak.session == STANDING
+        if not self._may_restart(streak.phase, is_standing):
+            self._give_up(streak, alert_id)
             return
-        self._rung += 1
-        self.step("restart", fault.part, fault.message, alert_id)
-        self._to_restart = cast(Phase, fault.phase)
-        if self._rung > 1 and self._degraded_at is None and self._ask_planner("degrade", fault.message):
+        streak.rung += 1
+        self.step("restart", fault.part, fault.message, alert_id, streak.session)
+        self._to_restart[streak.session] = streak.phase
+        if not is_standing or streak.phase != "plan" or streak.rung < 2 or self._degraded_at is not None:
+            return
+        if self._ask_planner("degrade", fault.message):
             self._degraded_at = self._agent.clock.monotonic()
-            self.step("degrade", fault.part, fault.message, alert_id)
+            self.step("degrade", fault.part, fault.message, alert_id, streak.session)
+
+    def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
+        """Count one restart; False when there were too many. Other sessions cannot use up those of the standing one."""
+        key = (phase, is_standing)
+        if key not in self._intensities:
+            self._intensities[key] = Intensity(self.limits.max_restarts, self.limits.within)
+        return self._intensities[key].allow(self._agent.clock.monotonic())
+
+    def _give_up(self, streak: Streak, alert_id: str) -> None:
+        """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
+        to wait longer and longer."""
+        agent, fault = self._agent, streak.fault
+        others = any(not lane.is_standing and lane.has_work for lane in agent.lanes.values())
+        if streak.session != STANDING or others:
+            message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
+            self._alert_of(streak, message, "critical")
+            return
+        reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
+        self.step("pause", fault.part, reason, alert_id, streak.session)
+        agent.request_pause()
+        self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
 
     def _ask_planner(self, what: str, *args: str) -> bool:
         """Have the planner `degrade` or `restore`, if it can; True if it did."""
@@ -261,9 +345,10 @@ class Health:
             self._failed_to(what, module.name, "plan", error)
             return False
 
-    async def mend(self) -> None:
-        """Restart the module that the last rung asked for, between two cycles; one that hangs in it is given up."""
-        phase, self._to_restart = self._to_restart, None
+    async def mend(self, session: str) -> None:
+        """Restart the module that a session's last rung asked for, between two of its cycles; one that hangs in it is
+        given up."""
+        phase = self._to_restart.pop(session, None)
         if phase is None:
             return
         self.count_restart(phase)
@@ -282,13 +367,29 @@ class Health:
         """A child (a phase's module, "loop") is begun anew."""
         self.restarted[child] = self.restarted.get(child, 0) + 1
 
-    def step(self, step: str, part: str, reason: str, alert_id: str = "") -> None:
+    def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
         """Tell of a step of recovery, count it and keep it."""
         agent = self._agent
-        log.warning("recovery step", agent=agent.name, step=step, part=part, reason=reason)
+        write = log.error if step in SEVERE else log.warning
+        write("recovery step", agent=agent.name, session=session, step=step, part=part, reason=reason)
         name = step if step in STEPS else "other"
         self.counts[name] = self.counts.get(name, 0) + 1
         if self._steps is None:
             self._steps = deque(maxlen=STEPS_KEPT)
-        self._steps.append(Step(agent.clock.now(), step, part, reason, alert_id))
-        agent.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id))
+        self._steps.append(Step(agent.clock.now(), step, part, reason, alert_id, session))
+        agent.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
+
+
+def went_well(cycle: Cycle) -> list[Phase]:
+    """The phases of a cycle in which its modules brought what they owe."""
+    is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then nobody was asked for the plan
+    return [phase for phase, _ in cycle.durations if not (is_known and phase == "plan")]
+
+
+def is_of_work(cycle: Cycle, fault: Fault) -> bool:
+    """Whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
+
+    What can never work for one message or plan may well work for the next; a setting that cannot be used concerns all.
+    """
+    has_work = cycle.run is not None or bool(cycle.perceptions)
+    return has_work and not fault.retryable and fault.phase != "sense" and fault.kind != "config"

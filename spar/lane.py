@@ -113,7 +113,7 @@ class Lane:
         is_busy = self.has_work if not quiet else self.is_resuming
         wait = pause_after(agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
         if cycle.faults:
-            wait = agent.health.back_off(wait)
+            wait = agent.health.back_off(wait, cycle)
         if quiet:
             return quiet if wait is None or not self.is_standing else min(wait, quiet)
         return wait
@@ -251,7 +251,7 @@ class Lane:
             return None
         about = run_id or (cycle.run.id if cycle.run else None)
         outcome = await hooks.run(HookContext(point, self.agent.name, value, self.session, about, cycle.id))
-        self.agent.report_hook_faults(cycle.id, outcome)
+        self.agent.report_hook_faults(cycle.id, outcome, self.session)
         return outcome
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:

@@ -86,7 +86,7 @@ class Loop:
         if self.hooks.are_used:
             value = await desk.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
-            self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value))
+            self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
         started = begun = self.monotonic()
         attempt = 0
         while True:
@@ -115,7 +115,8 @@ class Loop:
         cycle.durations.append((phase, duration))
         step.add(duration)
         if self.wanted[PhaseCompleted]:
-            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration))
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
+                                               session=cycle.session))  # fmt: skip
         return await desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
 
     def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
@@ -127,7 +128,8 @@ class Loop:
         if error is None and not cycle.is_cut:
             cycle.durations.append(("plan", duration))
             step.add(duration)
-            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration))
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration,
+                                               session=cycle.session))  # fmt: skip
         elif not cycle.is_cut:
             assert error is not None
             fault = Fault.of(error, part=step.name, phase="plan")

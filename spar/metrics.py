@@ -25,7 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from spar.health import Kind
+from spar.alerts import KINDS
 from spar.health_metrics import HEALTH, sensors
 from spar.pacing import expected_interval
 from spar.rows import Rows, bounded, whole
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 MOST_AGENTS = 50
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
-KINDS: tuple[Kind, ...] = ("stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
 
@@ -206,7 +205,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
     (gauge, "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],
      lambda a: [([], a.account.consecutive_failures)]),
     (gauge, "spar_alerts_active", "Open health alerts", ["agent", "kind"],
-     lambda a: [([kind], float(kind in a.health.alerts)) for kind in KINDS]),
+     lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [a.health.kinds] for kind in KINDS]),
     (gauge, "spar_lanes", "Sessions with a lane", ["agent"], lambda a: [([], len(a.lanes))]),
     (gauge, "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
      lambda a: [([], sum(lane.waiting for lane in list(a.lanes.values())))]),

@@ -30,34 +30,40 @@ class Reports:
         agent = self._agent
         if policy != "retry":
             cycle.error = error
-        log.warning("phase failed", agent=agent.name, cycle=cycle.id, phase=fault.phase, part=fault.part,
-                    fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
+        write = log.warning if policy == "retry" else log.error  # what is tried again at once has not failed yet
+        write("phase failed", agent=agent.name, session=cycle.session, cycle=cycle.id, phase=fault.phase,
+              part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
         if policy != "retry":
             agent.account.errors_by_phase[fault.phase] += 1
         agent.events.publish(
-            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error)
-        )
+            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy=policy, exception=error,
+                          session=cycle.session)
+        )  # fmt: skip
         if isinstance(error, PhaseTimeoutError):
-            alert = agent.health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id)
+            alert = agent.health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id,
+                                       session=cycle.session, phase=fault.phase)  # fmt: skip
             step = "abandon" if error.was_left_behind else "cancel"
-            agent.health.step(step, fault.part, fault.message, alert.id)
+            agent.health.step(step, fault.part, fault.message, alert.id, cycle.session)
         if policy == "pause":
             agent.lifecycle.request_pause()
         elif policy == "stop":
             agent.lifecycle.request_stop()
 
-    def hooks_failed(self, cycle_id: str, outcome: Outcome) -> None:
+    def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         agent = self._agent
         for fault in outcome.faults:
             log.warning(
                 "hook failed",
                 agent=agent.name,
+                session=session,
                 cycle=cycle_id,
                 hook=fault.part,
                 point=fault.phase,
                 reason=fault.message,
             )
-            agent.events.publish(ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue"))
+            agent.events.publish(
+                ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
+            )
 
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
         log.warning("handler failed", agent=self._agent.name, handler=name, reason=repr(error), turned_off=turned_off)

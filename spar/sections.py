@@ -154,13 +154,15 @@ class HealthSettings(Section):
     """When something counts as wrong, and how often it may be repaired."""
 
     failing_after: Annotated[Whole, Ge(1)] = 5
-    """Failed cycles in a row until the agent counts as failing."""
+    """Failures in a row of one phase in one session until it counts as failing."""
     slow_after: AutoSeconds = "auto"
-    """Seconds from which a cycle counts as slow; "auto": by what is usual for this agent, a second at least."""
+    """Seconds from which a cycle counts as slow; "auto": by what is usual for this agent, a second at least, and a
+    minute while it goes on."""
     blocked_after: Positive = 1.0
     """Seconds for which the event loop may not answer; no honest work holds it that long."""
     stalled_after: AutoSeconds = "auto"
-    """Seconds without a completed cycle; "auto": three times the expected interval."""
+    """Seconds without a completed cycle; "auto": three times the expected interval, and for a cycle in hand only if its
+    phase has no deadline."""
     backoff: Seconds = 0.5
     """Seconds before the first repair; doubles with each, up to a minute."""
     max_restarts: Annotated[Whole, Ge(0)] = 5

@@ -106,6 +106,7 @@ class Sessions:
         if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
             return
         del self.lanes[lane.session]
+        self._agent.health.rests(lane.session)
         if self._told and lane.session in self._told:
             self._told.discard(lane.session)
             ending = self._agent.requests.in_background(self._asked("session_end", lane.session), "end of a session of")
@@ -171,7 +172,7 @@ class Sessions:
         """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
         agent = self._agent
         if cycle.faults:
-            await agent.health.mend()
+            await agent.health.mend(cycle.session)
         # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
         if agent.settled is None or cycle.session != STANDING or not cycle.perceptions or cycle.faults:
             return

@@ -153,7 +153,10 @@ class Snapshot(Struct, frozen=True):
 
 
 class Stats:
-    """The running account of one agent (or of one of its lanes)."""
+    """The running account of one agent, or of one of its sessions.
+
+    `consecutive_failures` is counted by the outcomes of cycles, and corrected by those who look at single phases.
+    """
 
     __slots__ = ("calls", "consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
 
@@ -173,7 +176,7 @@ class Stats:
         self.last_seconds = duration
         if outcome == "failed":
             self.consecutive_failures += 1
-        elif self.consecutive_failures and outcome != "interrupted":  # a cycle cut off says nothing either way
+        elif outcome in ("acted", "degraded"):  # an idle cycle, one skipped or cut off says nothing either way
             self.consecutive_failures = 0
         self.cycles.add(duration)
         if len(self.cycles.pending) >= FOLD_AT:

@@ -4,7 +4,7 @@ The watcher shares no thread with the work: it reads a few plain attributes of e
 past its deadline, a loop `stalled` between cycles, an event loop that is `blocked` and the stack that blocks it. It
 decides nothing and repairs nothing: alerts are opened in the agent's own thread (`spar.health`), as soon as that
 answers; what blocks it is logged and can be read at once (`agent.blocked_by`). What else has to be seen to while a loop
-is blocked may be done by its thread, too (`watcher.attend`).
+is blocked gets a thread of its own (`watcher.attend`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spar.alerts import key_of
 from spar.clock import Timer
 from spar.logs import get_logger
 from spar.pacing import expected_interval
 
 if TYPE_CHECKING:
     from spar.agent import Agent
-    from spar.health import Kind
+    from spar.alerts import Kind
+    from spar.cycle import Cycle
+    from spar.lane import Lane
 
 log = get_logger("spar.watcher")
 
 #: `stalled` is no cycle for this many expected intervals, and never less than so many seconds.
 STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
+#: A cycle in hand is not slow before so many seconds, and need not be measured.
+NEVER_SLOW = 1.0
 #: How often the watcher looks (seconds).
 LOOK_EVERY = 0.25
 #: How many frames of a stack are shown and logged; an alert, of which each agent has its own, carries the innermost.
@@ -45,65 +50,89 @@ TOLD_A_TURN = 32
 
 
 class Finding(Struct, frozen=True):
-    """Something the watcher saw."""
+    """Something the watcher saw: of which session, and in which phase if that matters."""
 
     kind: Kind
     message: str
     cycle_id: str = ""
+    session: str = ""
+    phase: str = ""
 
 
 def look(agent: Agent, now: float) -> list[Finding]:
     """What is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
-    found: list[Finding] = []
     if agent.state not in ("running", "pausing", "stopping"):
-        return found
-    interval = expected_interval(agent.pace)
-    limit = agent.health.limits.stalled_after
+        return []
+    found: list[Finding] = []
     for lane in list(agent.lanes.values()):
         cycle, deadline = lane.cycle, lane.strand.deadline
         if cycle is not None and now > deadline + agent.steps[cycle.phase].grace + LOOK_EVERY:
-            found.append(Finding("stuck", f"{cycle.phase} is {now - deadline:.1f} s past its deadline", cycle.id))
-        elif agent.state == "running" and lane.is_standing and interval is not None:
-            if limit == "auto":
-                # A cycle in hand has its phases' deadlines; how long it may take is theirs to say.
-                longest = float("inf") if cycle is not None else max(NEVER_STALLED, STALL_FACTOR * interval)
-            else:
-                longest = float(limit)
-            if now - max(lane.last_completed, lane.rests_until or 0.0) > longest:
-                late = f"no cycle completed for {now - lane.last_completed:.1f} s, expected every {interval:.3g} s"
-                found.append(Finding("stalled", late))
+            message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
+            found.append(Finding("stuck", message, cycle.id, lane.session, cycle.phase))
+        elif agent.state == "running":
+            found += _dawdling(agent, lane, cycle, now)
     return found
+
+
+def _dawdling(agent: Agent, lane: Lane, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+    """Whether a session has completed no cycle for too long, and whether the one in hand is slow."""
+    last, interval = lane.last_completed, expected_interval(agent.pace) if lane.is_standing else None
+    if cycle is not None:
+        last = max(last, cycle.started) if not lane.is_standing else last
+        taken = now - cycle.started
+        if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
+            message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
+            yield Finding("slow", message, cycle.id, lane.session, cycle.phase)
+    elif interval is None:
+        return  # it waits until something is pushed
+    since = max(last, lane.rests_until or 0.0)
+    if now - since > _longest(agent, cycle, interval):
+        due = "" if interval is None else f", expected every {interval:.3g} s"
+        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.session)
+
+
+def _longest(agent: Agent, cycle: Cycle | None, interval: float | None) -> float:
+    """Seconds without a completed cycle that are too many.
+
+    A cycle in hand has its phase's deadline, and how long it may take is for that to say; one without any has none.
+    """
+    limit = agent.health.limits.stalled_after
+    if limit != "auto":
+        return float(limit)
+    if cycle is not None and agent.steps[cycle.phase].timeout < float("inf"):
+        return float("inf")
+    return max(NEVER_STALLED, STALL_FACTOR * (interval or 0.0))
 
 
 def confirm(agent: Agent, finding: Finding) -> None:
     """Open the alert for what was seen from outside, if it is still so once the loop can tell."""
-    seen = [(now.kind, now.cycle_id) for now in look(agent, agent.clock.monotonic())]
-    if (finding.kind, finding.cycle_id) in seen:
-        agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id)
+    for now in look(agent, agent.clock.monotonic()):
+        if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
+            agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
+                               phase=finding.phase)  # fmt: skip
+            return
 
 
 class Watcher:
-    """Looks at every running agent of the process from a thread of its own; one thread for all of them."""
+    """Looks at every running agent of the process from a thread of its own; one thread for all of them.
+
+    Nothing is looked at, read or written down under its lock, which the event loops take as well.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._beats: dict[asyncio.AbstractEventLoop, _Beat] = {}
-        self._chores: tuple[_Chore, ...] = ()
 
     def attend(self, act: Callable[[], object], every: float) -> Callable[[], None]:
-        """Do something every so many seconds in the watcher's thread, while any agent is watched; returns what ends it.
+        """Do something every so many seconds, while any agent is watched; returns a callable that ends it.
 
-        It must not block: whatever is watched waits for it. What it raises is logged.
+        It has a thread of its own, so it may block: nothing else waits for it. What it raises is logged.
         """
-        chore = _Chore(act, every)
-        self._chores = (*self._chores, chore)
-
-        def end() -> None:
-            self._chores = tuple(other for other in self._chores if other is not chore)
-
-        return end
+        chore = _Chore(act, every, lambda: bool(self._beats))
+        chore.start()
+        return chore.end
 
     def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
         """Seconds that an event loop took to answer, the longest within about a minute; from any thread."""
@@ -147,19 +176,18 @@ class Watcher:
                 if not self._beats:
                     self._thread = None
                     return
-                self._look_around()
+            self._look_around()
 
     def _look_around(self) -> None:
         """One look at everybody. In a method of its own: while it waits, the thread holds no agent."""
-        for chore in self._chores:
-            chore.do(time.monotonic())
-        for beat in self._beats.values():
-            agents = list(beat.agents)
+        with self._lock:
+            watched = [(beat, list(beat.agents)) for beat in self._beats.values()]
+        for beat, agents in watched:
             self._listen(beat, agents)
             now = time.monotonic()
             for agent in agents:
                 for finding in look(agent, now):
-                    if finding.kind not in agent.health.alerts:
+                    if key_of(finding.kind, finding.session) not in agent.health.alerts:
                         _call(agent, partial(confirm, agent, finding))
 
     def _listen(self, beat: _Beat, agents: list[Agent]) -> None:
@@ -169,34 +197,50 @@ class Watcher:
         if late > limit and not beat.is_blocked:
             beat.is_blocked, frames = True, frames_of(beat.thread_id)
             stack, innermost = _text(frames), _text(frames[-FRAMES_TOLD:])
-            for agent in agents:
-                agent.blocked_by, agent.blocked_since = stack, time.monotonic() - late
+            self._mark(beat, agents, stack, time.monotonic() - late)
             log.error("event loop blocked", agent=_names(agents), seconds=round(late, 2), stack=stack)
             message = f"the event loop has been blocked for {late:.1f} s"
             beat.tell(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
         elif beat.is_blocked and late < limit / 2:
             beat.is_blocked = False
-            for agent in agents:
-                agent.blocked_by, agent.blocked_since = "", None
+            self._mark(beat, agents, "", None)
             beat.tell(lambda agent: agent.health.recovered("blocked"))
+
+    def _mark(self, beat: _Beat, agents: list[Agent], stack: str, since: float | None) -> None:
+        """Note on each agent that is still watched what blocks its event loop."""
+        with self._lock:
+            for agent in agents:
+                if agent in beat.agents:
+                    agent.blocked_by, agent.blocked_since = stack, since
 
 
 class _Chore:
-    """Something that the watcher's thread does every so often."""
+    """Something that is done every so often in a thread of its own, while it is wanted."""
 
-    __slots__ = ("_act", "_due", "_every")
+    __slots__ = ("_act", "_every", "_is_ended", "_is_wanted")
 
-    def __init__(self, act: Callable[[], object], every: float) -> None:
-        self._act, self._every, self._due = act, every, 0.0
+    def __init__(self, act: Callable[[], object], every: float, is_wanted: Callable[[], bool]) -> None:
+        self._act, self._every, self._is_wanted = act, every, is_wanted
+        self._is_ended = threading.Event()
 
-    def do(self, now: float) -> None:
-        if now < self._due:
-            return
-        self._due = now + self._every
-        try:
-            self._act()
-        except Exception as error:
-            log.error("watcher's chore failed", part=repr(self._act), reason=repr(error))
+    def start(self) -> None:
+        """Begin to do it."""
+        threading.Thread(target=self._do, name=f"spar chore {self._act!r:.60}", daemon=True).start()
+
+    def end(self) -> None:
+        """Do it no more; what is being done goes on to its end."""
+        self._is_ended.set()
+
+    def _do(self) -> None:
+        due = 0.0
+        while not self._is_ended.wait(min(max(due - time.monotonic(), 0.0), LOOK_EVERY) or LOOK_EVERY):
+            if time.monotonic() < due or not self._is_wanted():
+                continue
+            due = time.monotonic() + self._every
+            try:
+                self._act()
+            except Exception as error:
+                log.error("watcher's chore failed", part=repr(self._act), reason=repr(error))
 
 
 class _Beat:
@@ -229,9 +273,12 @@ class _Beat:
 
     def tell(self, function: Callable[[Agent], object]) -> None:
         """Have the loop tell each of its agents that is still watched then, a few a turn."""
-        waiting = list(self.agents)
+        waiting: list[Agent] | None = None
 
         def tell_some() -> None:
+            nonlocal waiting
+            if waiting is None:  # in the thread of those who add and remove
+                waiting = list(self.agents)
             for agent in waiting[:TOLD_A_TURN]:
                 if agent in self.agents:
                     function(agent)
@@ -264,7 +311,8 @@ class LoopWatcher:
 
     def _look(self) -> None:
         for finding in look(self._agent, self._agent.clock.monotonic()):
-            self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id)
+            self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
+                                     session=finding.session, phase=finding.phase)  # fmt: skip
         self._arm()
 
     def close(self) -> None:

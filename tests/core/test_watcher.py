@@ -384,3 +384,40 @@ async def test_only_an_agent_that_runs_is_looked_at(state: str) -> None:
     assert agent.state == state
     assert look(agent, SystemClock.monotonic() + 1e6) == []
     await agent.stop()
+
+
+async def test_a_chore_that_blocks_holds_up_no_agent_and_no_other_chore() -> None:
+    is_released, has_begun, other = threading.Event(), threading.Event(), threading.Event()
+
+    def block() -> None:
+        has_begun.set()
+        is_released.wait(60)
+
+    agent = Agent(sense=sense, loop_interval=0.05)
+    await agent.start()
+    ends = [watcher.attend(block, 60.0), watcher.attend(other.set, 60.0)]
+    try:
+        await until(has_begun.is_set)
+        await until(other.is_set)
+        async with Agent(sense=sense, name="another", loop_interval=0.05):
+            await agent.stop()
+        assert not is_released.is_set()
+    finally:
+        is_released.set()
+        for end in ends:
+            end()
+
+
+async def test_a_chore_is_done_only_while_an_agent_is_watched_and_until_it_is_ended() -> None:
+    done: list[int] = []
+    end = watcher.attend(lambda: done.append(1), 0.0)
+    try:
+        assert not done
+        async with Agent(sense=sense, loop_interval=0.05):
+            await until(lambda: len(done) >= 2)
+    finally:
+        end()
+    count = len(done)
+    async with Agent(sense=sense, loop_interval=0.05) as agent:
+        await until(lambda: agent.stats.total_cycles > 8)
+    assert len(done) <= count + 1

@@ -1,0 +1,44 @@
+"""What can be wrong with an agent: the kinds of alerts, and an alert that is open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+#: The session whose lane senses; its alerts and the agent's own go by their kind alone.
+STANDING = "main"
+Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider"]
+Severity = Literal["warning", "critical"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class Alert(Struct, frozen=True):
+    """An open alert: `since` in UTC, `began` in monotonic seconds.
+
+    `session` is whose it is ("": the whole agent's), `phase` the one whose success closes it, `what` tells alerts of
+    one kind and session apart.
+    """
+
+    id: str
+    kind: Kind
+    severity: Severity
+    message: str
+    since: datetime
+    began: float
+    cycle_id: str = ""
+    session: str = ""
+    phase: str = ""
+    what: str = ""
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether it is the whole agent's or its standing session's; one of another session is its own affair."""
+        return self.session in ("", STANDING)
+
+
+def key_of(kind: Kind, session: str = "", what: str = "") -> str:
+    """The key of an alert in `Health.alerts`: its kind, and what tells it apart from others of that kind."""
+    own = "" if session == STANDING else session
+    return ":".join(part for part in (kind, own, what) if part)

@@ -1,0 +1,407 @@
+"""Whose failure it is: health counts by session and phase, and one session's trouble is no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from planning.chain import Chain
+from planning.faults import provider_error
+from planning.planner import ModelPlanner
+from spar import Agent, PermanentError
+from spar.errors import ConfigError
+from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
+from spar.health import Health
+from spar.hooks import Decision
+from spar.streaks import MOST_STREAKS, Streaks
+from spar.testing import Hang, ScriptedSense, VirtualClock
+from spar.types import Action, Fault, Perception
+
+
+class Heard:
+    """What the health of an agent says."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.alerts: list[HealthAlert] = []
+        self.ends: list[HealthRecovered] = []
+        self.steps: list[RecoveryStep] = []
+        agent.events.subscribe(HealthAlert, self.alerts.append)
+        agent.events.subscribe(HealthRecovered, self.ends.append)
+        agent.events.subscribe(RecoveryStep, self.steps.append)
+
+
+def planner(fails: Callable[[str], BaseException | None]) -> Any:
+    """A planner that answers messages and raises what `fails` makes of their text."""
+
+    async def plan(perceptions: list[Perception]) -> Action | None:
+        text = " ".join(str(perception.content) for perception in perceptions)
+        if (error := fails(text)) is not None:
+            raise error
+        return Action(output="answered") if perceptions else None
+
+    return plan
+
+
+def failing_on(word: str, error: Callable[[], BaseException]) -> Any:
+    return planner(lambda text: error() if word in text else None)
+
+
+async def say(agent: Agent, text: str, session: str, times: int = 1) -> str:
+    """Say something so many times, one after the other; the status of the last run."""
+    status = ""
+    for _ in range(times):
+        receipt = await agent.submit(text, session=session)
+        status = (await agent.wait(receipt.run_id, 600)).status
+    return status
+
+
+# -- what counts for nobody -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", ["main", "mallory"])
+async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock: VirtualClock, session: str) -> None:
+    class Model:
+        name = "m"
+
+        async def __call__(self, request: Any) -> dict[str, Any]:
+            if "forbidden" in str(request.context[-6:]):
+                raise provider_error("refused", "the content filter refused to answer this")
+            return {"calls": [], "output": "hello alice"}
+
+    async def rules(perceptions: list[Perception]) -> None:
+        return None
+
+    agent = Agent(plan=Chain([ModelPlanner(Model()), rules], main=0), loop_interval=1.0, clock=clock)
+    heard = Heard(agent)
+    async with agent:
+        assert await say(agent, "forbidden", session, times=40) == "error"
+        assert (agent.state, heard.alerts, heard.steps) == ("running", [], [])
+        began = clock.elapsed
+        assert await say(agent, "hi", "alice") == "ok"
+        assert clock.elapsed - began < 2.0
+        assert agent.stats.consecutive_failures == 0
+        assert agent.stats.failed_cycles == 40
+
+
+async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nobody(clock: VirtualClock) -> None:
+    agent = Agent(sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: PermanentError("no")), clock=clock)
+    heard = Heard(agent)
+    async with agent:
+        await clock.sleep(60)
+    assert agent.stats.failed_cycles > 40
+    assert (heard.alerts, heard.steps) == ([], [])
+
+
+async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock: VirtualClock) -> None:
+    agent = Agent(
+        sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: ConfigError("no such model")), clock=clock
+    )
+    heard = Heard(agent)
+    async with agent:
+        await clock.sleep(10)
+    assert [alert.kind for alert in heard.alerts] == ["failing"]
+
+
+async def test_a_sense_that_fails_for_good_counts_though_it_is_not_worth_a_retry(clock: VirtualClock) -> None:
+    agent = Agent(sense=ScriptedSense(then=PermanentError("no sensor")), clock=clock)
+    heard = Heard(agent)
+    async with agent:
+        await clock.sleep(10)
+    assert [(alert.kind, alert.session) for alert in heard.alerts] == [("failing", "main")]
+
+
+# -- by phase -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idle_every", [2, 3, 7])
+async def test_idle_cycles_neither_end_a_streak_nor_close_its_alert(clock: VirtualClock, idle_every: int) -> None:
+    number = 0
+
+    async def sense() -> list[Perception]:
+        nonlocal number
+        number += 1
+        return [Perception(f"x{number}")] if number % idle_every else []
+
+    agent = Agent(sense=sense, plan=failing_on("x", lambda: ValueError("always")), loop_interval=1.0, clock=clock,
+                  settings={"health": {"failing_after": 3, "backoff": 0, "max_restarts": 1000}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        await clock.sleep(100)
+        assert [alert.kind for alert in heard.alerts] == ["failing"]
+        assert heard.ends == []
+        assert agent.stats.consecutive_failures == agent.stats.failed_cycles
+        assert heard.alerts[0].message == "3 cycles in a row failed, the last in plan: always"
+
+
+async def test_skipped_cycles_neither_count_nor_end_a_streak(clock: VirtualClock) -> None:
+    agent = Agent(sense=ScriptedSense(then="x"), plan=failing_on("x", lambda: ValueError("always")), loop_interval=1.0,
+                  clock=clock, settings={"health": {"failing_after": 4, "backoff": 0}})  # fmt: skip
+    heard = Heard(agent)
+    asked = 0
+
+    @agent.hook("before_plan")
+    async def every_other(ctx: Any) -> Decision | None:
+        nonlocal asked
+        asked += 1
+        return Decision.deny("not now") if asked % 2 else None
+
+    async with agent:
+        await clock.sleep(5.5)
+        assert (agent.stats.outcomes["skipped"], agent.stats.outcomes["failed"], heard.alerts) == (3, 3, [])
+        await clock.sleep(4)
+        assert [alert.kind for alert in heard.alerts] == ["failing"]
+        assert heard.ends == []
+
+
+async def test_an_alert_is_closed_when_the_phase_that_failed_has_succeeded(clock: VirtualClock) -> None:
+    broken = True
+    agent = Agent(
+        sense=ScriptedSense(then="x"), plan=planner(lambda text: ValueError("no") if broken else None),
+        loop_interval=1.0, clock=clock, settings={"health": {"failing_after": 2, "backoff": 0}},
+    )  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        await clock.sleep(3.5)
+        broken = False
+        await clock.sleep(2)
+        assert [end.alert_id for end in heard.ends] == [heard.alerts[0].alert_id]
+        assert agent.health.is_calm
+        assert agent.stats.consecutive_failures == 0
+
+
+# -- by session -----------------------------------------------------------------------------------------------
+
+
+async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(clock: VirtualClock) -> None:
+    chain = Chain(
+        [failing_on("bad", lambda: ValueError("a bug")), planner(lambda text: ValueError("nor do we"))], main=0
+    )
+    agent = Agent(plan=chain, loop_interval=1.0, clock=clock, settings={"health": {"backoff": 0.01}})
+    heard = Heard(agent)
+    async with agent:
+        await say(agent, "bad", "mallory", times=60)
+        assert agent.state == "running"
+        assert {step.step for step in heard.steps} <= {"restart", "back_off"}
+        assert chain.degraded_reason is None
+        began = clock.elapsed
+        assert await say(agent, "hi", "alice") == "ok"
+        assert clock.elapsed - began < 2.0
+        assert {alert.session for alert in heard.alerts} == {"mallory"}
+        assert heard.ends == []
+
+
+async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
+                  settings={"health": {"failing_after": 3}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        for _ in range(10):
+            await say(agent, "bad", "mallory")
+            assert await say(agent, "hi", "alice") == "ok"
+    assert [(alert.kind, alert.session) for alert in heard.alerts] == [("failing", "mallory")]
+    assert "restart" in [step.step for step in heard.steps[:1]]  # nobody had been served when it began to fail
+    assert [step.step for step in heard.steps].count("restart") == 1
+
+
+async def test_only_the_session_that_fails_waits_longer(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
+                  settings={"health": {"backoff": 30.0, "failing_after": 2}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        receipt = await agent.submit("bad", session="mallory")
+        await clock.sleep(5)
+        assert {step.session for step in heard.steps if step.step == "back_off"} == {"mallory"}
+        for _ in range(5):
+            began = clock.elapsed
+            assert await say(agent, "hi", "alice") == "ok"
+            assert clock.elapsed - began < 2.0
+        assert (await agent.wait(receipt.run_id, 600)).status == "error"
+
+
+async def test_the_standing_session_does_not_pause_the_agent_while_others_are_at_work(clock: VirtualClock) -> None:
+    long = Hang()
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        await long.wait()
+        return Action(output="done")
+
+    agent = Agent(sense=ScriptedSense(then=OSError("no")), plan=plan, loop_interval=1.0, clock=clock,
+                  settings={"health": {"failing_after": 1, "max_restarts": 1, "backoff": 0}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        receipt = await agent.submit("something long", session="alice")
+        await clock.sleep(20)
+        assert agent.state == "running"
+        assert heard.alerts[-1].severity == "critical"
+        long.release()
+        assert (await agent.wait(receipt.run_id, 30)).status == "ok"
+        await clock.sleep(5)
+        assert agent.state == "paused"
+
+
+async def test_the_restarts_of_other_sessions_are_not_counted_against_the_standing_one(clock: VirtualClock) -> None:
+    noticed: list[Perception] = []
+
+    async def sense() -> list[Perception]:
+        return list(noticed)
+
+    agent = Agent(sense=sense, plan=failing_on("bad", lambda: ValueError("no")), loop_interval=1.0, clock=clock,
+                  settings={"health": {"failing_after": 1, "backoff": 0}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        for number in range(10):
+            await say(agent, "bad", f"m{number}")
+        assert [step.step for step in heard.steps].count("restart") == 5
+        noticed.append(Perception("bad"))
+        await clock.sleep(1.5)
+        assert [(step.step, step.session) for step in heard.steps[5:]] == [("restart", "main")]
+
+
+async def test_a_phase_past_its_deadline_is_the_alert_of_its_session_until_it_succeeds_there(
+    clock: VirtualClock,
+) -> None:
+    hang = Hang()
+
+    async def plan(perceptions: list[Perception]) -> Action:
+        if "slow" in str(perceptions[0].content):
+            await hang.wait()
+        return Action(output="done")
+
+    agent = Agent(plan=plan, loop_interval=1.0, clock=clock,
+                  settings={"agent": {"phases": {"plan": {"timeout": 2.0}}}})  # fmt: skip
+    heard = Heard(agent)
+    async with agent:
+        receipt = await agent.submit("slow", session="bob")
+        await clock.sleep(2.5)
+        assert [(alert.kind, alert.session) for alert in heard.alerts] == [("stuck", "bob")]
+        assert await say(agent, "quick", "alice") == "ok"
+        assert heard.ends == []
+        hang.release()
+        await agent.wait(receipt.run_id, 30)
+        assert await say(agent, "quick", "bob") == "ok"
+        assert [(end.kind, end.session) for end in heard.ends] == [("stuck", "bob")]
+
+
+async def test_errors_carry_their_session(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("bad", lambda: PermanentError("no")), loop_interval=1.0, clock=clock)
+    errors: list[ErrorOccurred] = []
+    agent.events.subscribe(ErrorOccurred, errors.append)
+    async with agent:
+        await say(agent, "bad", "bob")
+    assert [error.session for error in errors] == ["bob"]
+
+
+# -- how much is remembered -----------------------------------------------------------------------------------
+
+
+def fault(phase: Any = "plan") -> Fault:
+    return Fault("error", "no", "part", phase)
+
+
+def test_only_so_many_streaks_are_remembered_and_the_oldest_is_handed_back() -> None:
+    streaks = Streaks()
+    for number in range(MOST_STREAKS):
+        assert streaks.failed(f"s{number}", "plan", fault(), "c")[1] is None
+    streaks.failed("s0", "plan", fault(), "c")
+    _, forgotten = streaks.failed("one more", "plan", fault(), "c")
+    assert forgotten is not None
+    assert forgotten.session == "s1"
+    assert streaks.worst == 2
+
+
+def test_the_longest_streak_is_known_after_it_has_ended() -> None:
+    streaks = Streaks()
+    for session, times in (("a", 5), ("b", 3)):
+        for _ in range(times):
+            streaks.failed(session, "plan", fault(), "c")
+    streaks.failed("b", "act", fault("act"), "c")
+    assert (streaks.worst, streaks.worst_of("b"), streaks.worst_of("nobody")) == (5, 3, 0)
+    streaks.succeeded("a", "plan")
+    assert streaks.worst == 3
+    streaks.succeeded("b", "plan")
+    assert (streaks.worst, bool(streaks)) == (1, True)
+    streaks.succeeded("b", "act")
+    assert (streaks.worst, bool(streaks)) == (0, False)
+
+
+async def test_alerts_of_sessions_are_bounded(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("bad", lambda: ValueError("no")), loop_interval="off", clock=clock,
+                  settings={"health": {"failing_after": 1}})  # fmt: skip
+    health: Health = agent.health
+    async with agent:
+        for number in range(MOST_STREAKS):
+            health.streaks.failed(f"s{number}", "plan", fault(), "c")
+            health.alert("failing", "no", session=f"s{number}", phase="plan")
+        await say(agent, "bad", "one more")
+        assert len(health.alerts) == MOST_STREAKS
+        assert "failing:s0" not in health.alerts
+
+
+# -- what goes on too long ------------------------------------------------------------------------------------
+
+
+async def waits(perceptions: list[Perception]) -> Action:
+    if "slow" in str(perceptions[0].content):
+        await Hang().wait()
+    return Action(output="done")
+
+
+@pytest.mark.parametrize("session", ["main", "bob"])
+async def test_a_plan_in_hand_is_told_to_be_slow_after_a_minute(clock: VirtualClock, session: str) -> None:
+    agent = Agent(plan=waits, loop_interval=1.0, clock=clock)
+    heard = Heard(agent)
+    async with agent:
+        await agent.submit("slow", session=session)
+        await clock.sleep(59)
+        assert heard.alerts == []
+        await clock.sleep(3)
+        assert [(alert.kind, alert.session) for alert in heard.alerts] == [("slow", session)]
+        assert "plan goes on" in heard.alerts[0].message
+        await agent.stop(deadline=0)
+
+
+@pytest.mark.parametrize("session", ["main", "bob"])
+async def test_a_cycle_in_hand_is_slow_after_the_time_that_was_configured(clock: VirtualClock, session: str) -> None:
+    agent = Agent(plan=waits, loop_interval=1.0, clock=clock, settings={"health": {"slow_after": 3.0}})
+    heard = Heard(agent)
+    async with agent:
+        await agent.submit("slow", session=session)
+        await clock.sleep(5)
+        assert [(alert.kind, alert.session) for alert in heard.alerts] == [("slow", session)]
+        await agent.stop(deadline=0)
+
+
+@pytest.mark.parametrize("session", ["main", "bob"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"agent": {"phases": {"plan": {"timeout": "off"}}}}, {"health": {"stalled_after": 5.0}}],
+    ids=["no deadline", "configured"],
+)
+async def test_a_phase_that_nothing_bounds_is_stalled_in_any_session(
+    clock: VirtualClock, session: str, settings: dict[str, Any]
+) -> None:
+    agent = Agent(plan=waits, loop_interval=1.0, clock=clock, settings=settings)
+    heard = Heard(agent)
+    async with agent:
+        await agent.submit("slow", session=session)
+        await clock.sleep(4)
+        assert heard.alerts == []
+        await clock.sleep(4)
+        assert [(alert.kind, alert.session) for alert in heard.alerts] == [("stalled", session)]
+        await agent.stop(deadline=0)
+
+
+async def test_a_session_that_has_come_to_rest_is_not_slow_any_more(clock: VirtualClock) -> None:
+    async def plan(perceptions: list[Perception]) -> Action:
+        await clock.sleep(5)
+        return Action(output="done")
+
+    agent = Agent(plan=plan, loop_interval=1.0, clock=clock, settings={"health": {"slow_after": 3.0}})
+    heard = Heard(agent)
+    async with agent:
+        await say(agent, "hello", "bob")
+        await clock.sleep(2)
+        assert [(alert.kind, alert.session) for alert in heard.alerts] == [("slow", "bob")]
+        assert [(end.kind, end.session) for end in heard.ends] == [("slow", "bob")]
