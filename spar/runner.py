@@ -24,6 +24,7 @@ from spar import exits, pressure
 from spar.agent import Agent
 from spar.app import Service, build_agent, describe_lane, home_of
 from spar.config_file import KeyPath, explain
+from spar.cycle_log import log_cycles
 from spar.errors import ConfigError, SparError
 from spar.lockfile import AlreadyRunningError, LockFile
 from spar.log_sink import Logs
@@ -61,6 +62,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
         agent = build_agent(loaded)
         log_sensors(agent)
         log_tools(agent)
+        log_cycles(agent)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         try:
@@ -146,7 +148,8 @@ class Process:
                 return exits.OK
             gc.collect()
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
-            log.info("service started", agent=agent.name, pid=os.getpid(), probes=self.service.addresses.get("probes"))
+            log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
+                     probes=self.service.addresses.get("probes"), next="spar status")  # fmt: skip
             self.systemd.send("READY=1", f"STATUS={agent.name} runs")
             self._spawn(self._beat())
             await agent.run()

@@ -1,0 +1,65 @@
+"""Writes into the log, one line each, the cycles that did something: what was noticed, decided and done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spar.events import LoopCompleted, PhaseCompleted
+from spar.logs import get_logger
+from spar.types import ActionResult, CallResult, Perception
+
+if TYPE_CHECKING:
+    from spar.agent import Agent
+
+log = get_logger("spar.cycles")
+
+#: How a call ended, in one sign; every other status is shown as a question mark.
+SIGNS = {"ok": "✓", "failed": "✗", "timeout": "✗", "denied": "✗", "skipped": "–", "cancelled": "–"}
+#: Perceptions and tools that are named in one line; of more, the number is told.
+NAMED = 4
+#: Characters of each text in a line; the whole is on the tape.
+TEXT = 60
+
+
+def log_cycles(agent: Agent) -> None:
+    """Log each cycle that acted from now on; idle ones leave no line, failed ones are logged where they fail."""
+    acted: dict[str, ActionResult] = {}
+
+    def phase_completed(event: PhaseCompleted) -> None:
+        if event.phase == "act" and isinstance(event.output, ActionResult):
+            acted[event.cycle_id] = event.output
+
+    def cycle_completed(event: LoopCompleted) -> None:
+        result = acted.pop(event.cycle_id, None)
+        if result is None or (action := result.action) is None:
+            return
+        if not result.results and action.output is None:
+            return
+        log.info("cycle acted", agent=agent.name, cycle=event.cycle_id, session=event.session,
+                 noticed=noticed(action.perceptions), decided=short(action.reason or action.goal),
+                 calls=calls(result.results), milliseconds=round(event.duration * 1000, 1))  # fmt: skip
+
+    agent.events.subscribe(PhaseCompleted, phase_completed)
+    agent.events.subscribe(LoopCompleted, cycle_completed)
+
+
+def noticed(perceptions: tuple[Perception, ...]) -> str:
+    """Return the sources of perceptions and the beginnings of their texts."""
+    shown = [f"{each.source or each.kind}: {short(each.text)}" for each in perceptions[:NAMED]]
+    more = len(perceptions) - NAMED
+    return "; ".join([*shown, f"and {more} more"] if more > 0 else shown)
+
+
+def calls(results: tuple[CallResult, ...]) -> str:
+    """Return the tools that were called and how each call ended: `note ✓ files ✗`."""
+    if len(results) <= NAMED:
+        return " ".join(f"{each.call.tool} {SIGNS.get(each.status, '?')}" for each in results)
+    ends = Counter(SIGNS.get(each.status, "?") for each in results)
+    return f"{len(results)} calls: " + " ".join(f"{number} {sign}" for sign, number in ends.items())
+
+
+def short(text: str) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(text[: 4 * TEXT].split())
+    return line if len(line) <= TEXT else f"{line[: TEXT - 1]}…"

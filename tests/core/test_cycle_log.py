@@ -1,0 +1,68 @@
+"""A cycle that did something is one line of the log, an idle one none."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from spar import Action, Agent, Call, Perception, tool
+from spar.cycle_log import log_cycles
+from spar.logs import configure
+from spar.testing import VirtualClock
+
+
+async def lines_of(clock: VirtualClock, perceptions: list[Perception], calls: list[Call]) -> list[dict[str, Any]]:
+    @tool(effect="read")
+    async def works() -> int:
+        return 1
+
+    @tool(effect="read")
+    async def fails() -> int:
+        raise OSError("no")
+
+    waiting = [perceptions]
+
+    async def sense() -> list[Perception]:
+        return waiting.pop() if waiting else []
+
+    async def plan(noticed: list[Perception]) -> Action:
+        return Action(calls=calls, reason="rule 'x' matched")
+
+    agent = Agent(sense=sense, plan=plan, tools=[works, fails], clock=clock, loop_interval=1.0)
+    out = io.StringIO()
+    logs = configure("info", "json", stream=out)
+    try:
+        log_cycles(agent)
+        async with agent:
+            await clock.sleep(10)
+        total = agent.stats.total_cycles
+    finally:
+        logs.close()
+    assert total > 5
+    return [line for line in map(json.loads, out.getvalue().splitlines()) if line["msg"] == "cycle acted"]
+
+
+async def test_it_says_what_was_noticed_decided_and_done(clock: VirtualClock) -> None:
+    (line,) = await lines_of(
+        clock, [Perception("report.txt\nnew", source="inbox")], [Call("works"), Call("fails"), Call("works")]
+    )
+
+    assert (line["noticed"], line["decided"]) == ("inbox: report.txt new", "rule 'x' matched")
+    assert line["calls"] == "works ✓ fails ✗ works ✓"
+    assert line["session"] == "main"
+    assert line["milliseconds"] >= 0
+
+
+async def test_many_and_long_things_stay_one_short_line_that_says_how_many(clock: VirtualClock) -> None:
+    (line,) = await lines_of(
+        clock, [Perception(f"{n} " + "x" * 100_000, source="s") for n in range(10)], [Call("works") for _ in range(20)]
+    )
+
+    assert line["noticed"].endswith("…; and 6 more")
+    assert len(line["noticed"]) < 400
+    assert line["calls"] == "20 calls: 20 ✓"
+
+
+async def test_a_plan_without_calls_and_words_is_no_line(clock: VirtualClock) -> None:
+    assert await lines_of(clock, [Perception("x")], []) == []
