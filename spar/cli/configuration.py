@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from spar import exits
 from spar.cli.context import Options, fail, show, write
+from spar.cli.tables import table
 
 
 @click.command()
@@ -128,6 +129,8 @@ def parts(options: Options, broken: bool) -> None:
 
     listed = [item for item in default_registry().parts() if item.error or not broken]
     rows = [asdict(item) for item in listed]
-    width = max((len(i.name) for i in listed), default=0)
-    lines = [f"{i.group:16} {i.name:{width}}  {i.value}" + (f"  BROKEN: {i.error}" if i.error else "") for i in listed]
-    show(options, rows, "\n".join(lines) or "none")
+    text = table(
+        ("group", "name", "from", "object", ""),
+        [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in listed],
+    )
+    show(options, rows, text if listed else "none")

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from spar import exits
-from spar.cli.context import Options, fail, one_line, show
+from spar.cli.context import Options, fail, show
+from spar.cli.tables import ID, cycle_tree, local, short, table, took, zoned
 
 #: What a cycle's call in doubt is marked with.
 _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output")
@@ -60,7 +61,7 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
       spar cycles list --outcome failed --limit 5
     """
     found = from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session))
-    show(options, found, "\n".join(map(_cycle_line, found)) or "no cycles yet")
+    show(options, found, _cycles(found) if found else "no cycles yet")
 
 
 @cycles.command("show")
@@ -76,7 +77,8 @@ def show_cycle(options: Options, cycle_id: str) -> None:
     found = from_store(options, lambda store: _with_doubts(store, cycle_id))
     if found is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
-    show(options, _marked(*found))
+    marked = _marked(*found)
+    show(options, marked, cycle_tree(marked))
 
 
 async def _with_doubts(store: Any, cycle_id: str) -> tuple[Any, Any] | None:
@@ -117,7 +119,7 @@ def search(options: Options, query: str, count: int, session: str | None) -> Non
       spar memory search -k 20
     """
     found = from_store(options, lambda store: store.recall(query, count, session=session))
-    show(options, found, "\n".join(map(_experience_line, found)) or "nothing is remembered of that")
+    show(options, found, "\n".join(map(_experience_lines, found)) or "nothing is remembered of that")
 
 
 @memory.command("export")
@@ -137,16 +139,18 @@ def export(options: Options, file: str) -> None:
     show(options, {"exported": number}, f"{number} experiences written to {file}")
 
 
-def _cycle_line(cycle: dict[str, Any]) -> str:
-    started = str(cycle.get("started_at", ""))[:19].replace("T", " ")
-    text = one_line(cycle.get("about") or "")
-    took = float(cycle.get("duration", 0)) * 1000
-    return f"{cycle['cycle_id']}  {started}  {cycle['outcome']:11} {took:8.1f} ms  {text}"
+def _cycles(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (local(each.get("started_at")), each["outcome"], took(float(each.get("duration", 0))), each["cycle_id"][:ID],
+         each.get("about") or "")
+        for each in found
+    ]  # fmt: skip
+    return table((zoned("started"), "outcome", ">took", "cycle", "about"), rows)
 
 
-def _experience_line(experience: dict[str, Any]) -> str:
+def _experience_lines(experience: dict[str, Any]) -> str:
+    """What was noticed on one line; on a second one what was done about it and what was learnt."""
     mark = {True: "✓", False: "✗", None: "·"}[experience["success"]]
-    parts = [experience["situation"], experience["action"], experience["lesson"] or experience["outcome"]]
-    return f"{mark} {str(experience['at'])[:19].replace('T', ' ')}  " + one_line(
-        " → ".join(part for part in parts if part)
-    )
+    done = [experience["action"], experience["lesson"] or experience["outcome"]]
+    first = f"{local(experience['at'])}  {mark} {short(experience['situation'])}"
+    return f"{first}\n{'':21}{short(': '.join(part for part in done if part))}"

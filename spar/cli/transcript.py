@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from spar.cli.context import Options, fail, one_line, show
+from spar.cli.context import Options, fail, show
 from spar.cli.history import from_store
+from spar.cli.tables import local, table, zoned
 
 
 @click.command()
@@ -35,22 +36,24 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
 
     found = from_store(options, ask)
     if session is None:
-        show(options, found, "\n".join(map(_session_line, found)) or "no transcripts yet")
+        show(options, found, _sessions(found) if found else "no transcripts yet")
     elif not found:
         fail(f"no transcript of session {session!r}; spar transcript shows which there are")
     else:
-        show(options, found, "\n".join(map(_entry_line, found)))
+        show(options, found, _entries(found))
 
 
-def _session_line(held: dict[str, Any]) -> str:
-    size = f"{held['entries']:6} entries  {held['bytes'] // 1024:6} KiB"
-    return f"{_when(held['last_at'])}  {size}  {one_line(held['session'])}"
+def _sessions(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (local(each["last_at"]), str(each["entries"]), f"{-(-each['bytes'] // 1024)} KiB", each["session"])
+        for each in found
+    ]
+    return table((zoned("last entry"), ">entries", ">size", "session"), rows)
 
 
-def _entry_line(entry: dict[str, Any]) -> str:
-    return (
-        f"{entry['seq']:6}  {_when(entry['at'])}  {entry['kind']:10}  {one_line(_said(entry['kind'], entry['body']))}"
-    )
+def _entries(found: list[dict[str, Any]]) -> str:
+    rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in found]
+    return table((">seq", zoned("at"), "kind", "text"), rows)
 
 
 def _said(kind: str, body: dict[str, Any]) -> str:
@@ -66,7 +69,3 @@ def _said(kind: str, body: dict[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _when(at: str) -> str:
-    return str(at)[:19].replace("T", " ")
