@@ -64,6 +64,7 @@ class Journal(Known):
         self._unit, self._is_full = Unit(), False
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
+        self._renewed: dict[str, Callable[[], RowChange]] = {}
         self._held: deque[Unit] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
@@ -232,6 +233,7 @@ class Journal(Known):
             self._add(_end_item, ("done", "{}", safe(item_id)))
         if closing.run is not None:
             self._add(_end_item, ("done", _body({"answer": closing.run}), safe(closing.run_id)))
+        self.change(closing.changes)
         if closing.again is None:
             self._end(cycle_id)
         else:
@@ -275,6 +277,14 @@ class Journal(Known):
         for sql, given in list(own_rows.statements(changes)):
             self._unit.size += len(given[-1])
             self._add(_CHANGES[sql], given)
+
+    def renew(self, name: str, make: Callable[[], RowChange]) -> None:
+        """Write a small row that changes all the time as it is when this moment's transaction is made, and only then.
+
+        Args: name: by which the same row is known when it is told again in the same moment.
+        """
+        self._renewed[name] = make
+        self._change()
 
     def _try(self, tell: Callable[[], None]) -> None:
         """Tell something that must not keep the rest from being told; a failure is said."""
@@ -358,7 +368,7 @@ class Journal(Known):
 
     @property
     def _has_told(self) -> bool:
-        return bool(self._unit.told or self._unit.writes or self._opening)
+        return bool(self._unit.told or self._unit.writes or self._opening or self._renewed)
 
     def _submit(self) -> None:
         """Hand over with somebody waiting: the writer then has room and flushes."""
@@ -397,6 +407,9 @@ class Journal(Known):
 
     def _taken(self) -> Unit:
         unit, self._unit, self._is_full = self._unit, Unit(), False
+        renewed, self._renewed = self._renewed, {}
+        for sql, given in own_rows.statements([make() for make in renewed.values()]):
+            unit.add(_CHANGES[sql], given)
         if self._opening:
             begun = [(name, agent, make()) for name, (agent, make) in self._opening.items()]
             self._opening.clear()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spar.errors import TooLargeError
 from spar.journal import RowChange
-from spar.protocols import Rows, Store
+from spar.protocols import Rows
+from spar.small_rows import changed
 
 #: Of a row, its key counted in.
 MOST_BYTES = 1 << 16
@@ -56,7 +55,7 @@ class HeldRows:
         with self._lock:
             pending = [*self._released, *(change for _, change in self._held)]
         rows = self._passing if self._store is None else await self._store.rows(self._owner)
-        return _changed(dict(rows), pending)
+        return changed(dict(rows), pending)
 
     @property
     def has_news(self) -> bool:
@@ -83,7 +82,7 @@ class HeldRows:
         with self._lock:
             changes, self._released = self._released, []
         if self._store is None:
-            _changed(self._passing, changes)
+            changed(self._passing, changes)
             return ()
         return changes
 
@@ -100,33 +99,3 @@ class HeldRows:
     def _hold(self, change: RowChange) -> None:
         with self._lock:
             self._held.append((self.next, change))
-
-
-class OneValueRows:
-    """Rows in a store that keeps values only: all of an owner are one value. Implements `spar.protocols.Rows`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def rows(self, owner: str) -> Mapping[str, Any]:
-        """The values of all rows of an owner, by key. Raises: what the store raises."""
-        return dict(await self._store.load(owner) or {})
-
-    async def change(self, changes: Iterable[RowChange]) -> None:
-        """Write the rows with these changes. Raises: what the store raises."""
-        for owner, of_owner in groupby(changes, attrgetter("owner")):
-            await self._store.save(owner, _changed(dict(await self.rows(owner)), of_owner))
-
-
-def rows_of(store: Any) -> Rows | None:
-    """Where a store keeps rows; None without one."""
-    return store if store is None or isinstance(store, Rows) else OneValueRows(store)
-
-
-def _changed(rows: dict[str, Any], changes: Iterable[RowChange]) -> dict[str, Any]:
-    for change in changes:
-        if change.is_dropped:
-            rows.pop(change.key, None)
-        else:
-            rows[change.key] = change.value
-    return rows

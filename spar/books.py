@@ -86,7 +86,6 @@ class Books:
         agent, is_idle = self._agent, cycle.outcome == "idle"
         if is_idle and not cycle.is_journalled and not cycle.items:
             return
-        agent.keeping.learn(cycle)
         failed: tuple[Item, ...] = ()
         fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
         if fault is not None:
@@ -100,6 +99,9 @@ class Books:
         entries = () if run is None or is_to_go_on else agent.transcripts.entries_of(run, cycle, end)
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, entries=entries,
                           is_to_go_on=is_to_go_on)  # fmt: skip
+        if not is_idle:
+            account = replace(account, changes=agent.keeping.closing(cycle))
+            self._recovery.journal.renew(f"statistics of {agent.name}", agent.keeping.statistics)
         self._recovery.journal.closed(agent.name, cycle.id, account)
         for item_id in cycle.items if is_to_go_on else account.done:
             self._recovery.in_hand.pop(item_id, None)

@@ -121,7 +121,8 @@ class Closing(Struct, frozen=True):
     are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `past`
     the run's item with this cycle among its past. `again` is what is to be gone on with: the cycle was cut off.
     `entries` are what it adds to the transcript of its `session`, for run `run_id` unless they name their own; those of
-    a run that another one has superseded there are not kept, which is told as a fault.
+    a run that another one has superseded there are not kept, which is told as a fault. `changes` are small rows that
+    change with it: what was learnt of tools, statistics.
     """
 
     outcome: str
@@ -135,6 +136,7 @@ class Closing(Struct, frozen=True):
     again: Unfinished | None = None
     entries: tuple[Entry, ...] = ()
     session: str = ""
+    changes: tuple[RowChange, ...] = ()
 
     @property
     def leaves_a_trace(self) -> bool:

@@ -1,4 +1,8 @@
-"""What of an agent outlives it: experiences, the tape of cycles, statistics, abilities, the numbers of its events."""
+"""What of an agent outlives it: experiences, the tape of cycles, statistics, abilities, the numbers of its events.
+
+Abilities and statistics are small rows. With a journal they change in the closing transaction of each cycle that was
+not idle, so that a killed process has lost none of them; else at the stop.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ import msgspec
 from spar.cycle import Cycle
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
+from spar.journal import RowChange
 from spar.keeper import Keeper
 from spar.logs import get_logger
-from spar.protocols import ability_key
+from spar.protocols import Rows, ability_key
+from spar.small_rows import rows_of
 from spar.types import Ability, CycleRecord, Experience, Fault
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ SEQ_BLOCK = 1_000_000_000
 STORE_WITHIN = 10.0
 #: Abilities that are remembered, one for each tool at each kind of task.
 MOST_ABILITIES = 10_000
+#: The row of the statistics.
+ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
 
@@ -37,12 +45,14 @@ FENCED = "fenced"
 class Keeping:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept."""
 
-    __slots__ = ("_agent", "_reserved", "has_loaded", "keeper")
+    __slots__ = ("_agent", "_reserved", "_rows", "_written", "has_loaded", "keeper")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.keeper = None if agent.memory is None else Keeper(agent.memory, agent.events, agent.clock)
         self.has_loaded = False
+        self._rows = rows_of(self.state_store)
+        self._written: dict[str, Ability] = {}  # as the rows say
         #: The first number of an event that is not reserved; 0 while nothing is.
         self._reserved = 0
 
@@ -67,22 +77,46 @@ class Keeping:
             return {"stored": 0, "waiting": 0, "lost": 0}
         return {"stored": keeper.stored, "waiting": keeper.waiting, "lost": keeper.lost}
 
-    def learn(self, cycle: Cycle) -> None:
-        """Take over what a cycle taught of the tools."""
-        agent = self._agent
+    def learn(self, cycle: Cycle) -> Sequence[RowChange]:
+        """Take over what a cycle taught of the tools; what is to be written of it."""
+        agent, changes = self._agent, []
         if cycle.reflection is not None:
             for ability in cycle.reflection.abilities:
-                self._know(ability)
+                changes += self._know(ability)
         if self._reserved and agent.events.seq >= self._reserved - SEQ_BLOCK // 2:
             agent.requests.in_background(self._reserve(), "saving of")
+        return changes
 
-    def _know(self, ability: Ability) -> None:
+    def _know(self, ability: Ability) -> list[RowChange]:
         """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
         known, key = self._agent.abilities, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
+        changes = [self._row_of(key, ability)]
         if len(known) > MOST_ABILITIES:
-            del known[next(iter(known))]
+            oldest = next(iter(known))
+            del known[oldest]
+            changes.append(RowChange(self._abilities, oldest, is_dropped=True))
+        return changes
+
+    def _row_of(self, key: str, ability: Ability) -> RowChange:
+        at = self._agent.clock.now().timestamp()  # by which the order of trials is known again
+        return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "at": at})
+
+    def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
+        """What a cycle that has ended changes in the rows of its agent, for the journal to write with its end."""
+        changes = self.learn(cycle)
+        known, written = self._agent.abilities, self._written
+        for change in changes:
+            if change.is_dropped:
+                written.pop(change.key, None)
+            else:
+                written[change.key] = known[change.key]
+        return tuple(changes)
+
+    def statistics(self) -> RowChange:
+        """The row of the statistics as they are now."""
+        return RowChange(self._stats, ACCOUNT, self._agent.account.state())
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
@@ -129,25 +163,35 @@ class Keeping:
     async def load(self) -> None:
         """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
         if not self.has_loaded:
-            store = self.state_store
-            self._take_over(None if store is None else await _in_time(store.load(self._key), "the store's load"))
+            if self.state_store is not None and self._rows is not None:
+                await self._take_over(self.state_store, self._rows)
             self.has_loaded = True
         if not self._reserved:
             await self._reserve()
 
-    def _take_over(self, state: Any) -> None:
+    async def _take_over(self, store: Any, rows: Rows) -> None:
         agent = self._agent
-        if not isinstance(state, dict):
-            return
-        agent.account.restore(state.get("stats") or {})
-        agent.events.seq = max(agent.events.seq, int(state.get("seq") or 0))
-        for item in state.get("abilities") or []:
-            try:
-                ability = msgspec.convert(item, Ability)
-            except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
-                log.warning("ability not taken over", agent=agent.name, reason=str(error))
-            else:
-                self._know(ability)
+        state = await _in_time(store.load(self._key), "the store's load")
+        stats = await _in_time(rows.rows(self._stats), "the store's rows")
+        abilities = await _in_time(rows.rows(self._abilities), "the store's rows")
+        former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
+        agent.events.seq = max(agent.events.seq, int(former.get("seq") or 0))
+        agent.account.restore(stats.get(ACCOUNT) or former.get("stats") or {})
+        for item in former.get("abilities") or []:
+            self._ability_of(item)
+        self._written.clear()  # those are no rows yet
+        for item in sorted(abilities.values(), key=_tried_at):
+            if (ability := self._ability_of(item)) is not None:
+                self._written[ability_key(ability.tool, ability.task)] = ability
+
+    def _ability_of(self, item: Any) -> Ability | None:
+        try:
+            ability = msgspec.convert(item, Ability)
+        except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
+            log.warning("ability not taken over", agent=self._agent.name, reason=str(error))
+            return None
+        self._know(ability)
+        return ability
 
     async def close(self) -> None:
         """Have everything written that was accepted, and save; a failure is said and keeps nobody from stopping."""
@@ -171,19 +215,38 @@ class Keeping:
         await self._save(self._reserved)
 
     async def _save(self, seq: int) -> None:
-        store, agent = self.state_store, self._agent
-        if store is None:
+        """Write what no transaction of a cycle has written; an older file's one value becomes rows by it."""
+        store, rows, agent = self.state_store, self._rows, self._agent
+        if store is None or rows is None:
             return
-        abilities = [msgspec.structs.asdict(ability) for ability in agent.abilities.values()]
-        state = {"stats": agent.account.state(), "seq": seq, "abilities": abilities}
+        known = dict(agent.abilities)
+        changes = [RowChange(self._abilities, key, is_dropped=True) for key in self._written.keys() - known.keys()]
+        changes += [self._row_of(key, each) for key, each in known.items() if self._written.get(key) is not each]
+        if agent.stats.total_cycles:
+            changes.append(self.statistics())
         try:
-            await _in_time(store.save(self._key, state), "the store's save")
+            await _in_time(rows.change(changes), "the store's rows")
+            self._written = known
+            await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
         except Exception as error:
             log.error("state not saved", agent=agent.name, reason=str(error))
 
     @property
     def _key(self) -> str:
         return f"agent:{self._agent.name}"
+
+    @property
+    def _abilities(self) -> str:
+        return f"ability:{self._agent.name}"
+
+    @property
+    def _stats(self) -> str:
+        return f"stats:{self._agent.name}"
+
+
+def _tried_at(item: Any) -> float:
+    at = item.get("at") if isinstance(item, dict) else None
+    return float(at) if isinstance(at, (int, float)) else 0.0
 
 
 async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:

@@ -215,6 +215,26 @@ class SensorRows(Protocol):
         ...
 
 
+class ModuleRows(Protocol):
+    """The small durable rows of a module, for what it must know again after a restart.
+
+    A row that is kept for a cycle changes in the transaction that says what the cycle is going to do, or how it ended:
+    a process that dies before that has not kept it. `keep` returns at once; values are JSON-able and small.
+    """
+
+    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+        """Write a row. Raises: TooLargeError for one of more than a megabyte; ValueError for what is not JSON-able."""
+        ...
+
+    def drop(self, key: str, *, cycle_id: str = "") -> None:
+        """Delete a row; nothing happens if there is none."""
+        ...
+
+    async def list(self) -> Mapping[str, Any]:
+        """All rows by key. Raises: what the store raises."""
+        ...
+
+
 class PassingRows:
     """Rows that nobody keeps: those of a sensor without an agent. Implements `SensorRows`."""
 
@@ -372,7 +392,8 @@ class Host(Struct, frozen=True):
     agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
     run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
     noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
-    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them.
+    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them. `rows(name)` are small
+    durable rows under a name of the module's choice; None without a memory.
     """
 
     agent: str
@@ -391,6 +412,7 @@ class Host(Struct, frozen=True):
     pursue: Callable[[Perception], Awaitable[str]] | None = None
     used: Callable[[str, Mapping[str, int]], None] = lambda run_id, usage: None
     note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
+    rows: Callable[[str], ModuleRows | None] = lambda name: None
 
 
 class SensorSpec(Struct, frozen=True):

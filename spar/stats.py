@@ -24,16 +24,19 @@ RECENT = 1024
 class Series:
     """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values.
 
+    `before` is count and sum of what earlier processes measured: it counts in `mean`, and in nothing else.
+
     Series that are folded together share a `lock`.
     """
 
-    __slots__ = ("_lock", "add", "buckets", "count", "pending", "recent", "total")
+    __slots__ = ("_lock", "add", "before", "buckets", "count", "pending", "recent", "total")
 
     def __init__(self, lock: threading.Lock | None = None) -> None:
         self.pending: list[float] = []
         self.add = self.pending.append
         self.count = 0
         self.total = 0.0
+        self.before = (0, 0.0)
         self.buckets: list[int] | None = None
         self.recent: list[float] = []
         self._lock = lock or threading.Lock()
@@ -61,8 +64,14 @@ class Series:
 
     @property
     def mean(self) -> float:
+        count, total = self.sums
+        return total / count if count else 0.0
+
+    @property
+    def sums(self) -> tuple[int, float]:
+        """Count and sum in seconds, also of earlier processes."""
         self.fold()
-        return self.total / self.count if self.count else 0.0
+        return self.before[0] + self.count, self.before[1] + self.total
 
     def quantile(self, share: float) -> float:
         """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""
@@ -138,7 +147,10 @@ class Calls:
 
 
 class Snapshot(Struct, frozen=True):
-    """`agent.stats`: cycles so far. Durations are seconds; `error_rate` is 0..1."""
+    """`agent.stats`: cycles so far, over all processes. Durations are seconds; `error_rate` is 0..1.
+
+    `cycle_p99_seconds`, `last_cycle_seconds` and `consecutive_failures` are of this process.
+    """
 
     total_cycles: int
     failed_cycles: int
@@ -204,8 +216,15 @@ class Stats:
         )
 
     def state(self) -> dict[str, Any]:
-        """What is kept across restarts of the process."""
-        return {"outcomes": dict(self.outcomes), "errors_by_phase": dict(self.errors_by_phase)}
+        """What is kept across restarts of the process: all counts, and count and sum of each series."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "errors_by_phase": dict(self.errors_by_phase),
+            "durations": {name: list(series.sums) for name, series in self._series().items()},
+        }
+
+    def _series(self) -> dict[str, Series]:
+        return {"cycle": self.cycles, **{str(phase): series for phase, series in self.phases.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what `state` gave, ignoring what is not known any more."""
@@ -214,3 +233,7 @@ class Stats:
             for key, number in (state.get(name) or {}).items():
                 if key in known and isinstance(number, int):
                     known[key] += number
+        for name, series in self._series().items():
+            match (state.get("durations") or {}).get(name):
+                case [int(count), int() | float() as total]:
+                    series.before = (series.before[0] + count, series.before[1] + total)

@@ -119,6 +119,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
             f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}",
             f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
             f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
+            f"  phases   {_phases(stats)}",
             f"  kept     {kept['stored']} stored, {kept['waiting']} waiting, {kept['lost']} lost",
         ]
         if (asked := agent["approvals"])["pending"]:
@@ -200,6 +201,13 @@ def _left(recovery: dict[str, Any]) -> str:
         "to be retried": (recovery["to_be_retried"], ""),
     }
     return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in said.items() if number > 0)
+
+
+def _phases(stats: dict[str, Any]) -> str:
+    """Return the mean duration of each phase and how often it failed, in one line."""
+    failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
+    means = stats["phase_mean_seconds"].items()
+    return ", ".join(f"{phase} mean {_time(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
 
 
 def _time(seconds: float) -> str:

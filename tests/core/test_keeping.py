@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from spar import Agent, ErrorOccurred, Fault
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
+from spar.protocols import ability_key
+from spar.stats import Snapshot
 from spar.testing import VirtualClock
+from spar.types import Ability
 
 
 class States:
@@ -81,3 +89,86 @@ async def test_the_last_completed_cycle_has_a_time_of_day_and_before_it_there_is
     async with agent:
         await asyncio.sleep(90.0)
         assert abs(clock.now().timestamp() - 30.0 - agent.last_completed_at) < 1.0
+
+
+# -- abilities and statistics
+
+
+@tool(effect="read")
+async def breaks() -> int:
+    raise RuntimeError("no")
+
+
+def worker(memory: Any) -> Agent:
+    async def plan(perceptions: list[Perception]) -> Action:
+        return Action(calls=[Call("breaks")])
+
+    return Agent(plan=plan, tools=[breaks], memory=memory, loop_interval="off")
+
+
+async def killed(path: Path, messages: int) -> tuple[dict[str, Ability], Snapshot]:
+    """What an agent knew when its process was killed: its file is copied as it stands, before anything is closed."""
+    async with worker(Memory.open(f"sqlite:///{path}")) as agent:
+        for number in range(messages):
+            receipt = await agent.submit(f"go {number}")
+            await agent.wait(receipt.run_id)
+        for name in ("", "-wal"):
+            shutil.copy(f"{path}{name}", f"{path}.left{name}")
+        return dict(agent.abilities), agent.stats
+
+
+async def test_abilities_and_statistics_survive_the_death_of_the_process(tmp_path: Path) -> None:
+    abilities, stats = await killed(tmp_path / "m.db", 5)
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db.left")) as agent:
+        found, after = dict(agent.abilities), agent.stats
+
+    assert found == abilities
+    assert sum(each.trials for each in found.values()) == after.outcomes["acted"] >= 5
+    assert after.outcomes["acted"] == stats.outcomes["acted"]
+    assert after.phase_mean_seconds["act"] == pytest.approx(stats.phase_mean_seconds["act"])
+    assert after.cycle_mean_seconds > 0
+
+
+async def test_the_state_of_an_agent_is_kept_whatever_its_size(tmp_path: Path) -> None:
+    many = [Ability(f"tool {number}", "x" * 200, 0.7, 0.1, 17) for number in range(9_000)]  # 3 MB
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        agent.abilities.update({ability_key(each.tool, each.task): each for each in many})
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        assert agent.abilities == {ability_key(each.tool, each.task): each for each in many}
+        del agent.abilities[next(iter(agent.abilities))]
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        assert len(agent.abilities) == 8_999
+
+
+async def test_the_one_value_of_an_older_file_becomes_rows_and_counts_once(tmp_path: Path) -> None:
+    former = {"tool": "breaks", "task": "message", "estimate": 0.2, "uncertainty": 0.1, "trials": 3}
+    stats = {"outcomes": {"acted": 7}, "errors_by_phase": {"plan": 2}}
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
+        await memory.save("agent:main", {"seq": 5, "stats": stats, "abilities": [former]})
+
+    for _ in range(2):
+        async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+            assert agent.stats.outcomes["acted"] == 7
+            assert agent.stats.errors_by_phase["plan"] == 2
+            assert [(each.tool, each.trials) for each in agent.abilities.values()] == [("breaks", 3)]
+
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
+        assert list(await memory.load("agent:main")) == ["seq"]
+        assert list(await memory.rows("ability:main")) == ["breaks|message"]
+
+
+async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_after_a_restart(tmp_path: Path) -> None:
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        for kind in ("b", "a", "c", "b"):
+            before = agent.stats.outcomes["acted"]
+            await agent.accept(Perception("go", kind=kind))
+            while agent.stats.outcomes["acted"] == before:
+                await asyncio.sleep(0.001)
+        order = list(agent.abilities)
+
+    async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
+        assert list(agent.abilities) == order
+        assert [key.partition("|")[2][:1] for key in order] == ["a", "c", "b"]

@@ -11,12 +11,13 @@ import pytest
 
 from memory import Memory
 from perception import Sense
-from perception.rows import HeldRows, OneValueRows, rows_of
+from perception.rows import HeldRows
 from spar import Agent, Perception
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred
 from spar.journal import RowChange
 from spar.protocols import SensorContext, SensorSpec
+from spar.small_rows import OneValueRows, rows_of
 
 
 class Values:
