@@ -60,7 +60,7 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
     for topic, places in topics.items():
         for cluster in _clusters(perceptions, places, settings.seconds):
             parts = [perceptions[place] for place in cluster]
-            by_strength = sorted(range(len(parts)), key=lambda i: (parts[i].priority, i), reverse=True)
+            by_strength = sorted(range(len(parts)), key=lambda i: (parts[i].importance, i), reverse=True)
             whole = _whole(parts, by_strength)
             count = window.add(topic, parts[0].at.timestamp(), sum(map(count_of, parts)), settings.seconds)
             if count > count_of(whole):

@@ -23,7 +23,7 @@ from perception.classify import ClassifyRule, ClassifySettings, classify, decode
 from perception.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, Sifted, dedup
 from perception.fuse import FuseSettings, FuseWindow, fuse
 from perception.intent import IntentRule, IntentSettings, recognise
-from perception.priority import DEFAULT, PriorityRule, PrioritySettings, Scale, prioritise
+from perception.priority import PriorityRule, PrioritySettings, Scale, prioritise
 from spar.errors import ConfigError
 from spar.types import Perception, replace
 
@@ -40,7 +40,7 @@ SHAPE: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
     ("subject", (str, type(None)), "text or None"),
     ("session", str, "text"),
     ("intent", str, "text"),
-    ("priority", (float, int), "a number"),
+    ("priority", (float, int, type(None)), "a number"),
     ("confidence", (float, int), "a number"),
     ("trust", str, "text"),
     ("evidence", (tuple, list), "a tuple"),
@@ -164,13 +164,13 @@ def intake(perceptions: Sequence[Perception]) -> Sifted:
 
 def cut(limit: int, perceptions: Sequence[Perception]) -> Sifted:
     """The `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
-    ranked = sorted(perceptions, key=lambda perception: -perception.priority)
+    ranked = sorted(perceptions, key=lambda perception: -perception.importance)
     if len(ranked) <= limit:
         return Sifted(ranked)
     chosen = set(sorted(range(len(ranked)), key=lambda i: (ranked[i].kind != MESSAGE, i))[:limit])
     kept = [perception for i, perception in enumerate(ranked) if i in chosen]
     decisions = [
-        Decision(p.id, p.source, "limit", f"priority {p.priority:g} is not among the first {limit}", p.at)
+        Decision(p.id, p.source, "limit", f"priority {p.importance:g} is not among the first {limit}", p.at)
         for i, p in enumerate(ranked)
         if i not in chosen
     ]
@@ -200,9 +200,9 @@ def _repaired(perception: Perception) -> Perception:
     changes: dict[str, Any] = {}
     if perception.at.tzinfo is None:
         changes["at"] = perception.at.replace(tzinfo=UTC)
-    for name, unknown in (("priority", DEFAULT), ("confidence", UNKNOWN_CONFIDENCE)):
+    for name, unknown in (("priority", None), ("confidence", UNKNOWN_CONFIDENCE)):
         value = getattr(perception, name)
-        if not 0 <= value <= 1:
+        if value is not None and not 0 <= value <= 1:
             changes[name] = unknown if value != value else min(1.0, max(0.0, value))
     return replace(perception, **changes) if changes else perception
 

@@ -1,4 +1,4 @@
-"""Stage 4: how much it matters, 0..1, and why. A priority that the sensor has set stays.
+"""Stage 4: how much it matters, 0..1, and why. A priority that somebody has set stays.
 
 A score is a sum that can be read: what its kind is worth, what the words, the rules, repetition, trust and age
 add or take, and how sure the sensor was. Every summand leaves a sentence in `attributes["why"]`. Age is counted
@@ -17,11 +17,11 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from perception.classify import Glob, Rule, read_rules, text_of
-from perception.dedup import MESSAGE, Sifted, count_of
+from perception.dedup import MESSAGE, Sifted, count_of, with_attributes
 from spar.patterns import is_open
 from spar.types import Perception, replace
 
-DEFAULT = 0.5  # what `Perception.priority` is when nobody has set it
+DEFAULT = 0.5  # what a kind is worth that no pattern fits
 TRUSTED = 0.05  # for a source whose text may steer the agent
 KEYWORDS_CAP = 0.3  # all words together add or take at most this
 REPEATED = (0.04, 0.2)  # for each doubling of the count; at most
@@ -128,11 +128,11 @@ def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> Sifted:
     kept: list[Perception] = []
     touched = 0
     for perception in perceptions:
-        if newest is not None and perception.priority == DEFAULT:
+        if newest is not None and perception.priority is None:
             perception = _scored(perception, [*_summands(scale, perception, newest)])
             touched += 1
         elif not isinstance(perception.attributes.get("why"), list):
-            perception = _explained(perception, perception.priority, [f"its sensor set it to {perception.priority:g}"])
+            perception = with_attributes(perception, why=[f"its sensor set it to {perception.importance:g}"])
         kept.append(perception)
     return Sifted(kept, touched=touched)
 

@@ -133,7 +133,7 @@ class Sense:
             if (hear := getattr(spec.sensor, "hear", None)) is not None:
                 heard: Perception = hear(text, session)
                 return heard
-        return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
+        return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
     def cursors(self) -> dict[str, Any]:
         """What sensors want kept of what cycles have taken, by the keys it is loaded by; who asks for it keeps it."""

@@ -75,7 +75,7 @@ def brief(
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
     """What kind of task this is, as abilities are kept: the intent, else the kind, of the message or what is urgent."""
     run = context.run
-    first = run.message if run is not None else max(perceptions, key=lambda each: each.priority, default=None)
+    first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
     return "" if first is None else first.intent or first.kind
 
 
@@ -113,7 +113,7 @@ def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
     """What was noticed as one perception that a run can be about: of all the least trust and the highest priority."""
     if len(perceptions) == 1:
         return perceptions[0]
-    urgent = max(perceptions, key=lambda each: each.priority)
+    urgent = max(perceptions, key=lambda each: each.importance)
     lines = [f"{each.source} {each.kind}: {each.text[:500]}" for each in perceptions[:_MOST_EVIDENCE]]
     if (more := len(perceptions) - len(lines)) > 0:
         lines.append(f"… and {more} more")

@@ -116,7 +116,7 @@ def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
                 raise ConfigError(f"the list of {name!r} names nothing, so it could never match", path=(*path, name))
             tests.append(_text_test(name, globs))
     if conditions.min_priority is not None:
-        tests.append(_at_least("priority", conditions.min_priority))
+        tests.append(_at_least("importance", conditions.min_priority))
     if conditions.min_confidence is not None:
         tests.append(_at_least("confidence", conditions.min_confidence))
     if conditions.count is not None:

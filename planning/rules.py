@@ -279,9 +279,9 @@ def _facts(sight: Sight, slots: Mapping[str, str], context: Context, clock: Cloc
 
 
 def _urgency(perception: Perception) -> float:
-    priority = perception.priority
-    is_number = isinstance(priority, (int, float)) and priority == priority
-    return -priority if is_number else 0.0
+    importance = perception.importance
+    is_number = isinstance(importance, (int, float)) and importance == importance
+    return -importance if is_number else 0.0
 
 
 def _subject(perception: Perception) -> str:

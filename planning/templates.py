@@ -80,7 +80,7 @@ NAMES: dict[str, Callable[[Facts], Any]] = {
     "subject": lambda facts: facts.perception.subject,
     "session": lambda facts: facts.perception.session,
     "intent": lambda facts: facts.perception.intent,
-    "priority": lambda facts: facts.perception.priority,
+    "priority": lambda facts: facts.perception.importance,
     "confidence": lambda facts: facts.perception.confidence,
     "trust": lambda facts: facts.perception.trust,
     "count": lambda facts: count_of(facts.perception),

@@ -27,7 +27,7 @@ _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kep
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
     """The most urgent perception, the first of equals."""
-    return max(perceptions, key=lambda p: p.priority if p.priority == p.priority else 0.0, default=None)
+    return max(perceptions, key=lambda p: p.importance if p.importance == p.importance else 0.0, default=None)
 
 
 def task_of(call: Call | None, action: Action | None) -> str:

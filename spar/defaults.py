@@ -34,7 +34,7 @@ async def reflect_nothing(result: ActionResult) -> Reflection:
 
 def hear(text: str, session: str) -> Perception:
     """The perception that a message is."""
-    return Perception(text, source="message", kind="message", session=session, trust="trusted", priority=0.7)
+    return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
 
 def settings(given: Mapping[str, Any] | Settings | None) -> Settings:

@@ -86,7 +86,7 @@ class Turns:
         pushed = await self._perceived(module, pushed, cycle)
         if lane.is_resuming and (resumed := self.resumed()) is not None:
             pushed = [*pushed, *resumed.perceptions]
-        return sorted([*pushed, *polled], key=lambda perception: -perception.priority)
+        return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
 
     async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
         """What the sense module makes of what was pushed."""

@@ -61,7 +61,8 @@ class Perception(Struct, frozen=True):
 
     `key` identifies repetition of the same thing (two perceptions with one key are duplicates);
     `subject` says what it is about (perceptions of one subject are fused, the parts kept in `evidence`).
-    `priority` and `confidence` are 0..1. Text of an `untrusted` perception never steers the agent.
+    `priority` (None until somebody sets it) and `confidence` are 0..1.
+    Text of an `untrusted` perception never steers the agent.
     Stages of the pipeline leave their findings in `attributes`: `slots` (what an intent captured) and
     `why` (the reasons for the priority, a list of sentences).
     """
@@ -75,7 +76,7 @@ class Perception(Struct, frozen=True):
     subject: str | None = None
     session: str = "main"
     intent: str = ""
-    priority: float = 0.5
+    priority: float | None = None
     confidence: float = 1.0
     trust: Trust = "untrusted"
     evidence: tuple[Perception, ...] = ()
@@ -87,6 +88,11 @@ class Perception(Struct, frozen=True):
         if isinstance(self.content, str):
             return self.content
         return json.dumps(self.content, ensure_ascii=False, default=str)
+
+    @property
+    def importance(self) -> float:
+        """The priority, or the middle of the scale while nobody has set one."""
+        return 0.5 if self.priority is None else self.priority
 
 
 _WIRE_FIELDS = {

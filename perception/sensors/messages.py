@@ -19,7 +19,7 @@ class MessagesSensor:
 
     Args:
         trust: whether their text may steer the agent; the socket admits only the service's own user.
-        priority: where they stand among what is noticed, 0..1; above the usual, because somebody waits.
+        priority: where they stand among what is noticed, 0..1; None: as the stage of priorities finds.
         longest: how many characters one may have.
     """
 
@@ -29,7 +29,7 @@ class MessagesSensor:
         self,
         *,
         trust: Trust = "trusted",
-        priority: Annotated[float, Ge(0), Le(1)] = 0.7,
+        priority: Annotated[float, Ge(0), Le(1)] | None = None,
         longest: Annotated[int, Gt(0)] = 100_000,
     ) -> None:
         self._trust, self._priority, self._longest = trust, priority, longest

@@ -150,8 +150,9 @@ def test_little_is_enough_to_make_a_value() -> None:
         "disk is full",
         "disk is full",
         "untrusted",
-        0.5,
+        None,
     )
+    assert perception.importance == 0.5
     assert (perception.session, perception.key, perception.evidence, perception.attributes) == ("main", None, (), {})
     assert before <= perception.at <= utcnow()
     assert Call("note").params == {}

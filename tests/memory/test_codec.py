@@ -79,11 +79,11 @@ def test_text_reads_back_equal_lone_surrogates_included() -> None:
 
 
 def test_nan_and_infinity_are_null_and_a_number_field_reads_null_as_nan() -> None:
-    text = encode(Perception("x", priority=math.nan, evidence=(Perception("y", confidence=math.inf),)))
+    text = encode(Perception("x", confidence=math.nan, evidence=(Perception("y", confidence=math.inf),)))
     back = decode(text, Perception)
 
     assert "NaN" not in text
-    assert math.isnan(back.priority)
+    assert math.isnan(back.confidence)
     assert math.isnan(back.evidence[0].confidence)
     assert decode(encode([math.nan]), list[Any]) == [None]
 

@@ -51,6 +51,10 @@ def test_equal_content_from_elsewhere_or_about_something_else_is_not_the_same(ot
     assert len(contents(DedupSettings(), seen(LINE), seen(LINE, **other))) == 2
 
 
+def test_a_copy_with_a_key_and_one_without_are_two() -> None:
+    assert contents(DedupSettings(), seen(LINE), seen(LINE, key="1")) == [LINE, LINE]
+
+
 @pytest.mark.parametrize("other", [{"session": "b"}, {"trust": "trusted"}], ids=["session", "trust"])
 def test_one_key_in_another_session_or_from_an_untrusted_copy_is_not_the_same(other: dict[str, Any]) -> None:
     assert len(contents(DedupSettings(), seen("a", key="1"), seen("a", key="1", **other))) == 2

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from perception.pipeline import Pipeline
 from perception.sense import Sense
 from perception.sensors.messages import MessagesSensor
 from spar import Agent
@@ -21,6 +24,19 @@ def test_a_message_is_heard_on_the_terms_of_its_sensor() -> None:
         "untrusted",
         0.2,
     )
+
+
+@pytest.mark.parametrize("hear", [MessagesSensor().hear, Sense().hear])
+def test_what_people_say_is_weighed_by_its_words(hear: Any) -> None:
+    urgent, idle = (
+        hear("URGENT: outage on db1, please fix it!", "main"),
+        hear("fyi, no rush: cake in the kitchen", "main"),
+    )
+    first, last = Pipeline().process([idle, urgent])
+
+    assert (urgent.priority, idle.priority) == (None, None)
+    assert (first.content, last.content) == (urgent.content, idle.content)
+    assert first.importance > 0.7 > last.importance
 
 
 def test_a_message_that_is_too_long_is_refused_with_both_lengths() -> None:

@@ -94,7 +94,7 @@ def test_what_was_taken_out_can_be_listed_with_its_reason_and_the_list_is_bounde
         ("dedup", lambda kept: len(kept) == 2),
         ("classify", lambda kept: kept[0].kind == ""),
         ("intent", lambda kept: kept[0].intent == ""),
-        ("priority", lambda kept: kept[0].priority == 0.5),
+        ("priority", lambda kept: kept[0].priority is None),
         ("fuse", lambda kept: len(kept) == 2),
     ],
 )

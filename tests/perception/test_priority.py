@@ -52,6 +52,13 @@ def test_a_priority_that_the_sensor_has_set_stays_and_is_explained() -> None:
     assert perception.attributes["why"] == ["its sensor set it to 0.2"]
 
 
+def test_a_sensor_that_says_the_middle_of_the_scale_is_believed() -> None:
+    perception = scored("urgent: outage", kind="alert", priority=0.5)
+
+    assert perception.priority == 0.5
+    assert perception.attributes["why"] == ["its sensor set it to 0.5"]
+
+
 def test_reasons_that_came_along_with_a_priority_stay() -> None:
     assert scored("x", priority=0.2, attributes={"why": ["so"]}).attributes["why"] == ["so"]
 
