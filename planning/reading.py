@@ -28,6 +28,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec.json import schema as json_schema
 
 from planning.flow import in_state, paths_of
 from planning.match import Conditions, Matcher, Path, Share, compile_conditions
@@ -103,6 +104,12 @@ class Rule(Struct, frozen=True):
     goal: Template | None
     next_look: float | None
     calls: tuple[CallRule, ...]
+
+
+def rule_schema() -> dict[str, Any]:
+    """Return the JSON schema of a rule as it is written, for editors."""
+    made: dict[str, Any] = json_schema(RuleTable)
+    return {"allOf": [{"$ref": made.pop("$ref")}], **made}
 
 
 def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | None = None) -> tuple[Rule, ...]:

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from planning.flow import can_be_read, colliding, reads_any
 from planning.match import Sight
-from planning.reading import CallRule, Rule, read_rules
+from planning.reading import CallRule, Rule, read_rules, rule_schema
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
@@ -69,6 +69,11 @@ class RulesPlanner:
         for perception in sorted(perceptions, key=_urgency):
             self._consider(perception, context, clock, draft)
         return draft.action(perceptions)
+
+    @staticmethod
+    def rule_schema() -> dict[str, Any]:
+        """Return the JSON schema of one of the tables `[[rules]]`."""
+        return rule_schema()
 
     def written_calls(self) -> Iterator[WrittenCall]:
         """Return each call that a rule writes out, so that its tool can judge it before anything runs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import (
@@ -20,9 +20,11 @@ from pydantic import (
     Field,
     PydanticUserError,
     ValidationError,
+    WithJsonSchema,
     create_model,
 )
-from pydantic_core import SchemaError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
 from spar.config_file import KeyPath, Problem, Refusal
 from spar.protocols import Home
@@ -81,6 +83,11 @@ class Signature:
         rest = {key: value for key, value in values.items() if key not in first}
         return target(*(values[key] for key in first if key in values), **rest)
 
+    def schema(self, extra: Collection[str]) -> dict[str, Any]:
+        """Return the JSON schema of the options; those named in `extra` are given by the composition root."""
+        made = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_WhatAFileHolds)
+        return {key: value for key, value in made.items() if key != "title"}
+
     def _validated(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         names = self.options(extra)
         try:
@@ -134,7 +141,20 @@ def _duration_or_number(value: Any) -> Any:
     return value if number is None else number
 
 
-_NUMBER = Annotated[float, not_a_flag, BeforeValidator(_duration_or_number)]
+_NUMBER = Annotated[
+    float, not_a_flag, BeforeValidator(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})
+]
+
+
+class _WhatAFileHolds(GenerateJsonSchema):
+    """Leaves out what no file can hold, such as a callable that a parameter may also be."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+        raise PydanticOmit
 
 
 def _lenient(annotation: Any) -> Any:

@@ -23,6 +23,9 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 def backup(options: Options, file: Path | None) -> None:
     """Copy the memory to FILE while the service runs or not; the copy is checked before it gets its name.
 
+    Without FILE it is memory-TIME.db in the current folder. Such a copy stays until you delete it; the one that the
+    service makes by itself each day is beside the memory in the state folder and is replaced by the next.
+
     \b
     Examples:
       spar backup

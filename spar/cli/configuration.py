@@ -109,9 +109,10 @@ def schema(options: Options) -> None:
     Example:
       spar config schema > config.schema.json
     """
-    from spar.settings import schema as make
+    from spar.app import default_registry
+    from spar.config_schema import schema as make
 
-    show(options, make())
+    show(options, make(default_registry()))
 
 
 @click.command()

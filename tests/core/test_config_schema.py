@@ -1,0 +1,55 @@
+"""The JSON schema of config.toml: what the configuration takes it takes, and what is misspelt it refuses."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from spar.config_schema import schema
+from spar.registry import Registry
+
+CONFIG = Path(__file__).parents[2] / "config.toml"
+
+
+@pytest.fixture(scope="module")
+def editor() -> Draft202012Validator:
+    made = schema(Registry(allow_plugins=False))
+    Draft202012Validator.check_schema(made)
+    return Draft202012Validator(made)
+
+
+def test_the_shipped_configuration_fits_it(editor: Draft202012Validator) -> None:
+    assert [error.message for error in editor.iter_errors(tomllib.loads(CONFIG.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"sensors": [{"use": "directory", "options": {"pth": "inbox"}}]},
+        {"sensors": [{"use": "host", "options": {"every": []}}]},
+        {"tools": [{"use": "files", "options": {"readable": 3}}]},
+        {"rules": [{"name": "x", "wen": {"kind": "message"}}]},
+        {"rules": [{"name": "x", "calls": [{"params": {}}]}]},
+        {"rules": [{"when": {"kind": "message"}}]},
+    ],
+    ids=["option", "its type", "a tool's option", "a rule's key", "a call without its tool", "a rule without its name"],
+)
+def test_what_is_misspelt_in_a_part_or_a_rule_is_refused(editor: Draft202012Validator, table: dict[str, Any]) -> None:
+    assert list(editor.iter_errors(table))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"sensors": [{"use": "host", "options": {"every": "5m"}}]},
+        {"sensors": [{"use": "mysensors:Mine", "options": {"anything": 1}}]},
+        {"rules": [{"name": "x", "when": {"kind": ["a", "b"]}, "calls": [{"tool": ["a", "b"], "params": {"x": 1}}]}]},
+    ],
+    ids=["a duration", "a part of one's own", "a rule"],
+)
+def test_what_the_configuration_takes_is_taken(editor: Draft202012Validator, table: dict[str, Any]) -> None:
+    assert [error.message for error in editor.iter_errors(table)] == []
