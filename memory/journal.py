@@ -64,6 +64,7 @@ class Journal(Known):
         self._unit, self._is_full = Unit(), False
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
+        self._waiting: dict[str, list[own_rows.Statement]] = {}  # changes of rows, by the open cycle that they are for
         self._renewed: dict[str, Callable[[], RowChange]] = {}
         self._held: deque[Unit] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
@@ -170,6 +171,7 @@ class Journal(Known):
     def acting(self, work: str, action: Action, effect: str = "") -> None:
         for told in self._acted(work, action, effect):
             self._note(told)
+        self._make(self._waiting.pop(work, ()))
         crashpoint("plan.committed")
 
     def _acted(self, work: str, action: Action, effect: str) -> Iterator[facts.Told]:
@@ -209,7 +211,8 @@ class Journal(Known):
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
         """A cycle has ended: what it came to becomes durable in one transaction."""
-        if cycle_id in self._opening and not closing.leaves_a_trace:
+        waiting = self._waiting.pop(cycle_id, ())
+        if cycle_id in self._opening and not closing.leaves_a_trace and not waiting:
             self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
             return
         record = closing.record
@@ -234,6 +237,8 @@ class Journal(Known):
         if closing.run is not None:
             self._add(_end_item, ("done", _body({"answer": closing.run}), safe(closing.run_id)))
         self.change(closing.changes)
+        if closing.again is None:
+            self._make(waiting)
         if closing.again is None:
             self._end(cycle_id)
         else:
@@ -269,12 +274,21 @@ class Journal(Known):
         """
         self._add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
 
-    def change(self, changes: Iterable[RowChange]) -> None:
+    def change(self, changes: Iterable[RowChange], work: str = "") -> None:
         """Write or delete these small rows, together with what is told in the same moment; all of them or none.
 
+        With the `work` of an open cycle they wait until it is told what this is going to do, or that it has ended: if
+        the process dies before, or the cycle is to begin again, they have not changed.
         Raises: TooLargeError, ValueError naming the row whose value cannot be kept.
         """
-        for sql, given in list(own_rows.statements(changes)):
+        statements = list(own_rows.statements(changes))
+        if work in self._open:
+            self._waiting.setdefault(work, []).extend(statements)
+        else:
+            self._make(statements)
+
+    def _make(self, statements: Iterable[own_rows.Statement]) -> None:
+        for sql, given in statements:
             self._unit.size += len(given[-1])
             self._add(_CHANGES[sql], given)
 

@@ -13,6 +13,7 @@ perception, by a template or by reading what such a call wrote, says so: `meta["
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
 from spar.paths import Path
-from spar.protocols import Context, WrittenCall
+from spar.protocols import Context, Host, ModuleRows, WrittenCall
 from spar.types import Action, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
@@ -60,12 +61,20 @@ class RulesPlanner:
         self._fired: dict[tuple[int, str], float] = {}
         self._forgotten = 0
         self._clock: Clock = SystemClock()
+        self._rows: ModuleRows | None = None  # by rule and subject, when it fired in seconds since 1970
+        self._has_loaded = False
+
+    def attach(self, host: Host) -> None:
+        """Remember cooldowns in the agent's memory; before the first plan."""
+        self._clock, self._rows, self._has_loaded = host.clock, host.rows("cooldown"), False
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
         """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
         context = context or Context(agent="", cycle_id="")
         clock = context.clock or self._clock
         draft = _Draft(context.run.number if context.run else 1)
+        if self._rows is not None and not self._has_loaded:
+            await self._load(self._rows, clock, draft)
         for perception in sorted(perceptions, key=_urgency):
             self._consider(perception, context, clock, draft)
         return draft.action(perceptions)
@@ -106,7 +115,7 @@ class RulesPlanner:
                     firing = _fire(rule, _facts(sight, slots, context, clock), context)
                     counts["left_out"] += len(firing.left_out)
                     draft.firings.append(firing)
-                    self._cool(rule, perception, clock)
+                    self._cool(rule, perception, clock, context.cycle_id)
             except Exception as error:  # whatever is odd about this perception must not block the others
                 self._counts[rule.name]["failed"] += 1
                 draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {_sentence(error)}")
@@ -120,15 +129,45 @@ class RulesPlanner:
         last = self._fired.get((rule.number, _subject(perception)))
         return last is None or clock.monotonic() - last >= rule.cooldown
 
-    def _cool(self, rule: Rule, perception: Perception, clock: Clock) -> None:
+    def _cool(self, rule: Rule, perception: Perception, clock: Clock, cycle_id: str) -> None:
         if not rule.cooldown:
             return
         key = (rule.number, _subject(perception))
         self._fired.pop(key, None)  # so that the order of the dictionary is the order of firing
         self._fired[key] = clock.monotonic()
+        if self._rows is not None:
+            self._rows.keep(self._row_of(key), clock.now().timestamp(), cycle_id=cycle_id)
         if len(self._fired) > COOLDOWN_LIMIT:
-            del self._fired[next(iter(self._fired))]
+            oldest = next(iter(self._fired))
+            del self._fired[oldest]
             self._forgotten += 1
+            if self._rows is not None:
+                self._rows.drop(self._row_of(oldest), cycle_id=cycle_id)
+
+    def _row_of(self, key: tuple[int, str]) -> str:
+        number, subject = key
+        return json.dumps([self.rules[number].name, subject])
+
+    async def _load(self, rows: ModuleRows, clock: Clock, draft: _Draft) -> None:
+        """Take over the cooldowns of earlier processes; a rule is known by its name. What is over is dropped."""
+        try:
+            found = await rows.list()
+        except Exception as error:  # the rules still work; it is tried again with the next plan
+            draft.troubles.append(f"cooldowns of earlier processes cannot be read: {_sentence(error)}")
+            return
+        self._has_loaded = True
+        now, monotonic = clock.now().timestamp(), clock.monotonic()
+        by_name = {rule.name: rule for rule in self.rules}
+        former: dict[tuple[int, str], float] = {}
+        for key, at in sorted(found.items(), key=_fired_at):
+            name, subject = json.loads(key)
+            rule = by_name.get(name)
+            age = max(now - _fired_at((key, at)), 0.0)
+            if rule is None or age >= rule.cooldown:
+                rows.drop(key)
+            else:
+                former[rule.number, subject] = monotonic - age
+        self._fired = {**former, **self._fired}
 
 
 class _Index:
@@ -287,6 +326,11 @@ def _urgency(perception: Perception) -> float:
     importance = perception.importance
     is_number = isinstance(importance, (int, float)) and importance == importance
     return -importance if is_number else 0.0
+
+
+def _fired_at(row: tuple[str, Any]) -> float:
+    at = row[1]
+    return float(at) if isinstance(at, (int, float)) and at == at else 0.0
 
 
 def _subject(perception: Perception) -> str:

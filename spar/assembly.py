@@ -127,7 +127,7 @@ class Assembly:
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
-                    agent.sessions.note)  # fmt: skip
+                    agent.sessions.note, agent.keeping.rows_of)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""

@@ -19,7 +19,7 @@ from spar.journal import RowChange
 from spar.keeper import Keeper
 from spar.logs import get_logger
 from spar.protocols import Rows, ability_key
-from spar.small_rows import rows_of
+from spar.small_rows import OwnRows, rows_of
 from spar.types import Ability, CycleRecord, Experience, Fault
 
 if TYPE_CHECKING:
@@ -69,6 +69,17 @@ class Keeping:
             return getattr(self._agent.memory, "journal", None)
         except SparError:
             return None
+
+    def rows_of(self, name: str) -> OwnRows | None:
+        """The small rows of a module under a name of its choice; None without a memory."""
+        agent, rows = self._agent, self._rows
+
+        def later(work: Coroutine[Any, Any, None]) -> None:
+            agent.requests.in_background(work, f"saving of {name} by")
+
+        if rows is None:
+            return None
+        return OwnRows(f"{name}:{agent.name}", rows, lambda: self.journal, later)
 
     @property
     def account(self) -> dict[str, int]:

@@ -14,7 +14,8 @@ from planning import RulesPlanner
 from planning.rules import COOLDOWN_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.protocols import Context, RunContext, ability_key
+from spar.protocols import Context, Host, RunContext, ability_key
+from spar.testing import RecordingEvents
 from spar.types import Ability, Perception
 from tests.effort import Effort
 
@@ -147,6 +148,89 @@ async def test_a_cooldown_holds_per_subject_and_ends_by_the_clock() -> None:
     assert cooling is None
     assert again is not None
     assert planner.snapshot()["rules"]["note it"] == {"matched": 5, "cooled_down": 2, "failed": 0, "left_out": 0}
+
+
+class KeptRows:
+    """Rows that outlive the planner; `is_broken` while they cannot be read."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.is_broken = False
+
+    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+        self.rows[key] = value
+
+    def drop(self, key: str, *, cycle_id: str = "") -> None:
+        self.rows.pop(key, None)
+
+    async def list(self) -> dict[str, Any]:
+        if self.is_broken:
+            raise OSError("no disk")
+        return dict(self.rows)
+
+
+def with_rows(rules: list[dict[str, Any]], rows: KeptRows, clock: StillClock) -> RulesPlanner:
+    planner = RulesPlanner(rules)
+    planner.attach(Host("main", clock, RecordingEvents(), None, lambda: None, rows=lambda name: rows))
+    return planner
+
+
+async def test_a_cooldown_goes_on_in_the_next_process_for_its_rule_and_subject() -> None:
+    rows, clock = KeptRows(), StillClock()
+    rules = [{"name": "load", "cooldown": 300, "answer": "high"}, {"name": "other", "cooldown": 300, "answer": "other"}]
+    one, two = Perception(subject="a|b"), Perception(subject="c")
+    first = await with_rows(rules, rows, clock).plan([one], context(clock=clock))
+    clock.seconds = 7.0  # the monotonic clock of another process, 100 s later by the wall clock
+    rows.rows = {key: at - 100.0 - 93.0 for key, at in rows.rows.items()}
+
+    after = with_rows(rules[::-1], rows, clock)
+    again = await after.plan([one], context(clock=clock))
+    clock.seconds += 198
+    still = await after.plan([one, two], context(clock=clock))
+    clock.seconds += 3
+    over = await after.plan([one], context(clock=clock))
+
+    assert first is not None
+    assert first.output == "high"
+    assert again is not None
+    assert again.output == "other"
+    assert still is not None
+    assert still.output == "other"
+    assert over is not None
+    assert over.output == "high"
+
+
+async def test_cooldowns_that_are_over_or_of_rules_that_are_gone_are_forgotten_at_the_start() -> None:
+    rows, clock = KeptRows(), StillClock()
+    rules = [{"name": name, "cooldown": 60, "answer": name, "stop": False} for name in ("short", "gone")]
+    await with_rows(rules, rows, clock).plan([Perception(subject="s")], context(clock=clock))
+    assert len(rows.rows) == 2
+    clock.seconds += 30
+
+    planner = with_rows(rules[:1], rows, clock)
+    await planner.plan([], context(clock=clock))
+
+    assert (len(rows.rows), planner.snapshot()["cooldowns"]) == (1, 1)
+    clock.seconds += 30
+    await with_rows(rules[:1], rows, clock).plan([], context(clock=clock))
+    assert rows.rows == {}
+
+
+async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_say_so() -> None:
+    rows, clock = KeptRows(), StillClock()
+    rules = [{"name": "load", "cooldown": 300, "answer": "high"}]
+    await with_rows(rules, rows, clock).plan([Perception(subject="s")], context(clock=clock))
+    rows.is_broken = True
+    planner = with_rows(rules, rows, clock)
+
+    blind = await planner.plan([Perception(subject="t")], context(clock=clock))
+    rows.is_broken = False
+    seeing = await planner.plan([Perception(subject="s"), Perception(subject="t")], context(clock=clock))
+
+    assert blind is not None
+    assert blind.output == "high"
+    assert "cooldowns of earlier processes cannot be read: no disk" in blind.reason
+    assert seeing is None
 
 
 async def test_cooldowns_of_endless_subjects_do_not_grow_without_end() -> None:
