@@ -73,8 +73,10 @@ async def pass_gate(
         if outcome.value is not shown:
             if not isinstance(outcome.value, Call):
                 return _denied(proposal, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
+            proposed = proposal.call
             if wrong := proposal.swap(stage, board, outcome.value, is_done):
                 return CallResult(proposal.call, "failed", fault=wrong), False
+            proposal.corrected(proposed, "rewrite", "hook", outcome.reason)
             trust = judged(stage, proposal, trust, scope)
     ruling = _ruling(stage, proposal, trust, scope)
     if ruling.decision == "deny":
@@ -139,8 +141,10 @@ async def _confirmed(
         return _denied(proposal, verdict.reason or "it was not approved")
     new = verdict.call if verdict.decision == "replace" else replace(proposal.call, params=verdict.params or {})
     assert new is not None
+    proposed = proposal.call
     if wrong := proposal.swap(stage, board, new, is_done):
         return CallResult(proposal.call, "failed", fault=wrong)
+    proposal.corrected(proposed, verdict.decision, "confirm", verdict.reason)
     ruling = _ruling(stage, proposal, trust, scope)
     return _denied(proposal, ruling.why) if ruling.decision == "deny" else None
 
@@ -191,7 +195,7 @@ def _answered(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, row:
     if row.status == "pending" and stage.clock.now() < row.expires_at:
         return parked(proposal.call, f"it waits for approval {row.id!r}")
     if row.status == "approved":
-        wrong = _adopt(stage, proposal, row.call) if row.original is not None else None
+        wrong = _adopt(stage, proposal, row) if row.original is not None else None
         if wrong is not None:
             return CallResult(proposal.call, "failed", fault=wrong)
         ruling = _ruling(stage, proposal, trust, scope)
@@ -205,9 +209,11 @@ def _answered(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, row:
     return _denied(proposal, row.reason or f"it was not approved{by}")
 
 
-def _adopt(stage: Stage, proposal: Proposal, call: Call) -> Fault | None:
+def _adopt(stage: Stage, proposal: Proposal, row: Approval) -> Fault | None:
     """Put the call that people made of it in its place, under its id; what is wrong with it now, if anything."""
     assert stage.office is not None
+    assert row.original is not None
+    call = row.call
     try:
         binding = stage.office.desk.binder.again(call)
         arguments = binding.entry.parameters.validate(call.params)
@@ -221,6 +227,8 @@ def _adopt(stage: Stage, proposal: Proposal, call: Call) -> Fault | None:
     proposal.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
     proposal.entry, proposal.arguments, proposal.params = binding.entry, arguments, copied(call.params)
     proposal.target = None if call.output_path is None else parse_write(call.output_path)
+    is_edit = replace(row.original, params=call.params) == call
+    proposal.corrected(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
     return proposal.objection
 
 

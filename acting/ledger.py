@@ -18,7 +18,16 @@ from spar.board import Board, message_of, write_message, write_messages
 from spar.events import ContractViolation, WriteConflict
 from spar.paths import MISSING, Expression, Path, get, render
 from spar.plain import copied, text
-from spar.types import Action, ActionResult, ActionStatus, CallResult, Fault, Message, replace
+from spar.types import (
+    Action,
+    ActionResult,
+    ActionStatus,
+    CallResult,
+    Fault,
+    Message,
+    replace,
+    without_service_keys,
+)
 
 _RESULT: Path = ("result",)
 
@@ -119,18 +128,30 @@ class Ledger:
         self._notes.append((step, paths, method, value, stage.wall.at(stage.clock.monotonic())))
 
     def outcome(
-        self, action: Action, results: tuple[CallResult, ...], why: Fault | None, *, interrupted: bool, duration: float
+        self,
+        action: Action,
+        results: tuple[CallResult, ...],
+        why: Fault | None,
+        *,
+        corrections: Sequence[dict[str, Any]] = (),
+        interrupted: bool,
+        duration: float,
     ) -> ActionResult:
-        """What became of the action; errors of detached calls that ended since the last outcome come first."""
+        """What became of the action; errors of detached calls that ended since the last outcome come first.
+
+        Args: corrections: what people and hooks made of its calls, told as messages of their own.
+        """
         late, self._stage.late_errors = self._stage.late_errors, type(self._stage.late_errors)(maxlen=100)
         told = [each for each in results if _is_told(each)]
         errors = (*late, *map(self._error, told))
+        told_apart = [*[message_of("correction", each) for each in corrections],
+                      *[message_of("error", error) for error in errors]]  # fmt: skip
         return ActionResult(
             replace(action, calls=tuple([each.call for each in results])),
             "interrupted" if interrupted else _status(results, why),
             results,
             self._board.state,
-            (*self._earlier, *self._messages(), *self._late(), *[message_of("error", error) for error in errors]),
+            (*self._earlier, *self._messages(), *self._late(), *told_apart),
             errors,
             why,
             duration,
@@ -170,7 +191,7 @@ class Ledger:
     def _error(self, result: CallResult) -> dict[str, Any]:
         why = result.fault or Fault("error", result.status)
         return {
-            "call": wire_of(result.call, self._stage.limits.max_output),
+            "call": without_service_keys(wire_of(result.call, self._stage.limits.max_output)),
             "error": {"kind": why.kind, "message": why.message},
         }
 

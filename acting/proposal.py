@@ -28,7 +28,7 @@ from spar.paths import (
     references,
     resolve,
 )
-from spar.types import Call, Fault, replace
+from spar.types import Call, Fault, replace, without_service_keys
 
 #: What is raised for a call that cannot run as it is.
 STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
@@ -38,7 +38,8 @@ class Proposal:
     """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
 
     `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it. `binds` is
-    what bound the call when it was let run (None: nobody had to), `fare` what is reserved for it of the budgets.
+    what bound the call when it was let run (None: nobody had to), `fare` what is reserved for it of the budgets,
+    `corrections` what people and hooks made of it, in order.
     """
 
     if not TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Proposal:
     is_guest: bool
     binds: Mapping[str, Any] | None
     fare: Fare | None
+    corrections: tuple[dict[str, Any], ...]
 
     @property
     def is_detached(self) -> bool:
@@ -66,6 +68,11 @@ class Proposal:
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
         return replace(self.call, params=copied(self.params))
+
+    def corrected(self, old: Call, decision: str, by: str, reason: str) -> None:
+        """Note that `old` was put aside for the call as it is now, by whom and why."""
+        told = {"call": _shown(old), "decision": decision, "by": by, "reason": reason, "ran": _shown(self.call)}
+        self.corrections = (*self.corrections, told)
 
     def swap(self, stage: Stage, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
         """Put `new` in its place under its id; what is wrong with it, if anything: nothing is changed then."""
@@ -99,6 +106,10 @@ class Proposal:
             return objection
         self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
         return None
+
+
+def _shown(call: Call) -> dict[str, Any]:
+    return without_service_keys(wire_of(call))
 
 
 def _is_detached(call: Call, entry: Entry) -> bool:

@@ -50,9 +50,9 @@ class Step(Node, Proposal):
     starts. `is_small` says that its parameters are short scalars, fit to keep as they are. `asking` is the task in
     which people are asked about it."""
 
-    __slots__ = ("allowed", "arguments", "asking", "began", "binds", "call", "draft", "entry", "fare", "found", "gates",
-                 "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told", "launch", "params",
-                 "passed", "result", "target", "ticket")  # fmt: skip
+    __slots__ = ("allowed", "arguments", "asking", "began", "binds", "call", "corrections", "draft", "entry", "fare",
+                 "found", "gates", "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told",
+                 "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -70,9 +70,16 @@ class Step(Node, Proposal):
         self.passed = self.began = 0
         self.ticket, self.is_guest, self.binds = "", False, None
         self.fare: Fare | None = None
+        self.corrections: tuple[dict[str, Any], ...] = ()
         self.allowed, self.is_told = "", False
         self.asking: asyncio.Task[Any] | None = None
         self.found: Mapping[str, tuple[Expression, ...]] = {}
+
+    def told_corrections(self) -> Sequence[dict[str, Any]]:
+        """What people and hooks made of it; `ran` is None where nothing of it has run."""
+        result = self.result
+        has_run = result is not None and (result.attempts > 0 or result.status == "ok")
+        return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
 
     def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
         """What it reads, and what is wrong with it that can be seen before anything runs."""

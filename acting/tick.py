@@ -427,7 +427,15 @@ class Tick:
         """What became of it all."""
         results = tuple(step.result for step in self.steps if step.result is not None)
         duration = self._stage.clock.monotonic() - began
-        return self._ledger.outcome(action, results, self.fault, interrupted=self._is_aborted, duration=duration)
+        corrections = [each for step in self.steps if step.corrections for each in step.told_corrections()]
+        return self._ledger.outcome(
+            action,
+            results,
+            self.fault,
+            corrections=corrections,
+            interrupted=self._is_aborted,
+            duration=duration,
+        )
 
 
 def is_final(result: CallResult) -> bool:

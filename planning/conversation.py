@@ -14,15 +14,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.observations import OWN_KEYS
 from planning.ports import Turn
 from planning.showing import shown, to_json
 from spar.plain import plain
 from spar.transcript import Entry
-from spar.types import Trust
+from spar.types import SERVICE_KEYS, Trust
 
 #: Of a call, what says nothing about what was done.
-_UNTOLD: Final = frozenset({"_id", "_after", *OWN_KEYS})
+_UNTOLD: Final = frozenset({"_id", "_after", *SERVICE_KEYS})
 #: Characters of one value in a turn: what was done earlier is told, not repeated.
 LIMIT: Final = 2_000
 #: Texts of entries, which never change: by run, number, and whether the run has ended; so many are remembered, of at

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planning.context import plan_mode, plan_of
+from planning.observations import call_shown
 from planning.offers import Offer
 from spar.types import CallResult, Verdict
 
@@ -18,11 +19,14 @@ Wire = dict[str, Any]
 
 
 def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[CallResult] = ()) -> list[Wire]:
-    """The messages with these calls as the plan, and what became of each by its id (`pending` before they ran)."""
+    """The messages with these calls as the plan, those that people changed as they ran, and what became of each by its
+    id (`pending` before they ran)."""
     old = plan_of(messages)
     if old is None:
         return list(messages)
-    calls = list(calls)
+    results = list(results)
+    changed = {each.call.id: call_shown(each.call.to_wire()) for each in results if "_original" in each.call.meta}
+    calls = [changed.get(str(call.get("_id")), call) for call in calls]
     status = {str(call["_id"]): "pending" for call in calls if "_id" in call}
     status |= {each.call.id: each.reason or each.status for each in results if each.call.id in status}
     key = "data" if "data" in old else "plan"

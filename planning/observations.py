@@ -14,14 +14,12 @@ from planning.ports import Made
 from planning.showing import shown, to_json
 from spar.board import read_message
 from spar.plain import UNBOUNDED, plain
-from spar.types import ActionResult, CallResult
+from spar.types import ActionResult, CallResult, without_service_keys
 
 Wire = dict[str, Any]
 
-#: The key under which a call carries the id that its provider gave it.
+#: The key under which a call carries the id that its provider gave it; one of `SERVICE_KEYS`.
 PROVIDER_ID: Final = "_toolCallId"
-#: Keys of a call that the service writes, and no model does.
-OWN_KEYS: Final = frozenset({PROVIDER_ID, "_approval", "_original", "_parked", "_task", "_trust"})
 #: Characters of all results together that stand in messages of their own, in lengths of a single one.
 _ROOM: Final = 4
 _SHORTEST: Final = 200
@@ -29,9 +27,7 @@ _SHORTEST: Final = 200
 
 def call_shown(wire: Any) -> Any:
     """A call's wire form without what the service added to it; anything else as it is."""
-    if not isinstance(wire, Mapping):
-        return wire
-    return {key: value for key, value in wire.items() if key not in OWN_KEYS}
+    return without_service_keys(wire) if isinstance(wire, Mapping) else wire
 
 
 def result_shown(message: Mapping[str, Any], payload: Any) -> Any:

@@ -104,6 +104,8 @@ _WIRE_FIELDS = {
     "_after": "after",
     "_reasoningForCall": "reason",
 }
+#: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
+SERVICE_KEYS = frozenset({"_approval", "_original", "_parked", "_task", "_toolCallId", "_trust"})
 _call_count = itertools.count(1).__next__
 
 
@@ -432,14 +434,19 @@ class Verdict(Struct, frozen=True):
         return cls("deny", reason)
 
     @classmethod
-    def edit(cls, params: Mapping[str, Any]) -> Verdict:
+    def edit(cls, params: Mapping[str, Any], reason: str = "") -> Verdict:
         """Run the call with these parameters instead of all of its own."""
-        return cls("edit", params=dict(params))
+        return cls("edit", reason, params=dict(params))
 
     @classmethod
-    def replace(cls, call: Call) -> Verdict:
+    def replace(cls, call: Call, reason: str = "") -> Verdict:
         """Run another call in its place; it keeps the replaced call's id."""
-        return cls("replace", call=call)
+        return cls("replace", reason, call=call)
+
+
+def without_service_keys(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's wire form as who planned it wrote it."""
+    return {key: value for key, value in wire.items() if key not in SERVICE_KEYS}
 
 
 def _as_tuple(name: str, value: object) -> tuple[Any, ...]:

@@ -20,12 +20,11 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from planning import Requests, compose
 from planning.budgeting import Gauge, fit
 from planning.llm import ProviderModel
-from planning.observations import OWN_KEYS
 from planning.planner import ModelPlanner
 from planning.ports import Request
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
-from spar.types import Action, ActionResult
+from spar.types import SERVICE_KEYS, Action, ActionResult
 
 PRICES = {"Rome": 1.2, "Oslo": 5.9}
 
@@ -87,8 +86,8 @@ async def test_no_key_that_the_service_put_on_a_call_is_shown() -> None:
     assert run.status == "ok"
     assert [each["params"] for each in results(told)] == [{"city": "Rome"}]
     assert [each["call"]["city"] for each in block(told, "error")] == ["Paris"]
-    assert not OWN_KEYS & {key for each in block(told, "error") for key in each["call"]}
-    assert not any(key in text for text in told.texts for key in OWN_KEYS)
+    assert not SERVICE_KEYS & {key for each in block(told, "error") for key in each["call"]}
+    assert not any(key in text for text in told.texts for key in SERVICE_KEYS)
 
 
 # -- as pairs of a call and its result
