@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 ABOUT_CALLS = (WriteConflict, ContractViolation, RepetitionNoticed)
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
 
 def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S)
@@ -46,6 +48,17 @@ def test_the_python_of_a_document_runs_from_top_to_bottom(document: Path, tmp_pa
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_prints_what_came_of_it(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert f"`{example.name}`" in (ROOT / "examples" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
