@@ -15,7 +15,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any
 
-from spar.plain import plain
+from spar.plain import UNBOUNDED, whole
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _EXACT = 1 << 53  # the largest integer that a float next to it is told apart from
@@ -42,15 +42,15 @@ def digest(
     Args: params: resolved; revision: of the policy; bound: what the tool says binds the call, e.g. a program's hash.
     Raises: ValueError when something of it cannot be written exactly.
     """
-    whole = {
+    call = {
         "tool": tool,
-        "schema": fingerprint(plain(schema)),
+        "schema": fingerprint(whole(schema, UNBOUNDED)),
         "params": params,
         "effect": effect,
         "policy": revision,
         "bound": bound,
     }
-    return fingerprint(whole)
+    return fingerprint(call)
 
 
 def fingerprint(value: Any) -> str:

@@ -52,9 +52,10 @@ class Executor:
         fallback: "wait": a read `†a || †b` waits for earlier calls that write a; "race": it takes what is there.
         approval_timeout: seconds from asking to denial; None waits as long as the run lasts.
         events: anything with `publish(event)`; hooks: a `spar.hooks.Hooks`. Given by `attach` when left out.
-        settings: `max_parallel` (64 calls at once in a run), `max_output` (1 MiB), `grace` (0.5 s between cancelling
-            and leaving behind), `drain` (5 s for detached calls on close), `max_detached` (64). With `approval`, a
-            mapping (`hold`, `expires`, `untrusted`, `max_pending`, `rules`), people are asked at `approvals`.
+        settings: `max_parallel` (64 calls at once in a run), `largest_result` (16 MiB as JSON; a call that returns more
+            fails), `grace` (0.5 s between cancelling and leaving behind), `drain` (5 s for detached calls on close),
+            `max_detached` (64). With `approval`, a mapping (`hold`, `expires`, `untrusted`, `max_pending`, `rules`),
+            people are asked at `approvals`.
 
     Raises: ConfigError for a tool or a value that cannot be used, and for what is not supported yet.
     """

@@ -21,16 +21,18 @@ from msgspec import Struct
 from acting.deadlines import Deadline
 from acting.entries import Entry
 from acting.expectations import is_expecting, unmet
-from acting.stage import Scope, Stage, fault, fault_of
+from acting.stage import MESSAGE_LIMIT, Scope, Stage, fault, fault_of
 from acting.tool_context import tool_context
 from spar.clock import Clock, Timer
 from spar.errors import InDoubtError
 from spar.events import CallStarted
-from spar.plain import plain
+from spar.paths import TooLargeError
+from spar.plain import NotJsonError, plain, shortened, text, whole
 from spar.policies import Backoff
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
+_LONGEST_KIND = 200  # characters of the kind of a message
 
 
 class Ended(Struct, frozen=True):
@@ -236,25 +238,51 @@ async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], ab
 def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
     """What a tool returned: fit to keep, of the promised shape, and what was expected of it."""
     entry = launch.entry
-    value = fit(stage, value)
+    try:
+        value = fit(value, stage.limits.largest_result)
+    except (TooLargeError, NotJsonError) as error:
+        return Ended("failed", fault=unfit(error, value, entry.name, stage.limits.largest_result))
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
-        return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, {"output": value}))
+        return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
     if not is_expecting(launch.call.meta):
         return Ended("ok", value)
     found = value.data if type(value) is Message else value
     if wrong := unmet(launch.call.meta, found):
         message = f"it finished, but its result is not what was expected: {wrong}"
-        return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, {"output": found}),
+        return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
                      verified=False)  # fmt: skip
     return Ended("ok", value, verified=True)
 
 
-def fit(stage: Stage, value: Any) -> Any:
-    """What a tool returned, bounded and JSON-safe; a message stays one until it is kept."""
+def fit(value: Any, limit: int) -> Any:
+    """Return all of what a tool returned as a value of JSON; a message stays one until it is kept.
+
+    Raises: TooLargeError for more than `limit` bytes; NotJsonError for what is no value.
+    """
     if type(value) is Message:
-        return Message(plain(value.kind, 200), plain(value.data, stage.limits.max_output), plain(value.instance))
-    return plain(value, stage.limits.max_output)
+        if not isinstance(value.kind, str) or not value.kind or len(value.kind) > _LONGEST_KIND:
+            raise NotJsonError(f"a message's kind is a text of at most {_LONGEST_KIND} characters")
+        return Message(text(value.kind), whole(value.data, limit), whole(value.instance, limit))
+    return whole(value, limit)
+
+
+def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
+    """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
+    if isinstance(error, TooLargeError):
+        message = (
+            f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
+            f"let it return less, or raise [acting] largest_result"
+        )
+        return Fault("too_large", message, tool, "act", False, _beginning(value))
+    message = plain(f"tool {tool!r} ran, but what it returned is no value of JSON: {error}", MESSAGE_LIMIT)
+    return Fault("bad_output", message, tool, "act", False, _beginning(value))
+
+
+def _beginning(value: Any) -> dict[str, Any]:
+    """Return a result for a fault's detail: the short form, which says so beside it."""
+    shown, is_cut = shortened(value.data if type(value) is Message else value, 4 * MESSAGE_LIMIT)
+    return {"output": shown, "truncated": True} if is_cut else {"output": shown}
 
 
 def _failed(entry: Entry, error: BaseException) -> Ended:

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from acting.graph import Graph
-from acting.launch import fit
+from acting.launch import fit, unfit
 from acting.stage import Scope, Stage, fault, wire_of
 from acting.step import Step
 from acting.writes import Writes
 from spar.board import Board, message_of, write_message, write_messages
 from spar.events import ContractViolation, WriteConflict
-from spar.paths import MISSING, Expression, Path, get, render
-from spar.plain import copied, text
+from spar.paths import MISSING, Expression, Path, TooLargeError, get, render
+from spar.plain import NotJsonError, copied, text
 from spar.types import (
     Action,
     ActionResult,
@@ -159,7 +159,6 @@ class Ledger:
 
     def _messages(self) -> list[dict[str, Any]]:
         """What the calls brought, as messages, with what is hidden from models."""
-        cap = self._stage.limits.max_output
         found: list[dict[str, Any]] = []
         last, date = None, ""
         for step, paths, method, value, at in self._notes:
@@ -174,7 +173,7 @@ class Ledger:
                 told = [write_message(paths[0], value, call.instance)]
             else:
                 told = write_messages(paths, value, call.instance)
-            wire = wire_of(call, cap, is_small=step.is_small)
+            wire = wire_of(call, is_small=step.is_small)
             for message in told:
                 message["_call"], message["_date"] = wire, date
                 if method:
@@ -191,7 +190,7 @@ class Ledger:
     def _error(self, result: CallResult) -> dict[str, Any]:
         why = result.fault or Fault("error", result.status)
         return {
-            "call": without_service_keys(wire_of(result.call, self._stage.limits.max_output)),
+            "call": without_service_keys(wire_of(result.call)),
             "error": {"kind": why.kind, "message": why.message},
         }
 
@@ -203,7 +202,11 @@ async def reviewed(stage: Stage, scope: Scope, result: CallResult) -> CallResult
     if stage.asks("result_persist"):
         found = (await stage.consult("result_persist", result, scope)).value
         if isinstance(found, CallResult) and found is not result:
-            return replace(found, call=result.call, output=fit(stage, found.output))
+            limit, tool = stage.limits.largest_result, result.call.tool
+            try:
+                return replace(found, call=result.call, output=fit(found.output, limit))
+            except (TooLargeError, NotJsonError) as error:
+                return replace(result, status="failed", output=None, fault=unfit(error, found.output, tool, limit))
     return result
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from spar.ids import new_id
-from spar.plain import plain
+from spar.plain import UNBOUNDED, is_bounded, whole
 from spar.types import Call, CallResult
 
 #: Keys (lower case, without `_` and `-`) under which a result says when it was made, how long that took and by which
@@ -37,12 +37,15 @@ _PASSING: Final = (
     ("s", re.compile(r"\b(?:in|took):? \d+(?:\.\d+ ?m?s| ?ms)\b")),
 )
 _LONGEST_KEY: Final = 32
+_MOST_SETTLED: Final = (
+    10_000  # values, and characters of a text, that are looked through; larger ones count as they are
+)
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def digest_of(params: Mapping[str, Any], result: CallResult) -> int:
-    """The call and what came of it as a number; whatever cannot be encoded is made plain first."""
+    """The call and what came of it as a number; whatever cannot be encoded is made a value of JSON first."""
     why = result.fault
     # What a failing call had brought lies in its fault, but an error is recognised by what it says.
     came = _settled(result.output) if why is None else (why.kind, _text(why.message))
@@ -51,7 +54,7 @@ def digest_of(params: Mapping[str, Any], result: CallResult) -> int:
         return _hashed(_encode(told))
     except Exception:  # an object of Python's own, a lone surrogate, an integer beyond 64 bits, too deep
         try:
-            return _hashed(msgspec.json.encode(plain(told), order="deterministic"))
+            return _hashed(msgspec.json.encode(whole(told, UNBOUNDED), order="deterministic"))
         except Exception:
             return _hashed(new_id().encode())  # like no other one
 
@@ -76,7 +79,7 @@ def _settled(output: Any) -> Any:
     if kind is str:
         found = _text(output)
         return found if found.strip() else output
-    if kind is not dict and kind is not list:
+    if (kind is not dict and kind is not list) or not is_bounded(output, _MOST_SETTLED):
         return output
     try:
         found = _without(output)
@@ -112,6 +115,8 @@ def _is_volatile(key: str) -> bool:
 
 def _text(text: str) -> str:
     """A text without what passes: moments, durations, addresses of memory, ids that are like no others."""
+    if len(text) > _MOST_SETTLED:
+        return text
     for sign, pattern in _PASSING:
         if sign in text:
             text = pattern.sub("", text)

@@ -26,7 +26,7 @@ from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
 from spar.journal import CallJournal
-from spar.plain import MAX_OUTPUT, is_flat, plain
+from spar.plain import is_flat, plain, shortened
 from spar.threads import Threads
 from spar.types import Call, Fault, Trust, replace
 
@@ -41,11 +41,11 @@ MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
 
 class Limits(Struct, frozen=True):
-    """Bounds of an executor: calls at once in a run, bytes of an output, seconds between cancelling and leaving
+    """Bounds of an executor: calls at once in a run, bytes of a result as JSON, seconds between cancelling and leaving
     behind, seconds that closing waits for detached calls, how many of those there may be."""
 
     max_parallel: int = 64
-    max_output: int = MAX_OUTPUT
+    largest_result: int = 16 << 20
     grace: float = 0.5
     drain: float = 5.0
     max_detached: int = 64
@@ -59,7 +59,7 @@ class Limits(Struct, frozen=True):
                 raise ConfigError(
                     f"no setting {key!r} for acting; known: {', '.join(cls.__struct_fields__)}", path=(key,)
                 )
-            is_count = key.startswith("max_")
+            is_count = key.startswith(("max_", "largest_"))
             if isinstance(value, bool) or not isinstance(value, int if is_count else (int, float)) or isnan(value):
                 raise ConfigError(f"{key} is {value!r}, expected a {'whole ' if is_count else ''}number", path=(key,))
             if value < (1 if is_count else 0):
@@ -285,7 +285,10 @@ class Scope(Struct, frozen=True):
 def fault_of(error: BaseException, tool: str) -> Fault:
     """The fault of a tool's exception, with a message fit to keep."""
     fault = Fault.of(error, part=tool, phase="act")
-    return replace(fault, message=plain(fault.message, MESSAGE_LIMIT), detail=plain(fault.detail, 4 * MESSAGE_LIMIT))
+    detail, is_cut = shortened(fault.detail, 4 * MESSAGE_LIMIT)
+    if is_cut:
+        detail = {**(detail if isinstance(detail, dict) else {"detail": detail}), "truncated": True}
+    return replace(fault, message=plain(fault.message, MESSAGE_LIMIT), detail=detail)
 
 
 def fault(kind: str, message: str, tool: str = "") -> Fault:
@@ -293,8 +296,11 @@ def fault(kind: str, message: str, tool: str = "") -> Fault:
     return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
 
 
-def wire_of(call: Call, cap: int = MAX_OUTPUT, *, is_small: bool = False) -> dict[str, Any]:
-    """The call as an object that can be stored whatever its parameters are (`is_small`: they are short scalars)."""
+def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
+    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
+
+    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
+    """
     try:
         # Of a program's own containers nobody knows whether they have an end.
         is_own = type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple
@@ -305,7 +311,7 @@ def wire_of(call: Call, cap: int = MAX_OUTPUT, *, is_small: bool = False) -> dic
                 return wire
     except Exception:  # a program has put into its fields what does not belong there
         wire = asdict(call)
-    found = plain(wire, cap)
-    return (
-        found if isinstance(found, dict) else {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
-    )
+    found, is_cut = shortened(wire)
+    if not isinstance(found, dict):
+        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
+    return {**found, "_truncated": True} if is_cut else found

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from acting.stage import Stage
 
 
+_LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which is shown and computed from by nobody
+
+
 class ToolContext(Struct, frozen=True):
     """One attempt at one call; the parameter that takes it is no part of the tool's schema.
 
@@ -51,7 +54,7 @@ def tool_context(stage: Stage, launch: Launch) -> ToolContext:
     def publish(value: Any) -> None:
         is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
         if is_current and stage.hears(CallProgressed):
-            progress = plain(value, stage.limits.max_output)
+            progress = plain(value, _LARGEST_PROGRESS)
             call, scope = launch.call, launch.scope
             run_id = stage.run_of(call, scope)
             stage.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))

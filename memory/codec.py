@@ -6,7 +6,7 @@ a megabyte. What JSON has no word for is written so:
 
 - NaN and infinities are `null`; a struct's field that must be a number reads `null` as NaN;
 - datetimes are ISO 8601, bytes base64, sets and tuples lists, keys text, anything unknown its `repr`;
-- what is too large or too deep (64 levels) is cut: a text ends in `… truncated`, a list in `"truncated"`, a dict
+- what is too large or too deep (160 levels) is cut: a text ends in `… truncated`, a list in `"truncated"`, a dict
   has the key `truncated`, and so has the outermost object of a struct.
 
 It does not know rows or tables.
@@ -35,13 +35,14 @@ T = TypeVar("T")
 MAX_BYTES = 1 << 20  # of a row: what SQLite still writes well, and a person can still look at
 MAX_TEXT = 1 << 16  # characters of a text in a column, and at first of each text in a row that is too large
 _TIGHTER = (MAX_TEXT, 1 << 12, 1 << 8)  # tried in turn, so that a few large texts cannot crowd out the rest
-MAX_DEPTH = 64
+MAX_DEPTH = 160  # the 128 levels of a value, and of the rows that it stands in
 _SHORT = 64  # characters that are never cut: ids, statuses and times must stay readable as what they are
 _MAX_INT_BITS = 10_000  # Python refuses to write integers of more than 4,300 digits
 
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_OPENING = b"[{"
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_OPENING = b"["[0]
 _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -62,7 +63,7 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
             text = _NOT_ASCII.sub(_escape, text)
         if len(text) <= limit:
             return text
-    for max_text in _TIGHTER:
+    for max_text in (limit, *_TIGHTER):
         walk = _Bounded(unknown, max_text, limit)
         plain = walk.plain(value, 0)
         if walk.left > 0:
@@ -234,12 +235,19 @@ def _is_deep(raw: bytes) -> bool:
     if len(raw) <= 2 * MAX_DEPTH:
         return False
     # Brackets inside texts count too: that only sends a rare value the slow way, which looks exactly.
-    brackets = raw.translate(None, _NOT_BRACKETS)
-    if len(brackets) <= 2 * MAX_DEPTH:
-        return False
-    depth = 0
+    brackets = raw.translate(_ALIKE, _NOT_BRACKETS)
+    depth = 0  # of what is taken away
+    while len(brackets) + depth > MAX_DEPTH and depth < MAX_DEPTH:
+        # One level at a time from the inside, so that not each of them is looked at in Python.
+        before = len(brackets)
+        brackets = brackets.replace(b"[]", b"")
+        if len(brackets) == before:
+            break
+        depth += 1
+    else:
+        return bool(brackets) and len(brackets) + depth > MAX_DEPTH
     for bracket in brackets:
-        depth += 1 if bracket in _OPENING else -1
+        depth += 1 if bracket == _OPENING else -1
         if depth > MAX_DEPTH:
             return True
     return False

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 #: Bytes of one fact's body; what is larger is kept cut, and cannot be gone on with after a crash.
 MOST_BYTES = 8 << 20
+#: Bytes of the facts of calls. They are kept whole, however large the actor lets a result be: after a crash the next
+#: call computes on what stands here. Escaped to ASCII, JSON grows to three times its bytes at most.
+MOST_CALL_BYTES = 3 * (256 << 20)
+_OF_CALLS = frozenset({"planned", "started", "ended"})
 #: Calls of a plan in one fact.
 CALLS_IN_A_FACT = 500
 #: Seconds for which what nobody waits for is gathered, and how much of it may be.
@@ -449,7 +453,8 @@ class Journal(Known):
             self._change()
 
     def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
-        return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=MOST_BYTES)
+        limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
+        return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=limit)
 
     def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
         self._note(self._fact(work, call, kind, body))

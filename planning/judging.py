@@ -42,7 +42,7 @@ class Judge:
         if self._schema is not None:
             own["_output"] = self._schema
         tool = {"type": "object", "properties": own, "required": ["value"]}
-        return executor_type()([tool], activities={_TOOL: _returned}, settings={"max_output": _LARGEST})
+        return executor_type()([tool], activities={_TOOL: _returned}, settings={"largest_result": _LARGEST})
 
     async def judged(self, output: Any, context: Iterable[Mapping[str, Any]]) -> tuple[Any, str]:
         """The output with its references resolved, and what is wrong with it ("" if nothing is)."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from spar.clock import Clock
 from spar.errors import PhaseTimeoutError
 from spar.journal import Unfinished
-from spar.plain import plain
+from spar.plain import shortened
 from spar.plan_stream import OpenPlan
 from spar.policies import Backoff
 from spar.protocols import RunContext
@@ -173,8 +173,10 @@ class Cycle:
 
 def _noted(note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A note as it is kept: of one that is too large only the beginning of its parts."""
-    found = plain(note(), LARGEST_NOTE)
-    return found if isinstance(found, dict) else {"kind": "too large"}
+    found, is_cut = shortened(note(), LARGEST_NOTE)
+    if not isinstance(found, dict):
+        return {"kind": "too large", "truncated": True}
+    return {**found, "truncated": True} if is_cut else found
 
 
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:

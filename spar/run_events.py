@@ -31,7 +31,7 @@ from spar.events import (
     RunEnded,
     RunStarted,
 )
-from spar.plain import plain
+from spar.plain import plain, shortened, shown
 from spar.scrub import MASK, is_secret_name, scrub
 
 #: Characters of what a tool was given or returned, and of an answer or one piece of it.
@@ -47,7 +47,8 @@ class RunEvent(Struct, frozen=True):
     `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer};
     `tool`: {phase, call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped",
     "approval" or "in_doubt"; `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this
-    `seq` are not kept (None: nobody knows).
+    `seq` are not kept (None: nobody knows). An output that is not shown whole has `truncated: true` beside it; of a
+    call also `whole`, the reference that gives all of it, or else `cycle/call`.
     """
 
     run_id: str
@@ -65,7 +66,11 @@ def terminal(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The terminal event from the fields of an event or a status, whichever there are."""
     data = {name: value for name, value in fields.items() if name not in _ENVELOPE}
     phase = "end" if data["status"] == "ok" else "error"
-    return {"phase": phase, **{name: plain(value, ANSWER) for name, value in data.items()}}
+    output, is_cut = shortened(data.get("output"), ANSWER)
+    told = {name: plain(value, ANSWER) for name, value in data.items() if name != "output"}
+    if "output" in data:
+        told["output"] = output
+    return {"phase": phase, **told, **({"truncated": True} if is_cut else {})}
 
 
 #: What a run's end does not say: who tells it, and what came before it.
@@ -82,7 +87,9 @@ def _result(event: Any) -> dict[str, Any]:
         return {}
     said: dict[str, Any] = {"status": result.status}
     if result.output is not None:
-        said["output"] = payload(result.output)
+        said["output"], is_cut = _shown(result.output)
+        if is_cut:
+            said |= {"truncated": True, "whole": result.call.output_path or f"{event.cycle_id}/{result.call.id}"}
     if result.reason:
         said["reason"] = _words(result.reason)
     if result.fault is not None:
@@ -123,7 +130,12 @@ def _words(said: str) -> str:
 
 def payload(value: Any) -> Any:
     """A value of at most about 8,000 characters in which nothing is left that looks like a secret."""
-    return _without_secrets(plain(value, PAYLOAD))
+    return _shown(value)[0]
+
+
+def _shown(value: Any) -> tuple[Any, bool]:
+    found, is_cut = shown(value, PAYLOAD)
+    return _without_secrets(found), is_cut
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:

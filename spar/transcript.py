@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from spar.types import utcnow
 
-#: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, fault}], reason,
+#: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, error}], reason,
 #: output}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run ended;
 #: `compaction`: {summary, first_kept, tokens_before, tokens_after}: entries before `first_kept` are read no more.
 EntryKind = Literal["user", "turn", "end", "compaction"]

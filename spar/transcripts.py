@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spar.cycle import Cycle
 from spar.outside import is_tainted, trust_of
-from spar.plain import plain
+from spar.plain import plain, shown
 from spar.run import End, Run
 from spar.run_events import size_of
 from spar.transcript import Entry
@@ -114,6 +114,14 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
     return tuple(entries)
 
 
+def _output(result: CallResult) -> dict[str, Any]:
+    """Return what a call returned as people are shown it, and whether that is not all of it."""
+    output, is_cut = shown(result.output, _LARGEST)
+    return (
+        {"output": output, "truncated": True, "whole": result.call.output_path or ""} if is_cut else {"output": output}
+    )
+
+
 def _said(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
@@ -121,7 +129,7 @@ def _said(perception: Perception) -> dict[str, Any]:
 def _turn(action: Action, results: Sequence[CallResult], tools: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "calls": [
-            {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, "output": each.output,
+            {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, **_output(each),
              "error": None if each.fault is None else each.fault.message}
             for each in results
         ],

@@ -324,7 +324,7 @@ async def test_a_message_that_is_not_what_the_call_said_it_would_write_is_told_a
     assert [each.part for each in seen] == ["speak"]
 
 
-async def test_outputs_are_json_safe_and_bounded_with_head_and_tail_kept() -> None:
+async def test_results_are_json_safe_and_whole_or_the_call_fails() -> None:
     loop: list[Any] = []
     loop += [loop, loop]
     deep: Any = 1
@@ -335,16 +335,24 @@ async def test_outputs_are_json_safe_and_bounded_with_head_and_tail_kept() -> No
         def __str__(self) -> str:
             raise RuntimeError("unspeakable")
 
+    class Bare:
+        pass
+
     values = {
         "text": "head" + "x" * 5_000_000 + "tail",
         "items": list(range(1_000_000)),
         "loop": loop,
         "deep": deep,
+        "number": 10**5000,
+        "message": Message("news", "x" * 20_000),
+        "odd": Odd(),
+        "bare": [Bare()],
+        "generator": (n for n in range(3)),
+        "twice": {1: "a", "1": "b"},
         "nan": [float("nan"), float("inf")],
         "surrogate": "a\ud800b",
         "set": {2, 1},
         "bytes": b"\xff",
-        "odd": Odd(),
         "keys": {1: 1, None: 2, "\udfff": 3},
     }
 
@@ -352,23 +360,40 @@ async def test_outputs_are_json_safe_and_bounded_with_head_and_tail_kept() -> No
     async def give(what: str) -> Any:
         return values[what]
 
-    result = await Executor([give], settings={"max_output": 10_000}).run(
-        [Call("give", {"what": what}, id=what, output_path=f"†state.{what}") for what in values]
+    result = await Executor([give], settings={"largest_result": 10_000}).run(
+        [Call("give", {"what": what}, id=what) for what in values]
     )
 
-    assert result.status == "ok"
-    assert len(msgspec.json.encode(result)) < 20 * 12_000 * 3
-    for each in result.results:
-        assert len(msgspec.json.encode(each.output)) < 12_000
-    text = result.result("text").output
-    assert text.startswith("head")
-    assert text.endswith("tail")
-    assert "characters left out" in text
-    items = result.result("items").output
-    assert (items[0], items[-1]) == (0, 999_999)
+    kinds = {each.call.id: each.fault.kind for each in result.results if each.fault is not None}
+    too_large = dict.fromkeys(("text", "items", "loop", "deep", "number", "message"), "too_large")
+    assert kinds == too_large | dict.fromkeys(("odd", "bare", "generator", "twice"), "bad_output")
+    assert len(msgspec.json.encode(result)) < 20 * 20_000 * 3
+    fault = result.result("text").fault
+    assert fault is not None
+    assert "largest_result allows 10000 bytes" in fault.message
+    assert fault.detail["truncated"] is True
+    assert fault.detail["output"].startswith("head")
     assert result.result("nan").output == [None, None]
     assert result.result("surrogate").output == "a\ufffdb"
     assert result.result("set").output == [1, 2]
+
+
+async def test_the_next_call_gets_all_of_a_large_result() -> None:
+    @tool(effect="read")
+    async def rows(n: int) -> object:
+        return {"meta": {"total": n}, "rows": [{"id": i, "name": f"n{i}"} for i in range(n)]}
+
+    @tool(effect="read")
+    async def total(rows: list[dict[str, Any]]) -> int:
+        return sum(row["id"] for row in rows)
+
+    result = await Executor([rows, total]).run(
+        [Call("rows", {"n": 40_000}, output_path="†state.r"), Call("total", {"rows": "†state.r.rows"})]
+    )
+
+    assert result.results[1].output == 799_980_000
+    assert len(result.state["r"]["rows"]) == 40_000
+    assert len(result.results[0].output["rows"]) == 40_000
 
 
 # -- order, parallelism, failure
@@ -1224,7 +1249,7 @@ async def test_tool_objects_are_opened_and_closed_with_the_executor_in_reverse_o
         ({"approval_timeout": -1}, "approval_timeout"),
         ({"settings": {"max_paralel": 1}}, "max_paralel"),
         ({"settings": {"max_parallel": 0}}, "max_parallel"),
-        ({"settings": {"max_output": 1.5}}, "max_output"),
+        ({"settings": {"largest_result": 1.5}}, "largest_result"),
         ({"settings": {"grace": float("nan")}}, "grace"),
         ({"settings": {"drain": -1}}, "drain"),
     ],

@@ -240,6 +240,33 @@ async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_d
     assert _plain(result.messages) == _plain(whole.messages)
 
 
+async def test_a_large_result_is_whole_for_the_process_that_goes_on(tmp_path: Path) -> None:
+    deep: Any = {"é": "x" * 9_000_000}
+    for _ in range(100):
+        deep = [deep]
+    calls = (Call("give", id="a", output_path="†state.a"), Call("take", {"value": "†state.a"}, id="b"))
+    action, given = Action(calls, id="mine"), list[Any]()
+
+    @tool(effect="read")
+    async def give() -> Any:
+        return deep
+
+    @tool(effect="read")
+    async def take(value: Any) -> None:
+        given.append(value)
+
+    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+        memory.journal.acting("mine", action)
+        await Executor([give], journal=memory.journal).run(Action(calls[:1], id="mine"))
+        await memory.journal.safe()
+    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+        known = await memory.journal.interrupted("mine")
+        assert known is not None
+        await Executor([give, take]).run(action, resume=known)
+
+    assert given == [deep]
+
+
 def test_what_is_no_journal_is_refused_with_what_one_is() -> None:
     with pytest.raises(ConfigError, match=r"journal is 'x', expected one such as an open memory's"):
         Executor(journal="x")

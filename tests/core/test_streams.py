@@ -345,6 +345,29 @@ async def test_what_tools_were_given_and_returned_is_bounded_and_holds_no_secret
     }  # fmt: skip
     assert (returned.data["phase"], returned.data["status"]) == ("result", "ok")
     assert len(json.dumps(returned.data["output"], allow_nan=False)) <= PAYLOAD + 500
+    assert (returned.data["truncated"], returned.data["whole"]) == (True, "/c")
+
+
+@pytest.mark.parametrize(
+    "medium",
+    [
+        {"type": "image", "mimeType": "image/png", "data": "QUJD" * 40},
+        {"type": "resource", "resource": {"mimeType": "image/png", "blob": "QUJD" * 40}},
+        "data:image/png;base64," + "QUJD" * 40,
+    ],
+)
+async def test_an_image_that_a_tool_returned_is_named_and_not_told(desk: Desk, medium: Any) -> None:
+    call = Call("shot", id="c", output_path="†state.shot")
+    desk.begin()
+    desk.events.publish(CallCompleted(call=call, run_id="r", result=CallResult(call, "ok", output=["a", medium])))
+    desk.end()
+
+    _, returned, _ = await desk.read()
+
+    told = json.dumps(returned.data["output"])
+    assert "image/png, 120 bytes]" in told
+    assert "QUJD" not in told
+    assert (returned.data["truncated"], returned.data["whole"]) == (True, "†state.shot")
 
 
 async def test_compactions_and_what_was_said_on_the_way_are_part_of_it(desk: Desk) -> None:

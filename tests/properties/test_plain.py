@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spar import plain as plain_module
-from spar.paths import MAX_DEPTH
-from spar.plain import copied, plain
+from spar.paths import MAX_DEPTH, TooLargeError
+from spar.plain import NotJsonError, copied, plain, shortened, whole
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())
@@ -79,6 +80,29 @@ def test_an_integer_that_cannot_be_printed_is_named_instead(digits: int, is_with
     found = plain([10**digits] if is_within else 10**digits)
 
     assert "an integer of" in json.dumps(found, ensure_ascii=False)
+
+
+@given(values(ODD, KEYS), st.sampled_from([50, 1000, 1 << 20]))
+def test_a_whole_copy_leaves_nothing_out_or_is_refused(value: Any, limit: int) -> None:
+    try:
+        found = whole(value, limit)
+    except (TooLargeError, NotJsonError):
+        return
+
+    assert typed(found) == typed(plain(value, 1 << 40))
+    assert shortened(value, 1 << 40)[1] is False
+
+
+@given(st.lists(st.text(), min_size=1), st.integers(1, 40))
+def test_what_is_larger_than_its_limit_is_shown_short_and_says_so(items: list[str], limit: int) -> None:
+    value = {"items": items * 50}
+
+    found, is_cut = shortened(value, limit)
+
+    assert is_cut
+    assert found != value
+    with pytest.raises(TooLargeError):
+        whole(value, limit)
 
 
 def typed(value: Any) -> Any:
