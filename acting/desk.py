@@ -74,18 +74,20 @@ class Desk:
         """Keep rows in the agent's memory if it offers that. Before it is opened."""
         self.agent, self.clock = host.agent, clock
         self.binder.use(clock)
-        if isinstance(host.store, Records):
+        if isinstance(host.store, Records) and host.store is not self.store:
             self.store = host.store
+            self._is_open = False  # whoever looked before saw another store's rows
 
     async def open(self) -> None:
         """Read what is kept. Idempotent. Raises: TransientError when the store cannot be read now."""
         if self._is_open:
             return
         async with self._opening:
-            if not self._is_open:
-                await self._grants.open(self.store)
-                await self._rows.open(self.store)
-                self._is_open = True
+            while not self._is_open:
+                store = self.store
+                await self._grants.open(store)
+                await self._rows.open(store)
+                self._is_open = store is self.store
                 for row in builtins.list(self._rows.values.values()):
                     self._arm(row)
 
@@ -278,14 +280,14 @@ class Desk:
             await self._rows.change(id, lambda row: replace(row, is_parked=True))
 
     async def void(self, id: str, reason: str) -> None:
-        """The work that asked is gone, or is another one: whatever the answer, nothing comes of it."""
+        """The work that asked is gone, or is another one: whatever the answer, nothing comes of it, nor of no row."""
 
         def voided(row: Approval) -> Approval:
             return moved(row, "void", reason=reason)
 
         try:
             row = await self._rows.change(id, voided)
-        except DecidedError:  # it has come to its end already
+        except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
             return
         self._expiry.disarm(id)
         self._wake_all(id)

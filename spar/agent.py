@@ -288,7 +288,8 @@ class Agent:
         Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
             `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit.
         The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
-        Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits.
+        Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
+            NotReadyError before the agent was started where its memory keeps a journal: accepted means on disk.
         """
         return await self.intake.submit(message, session, mode, idempotency_key, output)
 
@@ -312,7 +313,7 @@ class Agent:
         """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
         this returns. False for one whose id was taken in before.
 
-        Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped.
+        Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped, NotReadyError as `submit`.
         """
         return await self.intake.accept(perception)
 

@@ -19,12 +19,13 @@ from spar import __version__
 from spar.agent import Agent
 from spar.clock import Clock
 from spar.config_file import explain
-from spar.errors import ConfigError, LifecycleError, SparError
+from spar.errors import ConfigError, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.logs import get_logger
 from spar.metrics import Metrics
 from spar.parts import Part
 from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
+from spar.recovery import STARTS_WITHIN
 from spar.registry import Registry
 from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
 from spar.terms import terms_of
@@ -250,6 +251,14 @@ class Service:
             "addresses": self.addresses,
             "agents": [{**describe(agent), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
         }
+
+    def demand_open(self) -> None:
+        """Raises: NotReadyError while the agent starts or stops: what it knows and has promised is not there then."""
+        agent = self._agent
+        if agent.state in ("stopping", "stopped"):
+            raise NotReadyError(f"agent {agent.name!r} is {agent.state}: it takes no work and no decisions any more")
+        if agent.state == "created" and not agent.recovery.has_begun:
+            raise NotReadyError(f"agent {agent.name!r} is starting: try again in a moment", retry_after=STARTS_WITHIN)
 
     # -- probes
 

@@ -26,6 +26,10 @@ class TransientError(SparError):
         self.retry_after = retry_after
 
 
+class NotReadyError(TransientError):
+    """The agent takes no work now: its journal is not open yet or not any more. `retry_after` is None when it stops."""
+
+
 class PermanentError(SparError):
     """It will fail again in the same way: do not retry."""
 

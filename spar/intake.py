@@ -46,6 +46,7 @@ class Intake:
         if output is not None and not isinstance(output, Mapping):
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         agent.lifecycle.demand("submit")
+        agent.recovery.demand_ready("submit")
         if (receipt := agent.runs.known(key)) is not None:
             return receipt
         if isinstance(message, Perception):
@@ -57,6 +58,7 @@ class Intake:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         perception = await self._received(perception)
         agent.lifecycle.demand("submit")  # time has passed if hooks were asked
+        agent.recovery.demand_ready("submit")
         if (receipt := agent.runs.known(key)) is not None:
             return receipt
         self._demand_room(perception.session)
@@ -106,6 +108,7 @@ class Intake:
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
         agent.lifecycle.demand("submit", "accept")
+        agent.recovery.demand_ready("accept")
         try:
             self._demand_room(perception.session)
         except InboxFullError:
@@ -134,10 +137,11 @@ class Intake:
     def push(self, perception: Perception) -> bool:
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
-        if self._refusal() or self._full(perception.session) is not None:
+        agent = self._agent
+        is_kept = agent.recovery.journal is not None or not agent.keeping.has_journal
+        if not is_kept or self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
-        agent = self._agent
         if agent.requests.is_foreign_thread:
             return agent.requests.in_loop(lambda: self.push(perception))
         if agent.recovery.journal is not None:

@@ -82,6 +82,12 @@ class Keeping:
         return OwnRows(f"{name}:{agent.name}", rows, lambda: self.journal, later)
 
     @property
+    def has_journal(self) -> bool:
+        """Whether the memory keeps a journal while it is open, so that accepted means on disk."""
+        memory = self._agent.memory
+        return hasattr(type(memory), "journal") and not getattr(memory, "read_only", False)
+
+    @property
     def account(self) -> dict[str, int]:
         keeper = self.keeper
         if keeper is None:

@@ -22,6 +22,7 @@ from spar.cut_cycles import CutCycles, tries
 from spar.cycle import Cycle
 from spar.dead_letters import DeadLetters
 from spar.doubts import Doubts
+from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.logs import get_logger
@@ -36,6 +37,8 @@ log = get_logger("spar.recovery")
 
 #: Seconds between two looks at the journal.
 EVERY = 60.0
+#: Seconds after which whoever met a closed door may ask again: a start takes less, as a rule.
+STARTS_WITHIN = 1.0
 #: Between a failure and the next attempt at the same work.
 BACKOFF = Backoff(10.0, 300.0)
 #: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
@@ -48,11 +51,14 @@ class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
     __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried",
-                 "books", "cut", "doubts", "in_hand", "journal", "letters", "repeated", "resumed", "shed")  # fmt: skip
+                 "books", "cut", "doubts", "has_begun", "in_hand", "journal", "letters", "repeated", "resumed",
+                 "shed")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.journal: Any = None
+        #: Whether what an earlier process left is known.
+        self.has_begun = False
         self.in_hand: dict[str, Item] = {}
         self.repeated = self.resumed = self.shed = 0
         self.books, self.cut = Books(agent, self), CutCycles(agent, self)
@@ -68,11 +74,29 @@ class Recovery:
 
     # -- its life
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether work can be accepted: the journal is open and what it holds is known; true where there is none."""
+        return self.has_begun or not self._agent.keeping.has_journal
+
+    def demand_ready(self, what: str) -> None:
+        """Raises: NotReadyError when something is accepted that the journal could not keep."""
+        if not self.is_ready:
+            agent = self._agent
+            raise NotReadyError(
+                f"cannot {what} now: the journal of agent {agent.name!r} is not open ({agent.state}); "
+                "start the agent and try again",
+                retry_after=STARTS_WITHIN,
+            )
+
     async def begin(self) -> None:
         """Take up what is there, before the first cycle. Raises: what the journal's reading raises."""
         agent = self._agent
         journal = self.journal = agent.keeping.journal
         if journal is None:
+            if agent.keeping.has_journal:
+                raise SparError(f"the memory of agent {agent.name!r} is open, and its journal is not: nothing is kept")
+            self.has_begun = True
             return
         name = agent.name
         self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
@@ -83,15 +107,16 @@ class Recovery:
         self._counted = journal
         await self.doubts.load()
         await self.letters.load()
-        self._adopt()
         await self._take_up(items, cycles, held)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
+        self.has_begun = True
         self._arm()
 
     def end(self) -> None:
         """Nothing is handed out any more."""
+        self.has_begun = False
         for timer in (*self._timers.values(), *((self._timer,) if self._timer else ())):
             timer.cancel()
         for item_id in self._timers:  # found again at the next start
@@ -130,17 +155,6 @@ class Recovery:
         self.journal.save(key, hand.left_by)
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
-
-    def _adopt(self) -> None:
-        """Keep what was accepted while there was no journal: before the first start, or after a failed one."""
-        for lane in self._agent.lanes.values():
-            perceptions, runs = lane.inbox.contents
-            new = [Item(each.id, each, session=lane.session) for each in perceptions]
-            new += [Item(run.id, run.message, "run", lane.session, at=run.accepted_at) for run in runs]
-            for item in new:
-                if item.id not in self.in_hand:
-                    self._note(item)
-                    self.journal.keep(self._agent.name, item)
 
     async def _suspect(self, held: frozenset[str], items: list[Item], cycles: list[Unfinished]) -> None:
         """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""

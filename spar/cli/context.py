@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the service may take to accept a connection.
 CONNECT_WITHIN = 3.0
+#: Seconds for which a service that starts is asked again, and between two times.
+OPEN_WITHIN, ASK_EVERY = 10.0, 0.2
 
 
 class Options(Struct, frozen=True):
@@ -168,7 +171,7 @@ class Client:
         import httpx
 
         try:
-            with self._client.stream("GET", path, params=params) as response:
+            with closing(self._once_open("GET", path, is_streamed=True, params=params)) as response:
                 if not response.is_success:
                     response.read()
                     if response.status_code in (503, 504):
@@ -180,11 +183,23 @@ class Client:
         except (httpx.TimeoutException, httpx.TransportError):
             return
 
+    def _once_open(self, method: str, path: str, *, is_streamed: bool = False, **given: Any) -> httpx.Response:
+        """The service's answer; one that starts and says when to ask again is asked again, for a while."""
+        until = time.monotonic() + OPEN_WITHIN
+        while True:
+            request = self._client.build_request(method, path, **given)
+            response = self._client.send(request, stream=is_streamed)
+            is_early = response.status_code == 503 and "retry-after" in response.headers
+            if not is_early or time.monotonic() + ASK_EVERY > until:
+                return response
+            response.close()
+            time.sleep(ASK_EVERY)
+
     def _ask(self, method: str, path: str, **given: Any) -> Any:
         import httpx
 
         try:
-            response = self._client.request(method, path, **given)
+            response = self._once_open(method, path, **given)
         except httpx.ConnectError:
             raise NotRunningError from None
         except httpx.TimeoutException:

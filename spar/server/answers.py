@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from spar.errors import NotReadyError
+
 if TYPE_CHECKING:
     from spar.agent import Agent
 
@@ -17,16 +19,33 @@ PATIENCE = 10.0
 
 
 async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
-    """Run work in the agent's event loop and wait for it. Raises: TimeoutError that says what blocks the loop."""
-    if agent.event_loop is None:
+    """Run work in the agent's event loop and wait for it.
+
+    Raises: TimeoutError that says what blocks the loop; NotReadyError when there is none, or it ends meanwhile.
+    """
+    loop = agent.event_loop
+    if loop is None or loop.is_closed():
         work.close()
-        raise TimeoutError(f"agent {agent.name!r} has not been started yet")
-    future = asyncio.run_coroutine_threadsafe(work, agent.event_loop)
+        raise NotReadyError(f"agent {agent.name!r} has not been started yet" if loop is None else _ended(agent))
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # closed just now
+        work.close()
+        raise NotReadyError(_ended(agent)) from None
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), patience)
     except TimeoutError:
         blocked = f"; its event loop is blocked by:\n{agent.blocked_by}" if agent.blocked_by else ""
         raise TimeoutError(f"agent {agent.name!r} did not answer within {patience:g} s{blocked}") from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise NotReadyError(_ended(agent)) from None  # its loop cancels what it leaves
+
+
+def _ended(agent: Agent) -> str:
+    return f"agent {agent.name!r} ended before it could answer"
 
 
 def reply(value: Any, status: int = 200) -> Response:

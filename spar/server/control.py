@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from spar.events import ConfigReloaded
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import approval_routes
+from spar.server.gate import Gate
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.recovery import recovery_routes
 from spar.server.runs import run_routes
@@ -110,6 +112,7 @@ def control(service: Service) -> Starlette:
             *approval_routes(service),
             *recovery_routes(service),
         ],
+        middleware=[Middleware(Gate, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from starlette.requests import Request
@@ -30,18 +31,30 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
 )
 
 
-def problem(status: int, detail: str) -> Response:
+#: States in which a service is not open yet, or not any more: what is refused then may be asked of it again later.
+CLOSED = ("created", "stopping", "stopped")
+
+
+def problem(status: int, detail: str, *, retry_after: float | None = None) -> Response:
+    """An error as problem+json.
+
+    Args: retry_after: seconds after which the same may be asked again.
+    """
+    headers = None if retry_after is None else {"retry-after": str(max(1, ceil(retry_after)))}
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return Response(json.dumps(body), status, media_type="application/problem+json")
+    return Response(json.dumps(body), status, headers, media_type="application/problem+json")
 
 
 def status_of(error: Exception) -> int:
+    if isinstance(error, LifecycleError) and error.state in CLOSED:
+        return 503
     return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
     detail = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
-    return problem(status_of(error), detail or type(error).__name__)
+    retry_after = error.retry_after if isinstance(error, TransientError) else None
+    return problem(status_of(error), detail or type(error).__name__, retry_after=retry_after)
 
 
 #: The handlers of what a caller did wrong: answered, and no error of the server, which would log it with its stack.

@@ -36,7 +36,7 @@ FOLLOWERS = 50
 #: Seconds that calling a run off may take: its phase ends, or is left behind.
 ABORT_WITHIN = 120.0
 #: States in which the agent knows also the runs of earlier processes.
-KNOWING = ("running", "pausing", "paused", "stopping")
+KNOWING = ("running", "pausing", "paused")
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from spar.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
-from spar.protocols import Context, RunContext
+from spar.protocols import Context, Host, RunContext
 from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call
@@ -152,6 +152,34 @@ async def parked_and_approved(made: Executor, clock: VirtualClock, *calls: Call,
     (asked,) = await pending(made)
     await answer(made, asked)
     return asked
+
+
+async def test_a_parked_call_whose_approval_is_lost_is_denied_and_its_record_dropped(clock: VirtualClock) -> None:
+    world = World()
+    store: Any = Mortal()
+    async with executor(world, clock, store=store, hold=0.0) as made:
+        asked = await parked_and_approved(made, clock, Call("act", {"what": 1}, id="a", output_path="†state.a"),
+                                          Call("plain", {"what": "†state.a"}, id="b"))  # fmt: skip
+    await store.drop("approval", asked.id)
+    async with executor(world, clock, store=store) as made:
+        found = made.resumable("main")
+        assert found is not None
+        result = await made.act(found, cycle(clock))
+        assert statuses(result) == ["denied denied", "skipped dep_failed"]
+        assert made.resumable("main") is None
+    assert await store.records("parked") == []
+    assert world.done == []
+
+
+async def test_who_looks_before_the_store_is_attached_does_not_make_approvals_forgettable(clock: VirtualClock) -> None:
+    world = World()
+    store: Any = Mortal()
+    made = executor(world, clock, hold=0.0)
+    assert await desk_of(made).list(None) == []
+    made.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None, store, None, lambda session: None))
+    async with made:
+        asked = await parked_and_approved(made, clock)
+    assert [row.id for row in await store.records("approval")] == [asked.id]
 
 
 async def test_a_parked_call_whose_tool_is_gone_ends_once_and_its_approval_is_void(clock: VirtualClock) -> None:

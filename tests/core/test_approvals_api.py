@@ -289,7 +289,7 @@ async def test_before_the_agent_was_started_nothing_is_decided(keeps: Keeps) -> 
     async with client_of(service) as api:
         answer = await api.post("/v1/approvals/aa11", json={"digest": "d-aa11", "decision": "approve"})
 
-    assert answer.status_code == 504
+    assert answer.status_code == 503
     assert keeps.decisions == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
-from spar.errors import ConflictError, PermanentError
+from spar.errors import ConflictError, NotReadyError, PermanentError, SparError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
 from spar.journal import Item, Unfinished
 from spar.protocols import SensorContext, SensorSpec
@@ -633,27 +634,69 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
     assert sorted(turns) == [["file 0"], ["file 1"], ["file 2"]]
 
 
-async def test_what_was_handed_over_before_the_first_start_is_kept_as_soon_as_there_is_a_journal(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    async def hang(perceptions: Any) -> None:
-        await clock.sleep(1000)
+async def test_nothing_is_accepted_before_the_journal_is_open_and_read(tmp_path: Path, clock: VirtualClock) -> None:
+    tries: list[Any] = []
+    agent: Agent
 
-    agent = agent_at(tmp_path, clock, hang)
-    agent.push(Perception("early"))
-    receipt = await agent.submit("a message")
+    async def everything() -> None:
+        for work in (
+            agent.submit("a message"),
+            agent.submit("again", idempotency_key="k"),
+            agent.accept(Perception("x")),
+        ):
+            with pytest.raises(NotReadyError, match=r"journal of agent 'main' is not open \(created\)") as refused:
+                await work
+            tries.append(refused.value.retry_after)
+
+    class Asks:
+        async def __aenter__(self) -> Asks:
+            await everything()
+            return self
+
+        async def __aexit__(self, *exc: object) -> None: ...
+
+        async def reflect(self, result: Any) -> None: ...
+
+    agent = agent_at(tmp_path, clock, reflect=Asks())
+    await everything()
+    assert not agent.push(Perception("early"))
+    assert agent.refused == 1
+    async with agent:
+        assert len(tries) == 6
+        assert None not in tries
+        receipt = await agent.submit("a message", idempotency_key="k")
+        assert (await agent.wait(receipt.run_id, 5)).status == "ok"
+    async with agent_at(tmp_path, clock) as agent:
+        assert await agent.submit("another", idempotency_key="k") == receipt
+        assert agent.runs.open == 0
+
+
+async def test_nothing_is_accepted_any_more_once_the_journal_is_given_up(tmp_path: Path, clock: VirtualClock) -> None:
+    agent = agent_at(tmp_path, clock)
+
+    @agent.hook("message_received")
+    async def slow(context: Any) -> None:
+        await clock.sleep(5)
+
     await agent.start()
-    await agent.stop(deadline=0)
-    seen: list[str] = []
+    submitting = asyncio.create_task(agent.submit("too late"))
+    await asyncio.sleep(0)
+    await agent.stop()
+    with pytest.raises(SparError):
+        await submitting
+    assert not agent.push(Perception("too late"))
 
-    async def plan(perceptions: list[Perception]) -> None:
-        seen.extend(perception.text for perception in perceptions)
 
-    async with agent_at(tmp_path, clock, plan) as agent:
-        await clock.sleep(1)
-        assert (await agent.wait(receipt.run_id, 1)).status == "ok"
+async def test_a_start_whose_journal_is_absent_fails(tmp_path: Path, clock: VirtualClock) -> None:
+    class Forgetful(Memory):
+        @property
+        def journal(self) -> Any:
+            raise SparError("no journal today")
 
-    assert sorted(seen) == ["a message", "early"]
+    agent = Agent(memory=Forgetful(f"sqlite:///{tmp_path / 'memory.db'}"), clock=clock)
+    with pytest.raises(SparError, match="its journal is not: nothing is kept"):
+        await agent.start()
+    assert agent.state == "created"
 
 
 async def test_a_run_whose_last_cycle_was_stepped_by_hand_has_its_answer_at_once(

@@ -228,8 +228,8 @@ async def test_a_run_that_had_begun_goes_on_before_those_that_had_not(clock: Vir
         await clock.sleep(2.0)
     agent = agent_at()
     starts = heard(agent, RunStarted)
-    waiting = await agent.submit("two", session="ann")
     async with agent:
+        waiting = await agent.submit("two", session="ann")
         answers = [await agent.wait(run.run_id, 60) for run in (begun, waiting)]
 
     assert [each.status for each in answers] == ["ok", "ok"]

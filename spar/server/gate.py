@@ -1,0 +1,70 @@
+"""Which requests the control API takes while its agent starts and stops.
+
+While it starts, nothing of what it knows is there: everything but its status and its end waits. While it stops, no
+work and no decision is taken; what it has in hand can still be read. A request that the end overtakes is refused, too:
+it is no error of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from spar.errors import NotReadyError
+from spar.server.problems import CLOSED, on_error
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from spar.app import Service
+
+#: What is answered at any time: methods, the beginning of the path, its end.
+ALWAYS = ((("GET", "HEAD"), "/v1/status", ""), (("POST",), "/v1/agents/", ":stop"))
+#: What is answered while the agent stops, besides.
+WHILE_STOPPING = (
+    (("GET", "HEAD"), "/v1/runs/", ""),
+    (("POST",), "/v1/runs/", ":abort"),
+    (("GET", "HEAD"), "/v1/cycles", ""),
+    (("GET", "HEAD"), "/v1/memory/", ""),
+)
+
+
+class Gate:
+    """The control API behind a door that is open while its service is."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        agent, has_answered = self._service.agent(""), False
+
+        async def answering(message: Message) -> None:
+            nonlocal has_answered
+            has_answered = True
+            await send(message)
+
+        async def refuse(error: NotReadyError) -> None:
+            await (await on_error(Request(scope), error))(scope, receive, send)
+
+        try:
+            if not self._is_answered_now(scope):
+                self._service.demand_open()
+            await self._app(scope, receive, answering)
+        except NotReadyError as error:
+            await refuse(error)
+        except (Exception, asyncio.CancelledError):
+            if has_answered or agent.state not in CLOSED:
+                raise
+            await refuse(NotReadyError(f"agent {agent.name!r} is {agent.state}: it ended before it could answer"))
+
+    def _is_answered_now(self, scope: Scope) -> bool:
+        if scope["type"] != "http":
+            return True
+        is_stopping = self._service.agent("").state in ("stopping", "stopped")
+        open_ = (*ALWAYS, *WHILE_STOPPING) if is_stopping else ALWAYS
+        method, path = scope["method"], scope["path"]
+        return any(
+            method in methods and path.startswith(first) and path.endswith(last) for methods, first, last in open_
+        )
