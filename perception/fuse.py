@@ -1,23 +1,28 @@
 """Stage 5: perceptions of one subject become one; the parts stay in its `evidence`.
 
-The strongest part (highest priority, then the newest) gives the content, the kind and the id; the whole is
-trusted only if every part is. What people say is never fused, for each message wants an answer of its own, nor
-is anything across sessions. `attributes["count"]` says how often the subject was noticed within the window, also
-in earlier batches: what has already been passed on cannot be fused any more, but it still counts.
+The strongest part (highest priority, then the newest) gives the content, the kind and the id, unless its source has
+said something newer of the same: of one thing ("firing", then "resolved") the newest state speaks, and an older one has
+its id in `attributes["superseded"]`. The whole is as urgent as the strongest part that is not superseded, and trusted
+only if every part is. What people say is never fused, for each message wants an answer of its own, nor is anything
+across sessions. `attributes["count"]` says how often the subject
+was noticed within the window, also in earlier batches: what has already been passed on cannot be fused any more, but it
+still counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perception.dedup import MESSAGE, Decision, Sifted, count_of, with_attributes
+from perception.dedup import MESSAGE, Decision, Sifted, count_of, naming, with_attributes, words_of
 from spar.types import Perception, replace
 
 SUBJECTS = 10_000  # subjects whose count is remembered
 EVIDENCE = 1_000  # parts kept of one perception: the strongest
+COMPARISONS = 12  # things that one part is compared with, at most
 
 Topic = tuple[str, str]  # session, subject
 
@@ -60,13 +65,12 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
     for topic, places in topics.items():
         for cluster in _clusters(perceptions, places, settings.seconds):
             parts = [perceptions[place] for place in cluster]
-            by_strength = sorted(range(len(parts)), key=lambda i: (parts[i].importance, i), reverse=True)
-            whole = _whole(parts, by_strength)
+            whole, head = _whole(parts)
             count = window.add(topic, parts[0].at.timestamp(), sum(map(count_of, parts)), settings.seconds)
             if count > count_of(whole):
                 whole = with_attributes(whole, count=count)
                 touched += 1
-            decisions += (_merged(parts[i], whole) for i in by_strength[1:])
+            decisions += (_merged(part, whole) for part in [*parts[:head], *parts[head + 1 :]])
             for place in cluster:
                 standing[place] = None
             standing[min(cluster)] = whole
@@ -85,17 +89,57 @@ def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: flo
         yield cluster
 
 
-def _whole(parts: list[Perception], by_strength: list[int]) -> Perception:
-    """One perception for parts in order of time, given their places from the strongest to the weakest."""
+def _whole(parts: list[Perception]) -> tuple[Perception, int]:
+    """One perception for parts in order of time, and the place of the part that speaks for it."""
     if len(parts) == 1:
-        return parts[0]
-    strongest = parts[by_strength[0]]
-    evidence = tuple(parts[i] for i in sorted(by_strength[:EVIDENCE]))
+        return parts[0], 0
+    ages = _ages(parts)
+    parts = [part if age.newer is None else with_attributes(part, superseded=age.newer)
+             for part, age in zip(parts, ages, strict=True)]  # fmt: skip
+    by_strength = sorted(range(len(parts)), key=lambda i: (ages[i].newer is None, parts[i].importance, i), reverse=True)
+    head = next(i for i in by_strength if ages[i].may_speak)
+    others = [i for i in by_strength if i != head]
+    chosen = sorted([head, *others[: EVIDENCE - 1]])
+    evidence = tuple(parts[i] for i in chosen)
     trust = "trusted" if all(part.trust == "trusted" for part in parts) else "untrusted"
-    why = strongest.attributes.get("why")
-    sentence = f"{len(parts)} perceptions of {strongest.subject!r} stand together; this is the strongest"
-    fused = replace(strongest, evidence=evidence, trust=trust)
-    return with_attributes(fused, why=[*why, sentence] if isinstance(why, list) else [sentence])
+    why = parts[head].attributes.get("why")
+    stands = "the strongest" if all(age.may_speak for age in ages) else "the newest state"
+    sentence = f"{len(parts)} perceptions of {parts[head].subject!r} stand together; this is {stands}"
+    fused = replace(parts[head], evidence=evidence, trust=trust, priority=parts[by_strength[0]].priority)
+    return with_attributes(fused, why=[*why, sentence] if isinstance(why, list) else [sentence]), head
+
+
+class _Age(Struct, frozen=True):
+    """What came after a part: `newer` is the id of the newer state of the same thing, if there is one.
+
+    `may_speak`: nothing newer of its source is about the whole of the same thing or a part of it. Lines of logs tell
+    what happened: none is a state that another one ends.
+    """
+
+    newer: str | None
+    may_speak: bool
+
+
+def _ages(parts: list[Perception]) -> list[_Age]:
+    """For each part, given in order of time, what came after it."""
+    subject = words_of(parts[0].subject or "")
+    latest: dict[str, dict[frozenset[bytes], str]] = {}  # by source: the words that name a thing → its newest state
+    ages: list[_Age] = []
+    for part in reversed(parts):
+        if part.kind.startswith("log."):
+            ages.append(_Age(None, True))
+            continue
+        words, things = naming(part) - subject, latest.setdefault(part.source, {})
+        near = next((id for other, id in islice(things.items(), COMPARISONS) if _is_near(words, other)), None)
+        newer = things.get(words)
+        ages.append(_Age(newer, newer is None and near is None))
+        things.setdefault(words, part.id)
+    return ages[::-1]
+
+
+def _is_near(words: frozenset[bytes], others: frozenset[bytes]) -> bool:
+    """Whether one names no more than the other: "backup failed: no space", "backup succeeded"."""
+    return words <= others or others <= words
 
 
 def _merged(part: Perception, whole: Perception) -> Decision:

@@ -18,6 +18,7 @@ from spar.patterns import Pattern, glob, is_open
 from spar.types import Perception, Trust
 
 TEXT_LIMIT = 10_000
+MESSAGE = "message"  # the kind of what people say
 Globs = str | tuple[str, ...] | None
 Share = Annotated[float, Meta(ge=0, le=1)]
 Path = tuple[str | int, ...]
@@ -74,6 +75,17 @@ class Sight:
         if self._text is None:
             self._text = self.perception.text
         return self._text
+
+
+def sights(perception: Perception) -> list[Sight]:
+    """Return what rules look at: the perception, then the parts that it was fused from and that speak for nothing else.
+
+    Left out are the part that gave it its content, states that a newer one has replaced (`attributes["superseded"]`),
+    and the parts of what people say, whose text holds them.
+    """
+    parts = () if perception.kind == MESSAGE else perception.evidence
+    heard = (part for part in parts if part.id != perception.id and "superseded" not in part.attributes)
+    return [Sight(perception), *map(Sight, heard)]
 
 
 class Matcher(Struct, frozen=True):

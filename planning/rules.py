@@ -1,6 +1,7 @@
 """Declarative rules make the plan: no model, no network, the same decision for the same perceptions.
 
-Every rule that matches adds its calls to one action, most urgent perception first. A rule that cannot be used for one
+Every rule that matches adds its calls to one action, most urgent perception first. What a perception was fused from is
+looked at as well, each rule used once for all of it. A rule that cannot be used for one
 perception (a template names what that perception lacks) is left out for it alone, the next rules are asked, and
 `Action.reason` and `snapshot()` say so: one odd perception never keeps the others waiting. When that is all there is to
 say, the action has no calls. Only the cooldowns are kept from one plan to the next. Rules are read by
@@ -21,7 +22,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from planning.flow import can_be_read, colliding, reads_any
-from planning.match import Sight
+from planning.match import Sight, sights
 from planning.reading import CallRule, Rule, read_rules, rule_schema
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
@@ -101,11 +102,21 @@ class RulesPlanner:
         }
 
     def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
-        sight = Sight(perception)
+        used: set[int] = set()
+        for sight in sights(perception):
+            self._look_at(sight, context, clock, draft, used)
+
+    def _look_at(self, sight: Sight, context: Context, clock: Clock, draft: _Draft, used: set[int]) -> None:
+        """Use the rules that match, but for those that were `used` for another part of the same perception."""
+        perception = sight.perception
         for rule in self._index.candidates(perception):
             try:
                 slots = rule.when.match(sight)
                 if slots is None or (rule.unless is not None and rule.unless.match(sight) is not None):
+                    continue
+                if rule.number in used:
+                    if rule.stop:
+                        return
                     continue
                 counts = self._counts[rule.name]
                 counts["matched"] += 1
@@ -116,6 +127,7 @@ class RulesPlanner:
                     counts["left_out"] += len(firing.left_out)
                     draft.firings.append(firing)
                     self._cool(rule, perception, clock, context.cycle_id)
+                used.add(rule.number)
             except Exception as error:  # whatever is odd about this perception must not block the others
                 self._counts[rule.name]["failed"] += 1
                 draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {_sentence(error)}")

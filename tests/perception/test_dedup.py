@@ -126,6 +126,106 @@ def test_one_telling_word_is_never_a_small_difference(was: str, becomes: str) ->
     assert contents(DedupSettings(similarity=0.5), seen(before), seen(after)) == [before, after]
 
 
+REPORT = (
+    "the nightly backup of the production cluster in the main data centre has ended and this is the usual report that "
+    "is sent to all members of the list every morning so that everybody knows how it went without looking at the log; "
+)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (REPORT + "size of the archive: 5000000000 bytes", REPORT + "size of the archive: 0 bytes"),
+        (REPORT + "it was stored on db-master", REPORT + "it was stored on db-replica"),
+        (REPORT + "it was begun by Anna", REPORT + "it was begun by Berta"),
+        (REPORT + "see /var/log/first", REPORT + "see /var/log/second"),
+        (REPORT + "job_one", REPORT + "job_two"),
+        (REPORT + "state=open", REPORT + "state=waiting"),
+        (
+            f'{{"event": "release", "action": "published", "text": "{REPORT}"}}',
+            f'{{"event": "release", "action": "edited", "text": "{REPORT}"}}',
+        ),
+        (f'["published", "{REPORT}"]', f'["edited", "{REPORT}"]'),
+        (
+            f'webhook: {{"action": "published", "text": "{REPORT}"}} end',
+            f'webhook: {{"action": "edited", "text": "{REPORT}"}} end',
+        ),
+        (
+            f"Traceback (most recent call last)\n{REPORT}\nexit: no disk",
+            f"Traceback (most recent call last)\n{REPORT}\nexit: no core",
+        ),
+        (
+            f"Traceback (most recent call last)\n{REPORT}\nMemoryError",
+            f"Traceback (most recent call last)\n{REPORT}\nKeyError",
+        ),
+    ],
+)
+def test_numbers_names_data_and_the_last_line_of_a_traceback_tell_things_apart(a: str, b: str) -> None:
+    assert contents(DedupSettings(similarity=0.5), seen(a), seen(b)) == [a, b]
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("", 1), ("log.error", 1), ("alert", 2), ("mail", 2), ("file.added", 2)])
+def test_only_lines_of_logs_and_what_has_no_kind_yet_are_compared_by_their_wording(kind: str, kept: int) -> None:
+    copies = (seen(LINE, kind=kind), seen(LINE.replace("amount", "sum"), kind=kind))
+
+    assert len(contents(DedupSettings(), *copies)) == kept
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fields"),
+    [
+        ("nginx is down", "nginx is up", {"subject": "nginx"}),
+        ("nginx is down", "nginx is up", {}),
+        ("the service has stopped", "all is well", {"subject": "nginx"}),
+        ({"unit": "nginx", "status": "firing"}, {"unit": "nginx", "status": "resolved"}, {}),
+        ({"phase": "waiting"}, {"phase": "working"}, {"subject": "job"}),
+        ("disk at 95%", "disk at 40%", {}),
+    ],
+)
+@pytest.mark.parametrize("step", [0, 10])
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_state_that_comes_back_is_news(
+    first: Any, second: Any, fields: dict[str, Any], step: float, is_one_batch: bool
+) -> None:
+    window, settings = DedupWindow(), DedupSettings()
+    states = [
+        seen(content, step * i, **fields) for i, content in enumerate((first, second, second, first, first, second))
+    ]
+    batches = [states] if is_one_batch else [[state] for state in states]
+
+    kept = [each.content for batch in batches for each in dedup(window, settings, batch).kept]
+
+    assert kept == [first, second, first, second]
+
+
+def test_a_state_that_comes_back_under_the_key_of_its_like_is_news() -> None:
+    states = [
+        seen(f"web is {state}", 10 * i, key=f"fp1 {state}", subject="fp1")
+        for i, state in enumerate(("firing", "resolved", "firing", "firing"))
+    ]
+
+    assert contents(DedupSettings(), *states) == ["web is firing", "web is resolved", "web is firing"]
+
+
+def test_a_copy_from_before_the_change_is_no_state_that_came_back() -> None:
+    mails = [seen("a", 1, key="m1", subject="thread"), seen("b", 2, key="m2", subject="thread")]
+
+    assert contents(DedupSettings(), *mails, *mails, *mails) == ["a", "b"]
+
+
+def test_keys_that_differ_while_the_content_is_one_are_no_change() -> None:
+    ticks = [seen("it is time", i, key=key) for i, key in enumerate(("9:00", "9:01", "9:00"))]
+
+    assert contents(DedupSettings(), *ticks) == ["it is time"] * 2
+
+
+def test_states_of_one_subject_are_told_apart_by_who_says_them() -> None:
+    down, up = {"content": "down", "source": "a"}, {"content": "up", "source": "b"}
+    states = [seen(subject="nginx", seconds=i, **state) for i, state in enumerate((down, up, down, up))]
+
+    assert contents(DedupSettings(), *states) == ["down", "up"]
+
+
 def test_structured_content_is_the_same_only_when_it_is_equal() -> None:
     reading = {f"label{i}": "x" for i in range(60)}
 
@@ -180,6 +280,7 @@ def test_a_forgotten_window_leaves_nothing_behind() -> None:
 
     assert not window.seen
     assert not window.alike
+    assert not window.things
 
 
 def test_an_older_one_that_arrives_late_is_compared_by_its_own_time() -> None:

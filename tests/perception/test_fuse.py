@@ -5,6 +5,7 @@ from typing import Any
 
 from perception.fuse import EVIDENCE, SUBJECTS, FuseSettings, FuseWindow, fuse
 from spar.types import Perception
+from tests.effort import growth
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 
@@ -110,3 +111,55 @@ def test_evidence_and_remembered_subjects_are_bounded_and_the_strongest_are_kept
     assert whole.evidence[-1].content == EVIDENCE - 1
     assert whole.attributes["count"] == EVIDENCE + 100
     assert len(window.counts) == SUBJECTS
+
+
+def firing(status: str, second: float, priority: float, name: str = "HighLoad", **fields: Any) -> Perception:
+    return about("h1", f"[{status}] {name} on h1", second, priority, kind="alert", source="prom", **fields)
+
+
+def test_the_newest_state_of_one_thing_speaks_and_the_older_one_names_it() -> None:
+    before, after = firing("FIRING", 1, 0.9), firing("RESOLVED", 2, 0.6)
+
+    (whole,) = fuse(FuseWindow(), FuseSettings(), [after, before]).kept
+
+    assert (whole.content, whole.id, whole.priority) == (after.content, after.id, 0.6)
+    assert [part.attributes.get("superseded") for part in whole.evidence] == [after.id, None]
+    assert whole.attributes["why"][-1] == "2 perceptions of 'h1' stand together; this is the newest state"
+
+
+def test_data_that_differs_in_its_state_only_is_of_one_thing() -> None:
+    states = [
+        about("fp1", {"labels": {"alertname": "Load"}, "status": status, "value": value}, second, priority)
+        for second, (status, value, priority) in enumerate((("firing", 9.7, 0.9), ("resolved", 0.1, 0.3)))
+    ]
+
+    assert fuse(FuseWindow(), FuseSettings(), states).kept[0].content == states[1].content
+
+
+def test_what_is_newer_of_the_whole_subject_speaks_but_ends_nothing_else() -> None:
+    disk, back = firing("FIRING", 1, 0.9, "DiskFull"), about("h1", "h1 is up", 2, 0.4, kind="alert", source="prom")
+
+    (whole,) = fuse(FuseWindow(), FuseSettings(), [disk, back]).kept
+
+    assert (whole.content, whole.priority) == ("h1 is up", 0.9)
+    assert not any("superseded" in part.attributes for part in whole.evidence)
+
+
+def test_different_things_of_one_subject_and_lines_of_logs_end_one_another_never() -> None:
+    disk, load = firing("FIRING", 1, 0.9, "DiskFull"), firing("RESOLVED", 2, 0.6)
+    error, warning = (
+        about("h1", f"{level} timeout", s, 0.5, kind=f"log.{level}") for s, level in ((3, "error"), (4, "warning"))
+    )
+    other = about("h1", "[RESOLVED] DiskFull on h1", 5, 0.1, kind="alert", source="another")
+
+    (whole,) = fuse(FuseWindow(), FuseSettings(), [disk, load, error, warning, other]).kept
+
+    assert whole.id == disk.id
+    assert not any("superseded" in part.attributes for part in whole.evidence)
+
+
+def test_fusing_many_parts_costs_in_proportion_to_their_number() -> None:
+    def work(size: int) -> None:
+        fuse(FuseWindow(), FuseSettings(seconds=1e6), [about("h1", f"alert number{i} of many", i) for i in range(size)])
+
+    assert growth(work, 400) <= 2.2

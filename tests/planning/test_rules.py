@@ -16,7 +16,7 @@ from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext, ability_key
 from spar.testing import RecordingEvents
-from spar.types import Ability, Perception
+from spar.types import Ability, Perception, replace
 from tests.effort import Effort
 
 FILE_A_REPORT = tomllib.loads("""
@@ -115,6 +115,53 @@ async def test_the_first_match_wins_unless_the_rule_goes_on() -> None:
     assert stopped is not None
     assert both is not None
     assert [len(stopped.calls), len(both.calls)] == [1, 2]
+
+
+def fused(head: Perception, *parts: Perception) -> Perception:
+    return replace(head, evidence=(*parts, head))
+
+
+async def noted(planner: RulesPlanner, perception: Perception) -> list[Any]:
+    action = await planner.plan([perception], context())
+    return [] if action is None else [call.params["text"] for call in action.calls]
+
+
+async def test_rules_see_what_a_perception_was_fused_from() -> None:
+    rules = [note(name="cpu", when={"pattern": "^cpu"}), note(name="disk", when={"pattern": "^disk"})]
+    cpu, disk = Perception("cpu high", subject="h1"), Perception("disk full", subject="h1")
+
+    assert await noted(RulesPlanner(rules), fused(cpu, disk)) == ["cpu high", "disk full"]
+    assert await noted(RulesPlanner(rules), fused(disk, cpu)) == ["disk full", "cpu high"]
+
+
+async def test_each_rule_is_used_once_for_all_that_a_perception_was_fused_from() -> None:
+    parts = [Perception(f"line {i}", subject="h1") for i in range(5)]
+    rules = [note(name="lines", when={"pattern": "line"}), note(name="all")]
+
+    assert await noted(RulesPlanner(rules), fused(*parts)) == ["line 0"]
+    assert await noted(RulesPlanner([{**rules[0], "stop": False}, rules[1]]), fused(*parts)) == ["line 0", "line 0"]
+
+
+async def test_a_state_that_a_newer_one_has_replaced_runs_no_rule() -> None:
+    after = Perception("web is ok", subject="web")
+    before = Perception("web is firing", subject="web", attributes={"superseded": after.id})
+    rules = [note(name="repair", when={"pattern": "firing"}), note(name="thank", when={"pattern": "ok"})]
+
+    assert await noted(RulesPlanner(rules), fused(after, before)) == ["web is ok"]
+
+
+async def test_parts_of_what_people_said_are_not_looked_at_again() -> None:
+    said = [Perception(text, kind="message") for text in ("first", "second")]
+    whole = Perception("first\nsecond", kind="message", evidence=tuple(said))
+
+    assert await noted(RulesPlanner([note(name="second", when={"pattern": "^second"})]), whole) == []
+
+
+async def test_a_rule_that_cannot_be_used_for_the_head_is_asked_about_the_parts() -> None:
+    head, part = Perception("a", subject="h"), Perception("b", subject="h", attributes={"unit": "nginx"})
+    rule = {"name": "r", "calls": [{"tool": "note", "params": {"text": "{attributes.unit}"}}]}
+
+    assert await noted(RulesPlanner([rule]), fused(head, part)) == ["nginx"]
 
 
 async def test_rules_are_asked_in_their_order_however_they_are_found() -> None:
