@@ -41,6 +41,10 @@ class Gauge(Struct, frozen=True):
         """Of a text, rounded up."""
         return self._rounded(len(text.encode("utf-8", "surrogatepass")))
 
+    def tokens_in(self, chars: int) -> int:
+        """Of so many characters, of which nothing else is known."""
+        return self._rounded(chars)
+
     def of(self, request: Request) -> int:
         """Of all that a model reads of a request."""
         return self._rounded(size(request))

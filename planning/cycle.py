@@ -120,9 +120,9 @@ class Cycle:
             except BaseException as error:
                 self._speaking.take_back()
                 if self._calls or solving.usage is not None or wait_of(error) is None:
-                    planner.account(request, solving.usage)
+                    planner.account(request, solving.usage, solving.chars)
                 raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
-            planner.account(request, solving.usage)
+            planner.account(request, solving.usage, solving.chars)
         planner.room = self._room  # so much it did read
         if (action := await self._decided(solving)) is not None:
             yield action
@@ -284,9 +284,13 @@ class Cycle:
         elif output is not None:
             context = self._run.messages if self._run is not None else ()
             output, problem = await self._planner.judged(output, self._output, context)
+        if not problem and solving.remark and output is not None and self._run is not None:
+            problem = "" if self._trouble.misfits else solving.remark  # told once; what stands then, stands
         if problem:
             self._speaking.take_back()
             return self._misfit(problem, solving)
+        if solving.remark and not notice:
+            notice = f"The last answer was not taken as a whole: {solving.remark}."
         self._speak(output, solving.text)
         if output is None and not self._calls:
             return self._empty()

@@ -10,13 +10,13 @@ that with its next request. JSON is taken strictly: no key twice, no NaN. Whethe
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from planning.ports import ProvidedCall
+from planning.strict_json import strict
 
 #: The function that ends the work, where the answer has a schema.
 ANSWER: Final = "answer"
@@ -180,7 +180,7 @@ class _Arguments:
         if not text.strip():
             return {}  # how many providers call a function without parameters
         try:
-            value = _strict(text)
+            value = strict(text)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         if not isinstance(value, dict):
@@ -252,19 +252,3 @@ class Calls:
             return {"output": arguments.get("output")}
         wire = {"_tool": tool, **{key: value for key, value in arguments.items() if key != "_tool"}}
         return ProvidedCall(wire, call.provided)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:50]!r} is there twice")
-    return found
-
-
-_strict = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant).decode

@@ -4,19 +4,20 @@ Each element of the top-level `calls` is told the moment its closing brace has c
 `output` as it grows, and at the end everything else. Each character is looked at once to find where a value ends, and
 once more when the value is read; nothing is read again, however small the pieces are.
 
-Models write around what they were asked for: prose and fences before and after the object, and thoughts between
+Models write around what they were asked for: prose and fences before the object, a fence after it, and thoughts between
 `<think>` and `</think>`, are passed over. What is no JSON ends the reading with a `problem` in words; nothing raises.
-What a decoder chokes on further on (NaN, lone surrogates, endless nesting) is made `plain` or refused.
+A call with a key twice, or a number that is none, is told as one that cannot be read (`_bad`). What else was not taken
+as it stands there, such as a second solution, is said in `remark`. Lone surrogates are made `plain`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from planning.ports import Told
+from planning.strict_json import lenient, strict
 from spar.paths import MAX_DEPTH, shorten
 from spar.plain import UNBOUNDED, plain, text
 
@@ -29,7 +30,8 @@ _BREAK_STRING = re.compile(r'["\\]')
 _SIGN = re.compile(r"\S")
 _CLOSES = {"}": "{", "]": "["}
 _THINK, _THOUGHT = "<think>", "</think>"
-_DECODER = json.JSONDecoder(strict=False)  # raw line breaks inside strings are what models write
+#: What is neither a blank nor part of a fence.
+_MORE = re.compile(r"[^\s`]")
 
 
 class PartialSolution:
@@ -43,6 +45,8 @@ class PartialSolution:
         self.solution: dict[str, Any] = {}
         #: What is wrong with the text, a clause; "" if nothing is.
         self.problem = ""
+        #: What was not taken as it stands there, a clause; "" for nothing. The solution counts all the same.
+        self.remark = ""
         self._longest, self._length = longest, 0
         self._step: Callable[[str, int, list[Any]], int] = self._begin
         self._lead = ""  # the first signs of the answer
@@ -53,6 +57,11 @@ class PartialSolution:
         self._in_calls = self._is_told = self._is_escaped = False
         self._calls: list[Any] = []
         self._growing: _Growing | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of the text can be used."""
+        return self._step == self._pass
 
     @property
     def is_blank(self) -> bool:
@@ -74,7 +83,7 @@ class PartialSolution:
 
     def close(self) -> None:
         """No more comes."""
-        if self.problem or self._step == self._pass:
+        if self.problem or self._step in (self._behind, self._pass):
             return
         if self._stack:
             where = f" inside {shorten(self._key)}" if self._key else ""
@@ -132,6 +141,14 @@ class PartialSolution:
             self._step = self._seek
         return sign.start()
 
+    def _behind(self, piece: str, at: int, found: list[Any]) -> int:
+        """Behind the object: nothing, or the end of a fence."""
+        sign = _MORE.search(piece, at)
+        if sign is not None:
+            self._note(f"there is more behind the solution, which was not read: {shorten(piece[sign.start() :])}")
+            self._step = self._pass
+        return len(piece)
+
     def _pass(self, piece: str, at: int, found: list[Any]) -> int:
         """After the end."""
         return len(piece)
@@ -187,7 +204,7 @@ class PartialSolution:
         if depth == 1:
             self._separate(found)
             if not self.problem:
-                self._stack, self._step = [], self._pass
+                self._stack, self._step = [], self._behind
         elif depth == 2 and self._in_calls:
             self._separate(found)
             self._in_calls = False
@@ -216,6 +233,8 @@ class PartialSolution:
             return
         value = self._read(written[1:], shorten(key))
         if not self.problem:
+            if key in self.solution:
+                self._note(f"{shorten(key)} is there twice, the last counts")
             self.solution[plain(key)] = value
 
     def _element(self, written: str, found: list[Any]) -> None:
@@ -225,17 +244,29 @@ class PartialSolution:
         if was_told:
             self._break(f"two calls have no comma between them, found {shorten(written)}")
             return
-        value = self._read(written, f"calls.{len(self._calls)}")
+        value = self._read(written, f"calls.{len(self._calls)}", is_call=True)
         if not self.problem:
             self._calls.append(value)
             found.append(value)
 
-    def _read(self, written: str, where: str) -> Any:
+    def _read(self, written: str, where: str, *, is_call: bool = False) -> Any:
         try:
-            return plain(_DECODER.decode(written), UNBOUNDED)
+            return plain(strict(written), UNBOUNDED)
         except (ValueError, RecursionError) as error:  # also an integer of more digits than Python reads
-            self._break(f"{where} is no JSON: {str(error).lower()}, found {shorten(written)}")
+            why = str(error)
+        try:
+            value = plain(lenient(written), UNBOUNDED)
+        except (ValueError, RecursionError):
+            self._break(f"{where} is no JSON: {why.lower()}, found {shorten(written)}")
             return None
+        if is_call and isinstance(value, dict) and isinstance(value.get("_tool"), str):
+            known = {name: value[name] for name in ("_tool", "_id") if isinstance(value.get(name), str)}
+            return {**known, "_bad": f"{why}: {shorten(written)}"}
+        self._note(f"{where} was not taken as it is written: {why}")
+        return value
+
+    def _note(self, remark: str) -> None:
+        self.remark = self.remark or remark
 
     def _string(self, piece: str, at: int, found: list[Any]) -> int:
         """Inside a string."""

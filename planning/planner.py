@@ -132,7 +132,7 @@ class ModelPlanner:
                 async for _ in solving:
                     pass
             finally:
-                self.account(request, solving.usage)
+                self.account(request, solving.usage, solving.chars)
         return solving.output
 
     async def _thought(
@@ -171,9 +171,10 @@ class ModelPlanner:
             raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
         return await judge.judged(output, context)
 
-    def account(self, request: Request, usage: Usage | None) -> None:
-        """Count what a request took, and learn how large a token is."""
-        used = {"requests": 1, "tokens": self.gauge.of(request)}  # that nobody says what it took does not make it free
+    def account(self, request: Request, usage: Usage | None, chars: int = 0) -> None:
+        """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
+        # That nobody says what it took does not make it free.
+        used = {"requests": 1, "tokens": self.gauge.of(request) + self.gauge.tokens_in(chars)}
         if usage is not None:
             used["tokens"] = usage.input_tokens + usage.output_tokens
             self.gauge = self.gauge.learn(request, usage.input_tokens)

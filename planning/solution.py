@@ -6,8 +6,9 @@
     solving.output, solving.meta, solving.usage, solving.problem
 
 It takes whatever a model may answer: the whole solution, its JSON text in pieces, calls and other parts. What cannot
-be read becomes a `problem` in words, for the next request; what the model raises is raised. Nothing is judged here:
-calls are checked where they are carried out, the output by who asked.
+be read becomes a `problem` in words, for the next request; what the model raises is raised. The model's stream is
+closed as soon as nothing more of it can be used. Nothing is judged here: calls are checked where they are carried out,
+the output by who asked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from planning.observations import PROVIDER_ID, call_shown
-from planning.partial import PartialSolution
+from planning.partial import LONGEST, PartialSolution
 from planning.ports import Model, ProvidedCall, Request, Told, Usage
 from spar.paths import shorten
 from spar.plain import UNBOUNDED, plain
@@ -49,10 +50,15 @@ class Solving:
         self.usage: Usage | None = None
         #: What is wrong with the answer, in words for the model; "" if nothing is.
         self.problem = ""
+        #: What of the answer was not taken as it stands there, in words for the model; the rest of it counts.
+        self.remark = ""
         self._model = model
         self._told: list[str] = []
         self._text: PartialSolution | None = None
         self._is_said = False  # something was said, if only that there is nothing
+        self._is_over = False  # nothing more of the answer can be used
+        #: Characters of text that were read, of what people read or of JSON.
+        self.chars = 0
         self._items = self._run()
 
     @property
@@ -91,6 +97,8 @@ class Solving:
                 async for piece in pieces:
                     for item in self._take(piece):
                         yield item
+                    if self._is_over:  # whatever else comes would be paid for and thrown away
+                        break
         elif answer is not None:
             for item in self._take(answer):
                 yield item
@@ -102,8 +110,10 @@ class Solving:
     def _take(self, piece: Any) -> Iterator[dict[str, Any] | Told]:
         if isinstance(piece, str):
             self._text = self._text or PartialSolution()
+            self.chars += len(piece)
             for found in self._text.feed(piece):
-                yield from self._tell(found.text) if isinstance(found, Told) else self._call(found)
+                yield from self._show(found.text) if isinstance(found, Told) else self._call(found)
+            self._is_over = self._is_over or self._text.is_over
         elif isinstance(piece, Told):
             yield from self._tell(piece.text)
         elif isinstance(piece, Usage):
@@ -116,6 +126,7 @@ class Solving:
             yield from self._part(plain(piece, UNBOUNDED), calls_too=True)
         elif piece is not None:
             self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
+            self._is_over = True
 
     def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | Told]:
         """A call, or members of the solution."""
@@ -152,6 +163,7 @@ class Solving:
         self._is_said = True
         if len(self.calls) >= MOST_CALLS:
             self._object(f"a solution has at most {MOST_CALLS} calls, the rest was left out")
+            self._is_over = True
             return
         # What is no object is handed on as one that names no tool: it then has an error like any other bad call.
         wire = call_shown(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
@@ -161,6 +173,14 @@ class Solving:
         yield wire
 
     def _tell(self, text: str) -> Iterator[Told]:
+        self.chars += len(text)
+        if self.chars > LONGEST:
+            self._object(f"it says more than {LONGEST} characters, the rest was left out")
+            self._is_over = True
+            return
+        yield from self._show(text)
+
+    def _show(self, text: str) -> Iterator[Told]:
         if text:
             self._told.append(text)
             yield Told(text)
@@ -170,6 +190,7 @@ class Solving:
         if self._text is not None:
             self._text.close()
             found = self._text.solution
+            self.remark = self._text.remark
             if self._text.problem:
                 self._object(self._text.problem)
             if "calls" in found and not isinstance(found["calls"], list):

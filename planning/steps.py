@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Reason = Literal["output", "no_progress", "empty", "invalid_output", "max_requests", "max_calls", "stopped", "broken"]
 
 _MOST_REVISIONS: Final = 3
+_TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 were not carried out"
 
 
 class Answered(Struct, frozen=True):
@@ -85,7 +86,7 @@ class Steps:
         self._objections: list[dict[str, Any]] = []  # of this step, to what is no call
         self._number = self._empty = self._revisions = 0
         self._was_held = False
-        self._left_out = 0  # calls for which nothing was allowed any more
+        self._left_out = False  # a call came for which nothing was allowed any more
         self._broken: Exception | None = None
 
     async def play(self) -> Answered:
@@ -107,7 +108,7 @@ class Steps:
 
     async def _step(self) -> Answered | None:
         """One request and its calls; what it came to, if that is the end."""
-        self._left_out, self._objections = 0, []
+        self._left_out, self._objections = False, []
         request = compose(
             self.messages,
             tools=self._tools,
@@ -143,10 +144,10 @@ class Steps:
                     continue
                 if item.get("_id") is None:
                     item["_id"] = f"{self._number}.{len(solving.calls)}"
-                if self._frame.allowance.take("calls"):
-                    yield item
-                else:
-                    self._left_out += 1
+                if not self._frame.allowance.take("calls"):
+                    self._left_out = True
+                    return
+                yield item
         except Exception as error:
             self._broken = error
             raise
@@ -202,13 +203,16 @@ class Steps:
 
     async def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         if self._left_out:
-            self._object("max_calls", f"no more calls are allowed in this run, {self._left_out} were not carried out")
+            self._object("max_calls", _TOO_MANY)
         self._empty = self._empty + 1 if solving.is_empty else 0
         if solving.is_empty:
             self._object("empty", EMPTY)
             return self._answered("empty") if self._empty > 1 else None
         if solving.problem:
             return self._revise("bad_solution", solving.problem)
+        if solving.remark:
+            self._object("bad_solution", solving.remark)
+            self._failed = (*self._failed, self._objections.pop())
         if solving.output is not None:
             return await self._judged(solving, result)
         if self._left_out:
@@ -223,7 +227,7 @@ class Steps:
 
     async def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
-        has_failed = bool(self._objections or (result is not None and result.errors))
+        has_failed = bool(self._objections or solving.remark or (result is not None and result.errors))
         if has_failed and self._of.verify_output and not self._was_held:
             self._was_held = True
             self.messages.append(_told("unverified", UNVERIFIED))
