@@ -21,7 +21,7 @@ from benchmarks.harness import QUICK, THOROUGH
 MEASURES = (
     "cycle", "many", "footprint", "publish", "accounting",
     "durable", "flushed", "held_up", "startup",
-    "calls", "chain", "growth", "makespan", "streamed",
+    "calls", "chain", "growth", "makespan", "streamed", "loads",
     "model_call", "model_plan", "model_run",
 )  # fmt: skip
 PACKAGES = (
