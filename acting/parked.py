@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from msgspec import Struct
@@ -25,9 +25,10 @@ from acting.taint import Taint
 from spar.approvals import Approval
 from spar.board import Board
 from spar.crash import crashpoint
+from spar.dataflow import PathIndex, dependants
 from spar.errors import SparError
 from spar.journal import CallJournal
-from spar.paths import MARK, Expression, Path, escape, marked, overlaps, parse_write, references, resolve
+from spar.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
 from spar.protocols import Host
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 
@@ -63,29 +64,58 @@ class Resumed(Struct, frozen=True):
     run_id: str | None = None
 
 
+class _Producers(Struct, frozen=True):
+    """Parked calls that others wait for, all in one: the id of the `first`, its place, and whether all are kept."""
+
+    first: str
+    place: int
+    are_kept: bool
+
+
+def _together(one: _Producers, other: _Producers) -> _Producers:
+    are_kept = one.are_kept and other.are_kept
+    earlier = one if one.place <= other.place else other
+    return earlier if earlier.are_kept is are_kept else _Producers(earlier.first, earlier.place, are_kept)
+
+
+def _either(one: bool, other: bool) -> bool:
+    return one or other
+
+
 class Parking:
     """What one tick leaves behind, found out while it runs."""
 
-    __slots__ = ("_kept", "_writes", "steps")
+    __slots__ = ("_by_id", "_kept", "_writers", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._kept: dict[Step, bool] = {}
-        self._writes: dict[Step, list[Path]] = {}
+        self._by_id: dict[str, _Producers] = {}
+        self._writers: dict[str | None, PathIndex[_Producers]] = {}  # by instance
 
     def add(self, step: Step) -> None:
         """Its result is that it is parked: because it waits for an answer, or for another one that does."""
-        found = self._producers(step.call)
+        call, found = step.call, self._producers(step.call)
         # What waits for the answer to a question that an earlier cycle asked goes on once, there.
-        self._kept[step] = all(self._kept[each] for each in found) if found else bool(step.ticket and not step.is_guest)
-        self._writes[step] = _written(step.call)
+        is_kept = bool(step.ticket and not step.is_guest) if found is None else found.are_kept
+        self._kept[step] = is_kept
+        own = _Producers(call.id, len(self.steps), is_kept)
+        self._by_id.setdefault(call.id, own)
+        written = _written(call)
+        if written:
+            writers = self._writers.get(call.instance)
+            if writers is None:
+                writers = self._writers[call.instance] = PathIndex(_together)
+            for path in written:
+                writers.add(path, own)
         self.steps.append(step)
 
     def result(self, step: Step) -> CallResult | None:
         """The result of a call that cannot run, if that is because of one that is parked."""
-        if not self.steps or not (found := self._producers(step.call)):
+        found = self._producers(step.call)
+        if found is None:
             return None
-        return parked(step.call, f"it waits for {found[0].call.id!r}, which waits for an approval")
+        return parked(step.call, f"it waits for {found.first!r}, which waits for an approval")
 
     def take_asking(self, steps: Iterable[Step], finish: Callable[[Step, CallResult], None]) -> None:
         """The tick is cut off: what has an approval or waits for one is left behind, if it has not started."""
@@ -96,7 +126,10 @@ class Parking:
     def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
         """The calls to keep, with what could be read by now filled in, and the approvals that they wait for by id."""
         kept = [step for step in self.steps if self._kept[step]]
-        writes = [path for step in kept for path in self._writes[step]]
+        writes: PathIndex[bool] = PathIndex(_either)
+        for step in kept:
+            for path in _written(step.call):
+                writes.add(path, True)
         calls, waits = [], {}
         for step in kept:
             call = step.call
@@ -110,17 +143,16 @@ class Parking:
             calls.append(call)
         return calls, waits
 
-    def _producers(self, call: Call) -> list[Step]:
-        """The parked calls that this one waits for."""
+    def _producers(self, call: Call) -> _Producers | None:
+        """Return what is to be known of the parked calls that this one waits for; None if there are none."""
         if not self.steps:
-            return []
-        reads = _read(call.params)
-        return [
-            other
-            for other in self.steps
-            if other.call.id in call.after
-            or (other.call.instance in (None, call.instance) and _overlap(self._writes[other], reads))
-        ]
+            return None
+        found = [self._by_id[id] for id in call.after if id in self._by_id]
+        instances = {None, call.instance}
+        indexes = [index for instance, index in self._writers.items() if instance in instances]
+        if indexes:
+            found += [each for path in _read(call.params) for index in indexes if (each := index.over(path))]
+        return reduce(_together, found) if found else None
 
 
 class Parked:
@@ -249,8 +281,10 @@ class Parked:
 
     async def _forget(self, row: ParkedCalls) -> None:
         await self._rows.drop(row.id)
-        for call_id in [call_id for call_id, found in self.known.items() if found.record == row.id]:
-            del self.known[call_id]
+        for wire in row.calls:
+            found = self.known.get(wire.get("_id", ""))
+            if found is not None and found.record == row.id:
+                del self.known[found.call.id]
         self._actions.pop(row.session, None)
 
     def _is_untrusted(self, call: Call, scope: Scope) -> bool:
@@ -350,14 +384,7 @@ def _name(call: Call, record: str) -> str:
 
 def _depending(calls: list[Call], on: set[str]) -> set[str]:
     """The ids of the calls that depend on one of these, directly or through others."""
-    found: set[str] = set()
-    while True:
-        writes = [path for call in calls if call.id in on | found for path in _written(call)]
-        more = {call.id for call in calls if (on | found) & {*call.after} or _overlap(writes, _read(call.params))}
-        more -= on | found
-        if not more:
-            return found
-        found |= more
+    return dependants(on, ((call.id, call.after, _read(call.params), _written(call)) for call in calls))
 
 
 def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untrusted: bool) -> Call:
@@ -367,10 +394,10 @@ def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untruste
     return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
 
 
-def _filled(value: Any, look: Callable[[Expression], Any], awaited: list[Path]) -> Any:
+def _filled(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[bool]) -> Any:
     """Parameters with each reference replaced that has its value by now and that nothing parked is still to write."""
     if isinstance(value, str):
-        if value[:1] != MARK or value[:2] == MARK * 2 or _overlap(awaited, _read({"it": value})):
+        if value[:1] != MARK or value[:2] == MARK * 2 or any(awaited.over(path) for path in _read({"it": value})):
             return value
         try:
             found = resolve(value, look)
@@ -394,10 +421,6 @@ def _written(call: Call) -> list[Path]:
 
 def _paths(expression: Expression) -> list[Path]:
     return [path for paths in expression.alternatives for path in paths]
-
-
-def _overlap(some: list[Path], others: list[Path]) -> bool:
-    return any(overlaps(one, other) for one in some for other in others)
 
 
 def _perception(approval: Approval) -> Perception:

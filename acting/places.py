@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from acting.nodes import NOBODY, Barrier, Group, Need, Node
+from spar.dataflow import NOTHING, PathNode, child, descend, upwards
 from spar.paths import MISSING, Path, get
 
 
@@ -109,15 +110,15 @@ class Index:
         return [*found, *(item for below in present(place, value) for item in below.waiters.items())]
 
 
-class Place:
+class Place(PathNode):
     """One segment of the index by path: who writes exactly here (`own`) or further in (`below`), who waits here."""
 
-    __slots__ = ("below", "children", "own", "unfed", "unfed_sub", "up", "waiters", "waiters_sub")
+    __slots__ = ("below", "own", "unfed", "unfed_sub", "waiters", "waiters_sub")
 
-    def __init__(self, up: Place | None) -> None:
-        self.up = up
+    def __init__(self, up: Place | None = None) -> None:
+        self.up: Place | None = up
+        self.children: dict[str, Place] = NOTHING
         # Made when there is one: most places only ever have a writer.
-        self.children: dict[str, Place] = NOBODY
         self.own: Group | None = None
         self.below: Group | None = None
         self.waiters: dict[Need, Path] = NOBODY
@@ -196,27 +197,8 @@ def walk(roots: dict[str, Place], path: Path) -> Place:
     """The place of `path`, made if there is none."""
     place = roots.get(path[0])
     if place is None:
-        place = roots[path[0]] = Place(None)
-    for segment in path[1:]:
-        place = child(place, segment)
-    return place
-
-
-def child(place: Place, segment: str) -> Place:
-    below = place.children.get(segment)
-    if below is None:
-        below = Place(place)
-        if place.children is NOBODY:
-            place.children = {segment: below}
-        else:
-            place.children[segment] = below
-    return below
-
-
-def upwards(place: Place | None) -> Iterator[Place]:
-    while place is not None:
-        yield place
-        place = place.up
+        place = roots[path[0]] = Place()
+    return descend(place, path[1:])
 
 
 def present(place: Place, value: Any) -> Iterator[Place]:

@@ -15,12 +15,14 @@ from typing import Final
 from acting.entries import Entry
 from acting.policy import trust_in
 from acting.stage import Scope
+from spar.dataflow import PathIndex
 from spar.outside import trust_of
-from spar.paths import Path, overlaps, parse_write, references
+from spar.paths import Path, parse_write, references
 from spar.types import ActionResult, Call, Trust
 
 MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first
 _RESULT: Final[Path] = ("result",)
+_EVERYTHING: Final[Path] = ()  # leads to every path
 
 
 class Taint:
@@ -29,7 +31,7 @@ class Taint:
     __slots__ = ("_runs",)
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, set[Path]] = OrderedDict()
+        self._runs: OrderedDict[str, PathIndex[bool]] = OrderedDict()
 
     def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
         """How far the plan of one cycle may be trusted: as the planner says, else as what it was made from.
@@ -39,8 +41,9 @@ class Taint:
         if stated is not None or run_id is None:
             return found
         if found == "untrusted":
-            self._runs.setdefault(run_id, set()).add(())  # leads to every path
-        return "untrusted" if () in self._runs.get(run_id, ()) else found
+            self._taint(run_id, [_EVERYTHING])
+        tainted = self._runs.get(run_id)
+        return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else found
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], Entry | None]) -> None:
         """Know what the calls of a run's earlier ticks have tainted; what cannot be told any more may be all of it."""
@@ -52,34 +55,45 @@ class Taint:
                     entry = find(call.tool)
                     self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
                 except Exception:  # written down by another version
-                    self._runs.setdefault(run_id, set()).add(())
+                    self._taint(run_id, [_EVERYTHING])
 
     def judge(self, call: Call, entry: Entry | None, trust: Trust, scope: Scope) -> Trust:
         """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
         if trust == "trusted" and self._runs and self.reads(call, scope):
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
-            self._runs.setdefault(_key(scope), set()).update(_written(call))
+            self._taint(_key(scope), _written(call))
             self._runs.move_to_end(_key(scope))
             if len(self._runs) > MOST:
                 self._runs.popitem(last=False)
         return trust
 
+    def _taint(self, key: str, paths: Iterable[Path]) -> None:
+        tainted = self._runs.get(key)
+        if tainted is None:
+            tainted = self._runs[key] = PathIndex(_either)
+        for path in paths:
+            tainted.add(path, True)
+
     def reads(self, call: Call, scope: Scope) -> bool:
         """Whether it is given anything that is tainted."""
         tainted = self._runs.get(_key(scope))
-        if not tainted:
+        if tainted is None:
             return False
         read = [path for found in references(call.params).values() for each in found for paths in each.alternatives
                 for path in paths]  # fmt: skip
         scopes = call.meta.get("_scopes")
         read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
-        return any(overlaps(one, other) for one in read for other in tainted)
+        return any(tainted.over(path) for path in read)
 
     def close(self, scope: Scope) -> None:
         """One tick is over: what belongs to no run is read by nobody any more."""
         if scope.run_id is None:
             self._runs.pop(scope.key, None)
+
+
+def _either(one: bool, other: bool) -> bool:
+    return one or other
 
 
 def _key(scope: Scope) -> str:

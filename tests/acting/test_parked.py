@@ -16,6 +16,7 @@ from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses, until
+from tests.effort import growth
 
 
 def cycle(clock: VirtualClock, session: str = "main") -> Context:
@@ -327,3 +328,23 @@ async def test_a_denial_stands_though_nobody_would_be_asked_any_more(clock: Virt
         async with executor(world, clock, store=memory) as made:
             assert statuses(await go_on(made, clock)) == ["denied denied"]
     assert world.done == []
+
+
+@pytest.mark.parametrize("path", ["†state.a", "†state"])
+def test_the_work_for_those_that_wait_for_a_parked_call_is_proportional_to_their_number(path: str) -> None:
+    @tool(effect="once", approval="ask")
+    async def risky() -> int:
+        return 1
+
+    @tool(effect="read")
+    async def use(n: Any) -> Any:
+        return n
+
+    def run(size: int) -> None:
+        dependants = [Call("use", {"n": path}, output_path=f"†state.b{number}") for number in range(size)]
+        calls = [Call("risky", output_path="†state.a"), *dependants]
+        made = Executor([risky, use], settings={"approval": {"hold": 0.0}})
+        result = asyncio.run(made.run(calls))
+        assert {each.reason for each in result.results} == {"parked"}
+
+    assert growth(run, 150) <= 2.2

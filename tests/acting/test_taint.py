@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from acting import Executor
 from acting.taint import Taint
 from spar.protocols import Context, RunContext
 from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, executor, pending, statuses
+from tests.effort import growth
 
 
 class Net(World):
@@ -178,3 +181,22 @@ def test_a_later_cycle_of_a_run_is_trusted_no_more_than_the_text_that_began_it()
     assert taint.of_plan(None, "trusted", "other") == "trusted"
     assert taint.of_plan(None, "untrusted", None) == "untrusted"
     assert taint.of_plan(None, "trusted", None) == "trusted"
+
+
+def test_the_work_for_taint_is_proportional_to_the_calls() -> None:
+    @tool(effect="read", brings_untrusted=True, safe_with_untrusted=True)
+    async def fetch(n: int) -> int:
+        return n
+
+    @tool(effect="read", safe_with_untrusted=True)
+    async def use(n: int) -> int:
+        return n
+
+    def run(size: int) -> None:
+        calls = []
+        for number in range(size):
+            calls.append(Call("fetch", {"n": number}, output_path=f"†state.a{number}"))
+            calls.append(Call("use", {"n": f"†state.a{number}"}, output_path=f"†state.b{number}"))
+        assert asyncio.run(Executor([fetch, use], settings={"approval": {}}).run(calls)).status == "ok"
+
+    assert growth(run, 150) <= 2.2
