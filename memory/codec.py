@@ -89,6 +89,48 @@ def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
         raise ValueError(f"{what} cannot be kept: {error}") from None
 
 
+def shortened(value: Any, limit: int) -> tuple[str, bool]:
+    """The value as ASCII JSON of about `limit` bytes at most, cut if need be, and whether it was.
+
+    What is too large is never encoded whole: the work is bounded by what is kept.
+    """
+    if seems_small(value, limit):
+        text = encode(value, limit=1 << 62)
+        if len(text) <= limit:
+            return text, False
+    for max_text in (limit, *_TIGHTER):
+        walk = _Bounded(_text_of, max_text, limit)
+        plain = walk.plain(value, 0)
+        if walk.left > 0:
+            break
+    if walk.cut and isinstance(value, Struct):
+        plain["truncated"] = True
+    return _dumps(plain), walk.cut
+
+
+def seems_small(value: Any, limit: int) -> bool:
+    """Whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds more."""
+    left, todo = limit, [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, (str, bytes, bytearray)):
+            left -= len(each)
+        elif isinstance(each, Struct):
+            todo += [getattr(each, name) for name in each.__struct_fields__]
+        elif isinstance(each, Mapping):
+            left -= 8 * len(each)
+            if left > 0:
+                todo += [*each.keys(), *each.values()]
+        elif isinstance(each, (list, tuple, set, frozenset)):
+            left -= 2 * len(each)
+            if left > 0:
+                todo += each
+        left -= 2
+        if left <= 0:
+            return False
+    return True
+
+
 def sealed(text: str) -> str:
     """What `encode` wrote with a checksum behind it, so that no bit of it can change unseen while it lies on disk."""
     return f"{text}\n{crc32(text.encode('ascii')):08x}"

@@ -43,6 +43,8 @@ CALLS_IN_A_FACT = 500
 MOMENT, MOST_GATHERED = 0.002, 1_000
 #: Units that may wait for the writer before those who tell more are asked to wait.
 MOST_BEHIND = 20
+#: Bytes that a cycle on the tape counts for until it is encoded, in the writer's thread.
+_ABOUT_A_CYCLE = 4_000
 #: Seconds until what found no room at the writer is offered again.
 AGAIN = 0.05
 
@@ -52,7 +54,7 @@ _END = ("status", "reason", "output", "fault", "attempts", "started_at", "durati
 
 _put_item, _end_item, _open, _close = map(many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
 _amend = many(facts.AMEND)
-_doubt, _save, _record, _spend = map(many, (facts.DOUBT, facts.SAVE, tape.UPSERT, spending.SPEND))
+_doubt, _save, _spend = map(many, (facts.DOUBT, facts.SAVE, spending.SPEND))
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
@@ -220,12 +222,11 @@ class Journal(Known):
             self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
             return
         record = closing.record
-        columns = None if record is None else tape.row(record)
         told = {"outcome": closing.outcome, "done": closing.done}
         self._tell(cycle_id, closing.run_id or "", "closed", told)
-        if columns is not None:
-            self._unit.size += tape.size_of(columns)
-            self._add(_record, columns)
+        if record is not None:
+            self._unit.size += _ABOUT_A_CYCLE
+            self._add(tape.write, record)
             for experience in closing.experiences:
                 row = experiences.row(experience)
                 self._unit.size += row.size

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import chain
+from memory import chain, pieces
 from spar.crash import crashpoint
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
 def trim(connection: Connection, limits: Limits, now: float) -> int:
     """Delete one batch of what is due; returns how many rows went. Writes nothing when nothing is due."""
     held = {kind: _held(connection, kind) for kind in _TIMES}
-    over = shares({kind: size for kind, (_, size) in held.items()}, limits.bytes)
+    sizes = {kind: size for kind, (_, size) in held.items()}
+    sizes["cycle"] += pieces.held(connection)
+    over = shares(sizes, limits.bytes)
     horizon = None if limits.days is None else now - limits.days * _DAY
     gone = 0
     for kind, (count, _) in held.items():

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated, Any, get_args
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import anyio
 from annotated_types import Ge, Gt
@@ -23,6 +23,7 @@ from memory import (
     facts,
     interchange,
     own_rows,
+    pieces,
     recollect,
     records,
     retention,
@@ -47,6 +48,8 @@ from spar.types import CycleRecord, Experience, Fault, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+R = TypeVar("R")
 
 _MOST = 10_000  # rows of one answer: more is an export
 _EXPORT_BATCH = 500  # rows of one short read
@@ -257,7 +260,7 @@ class Memory:
         """
         where = Where(session=session, task=task, success=success, since=since)
         number = max(0, min(k, _MOST))
-        found, unreadable = await self._file.read(lambda c: experiences.search(c, query, number, where))
+        found, unreadable = await self._read(lambda c: experiences.search(c, query, number, where))
         self._unreadable += unreadable
         return found
 
@@ -290,7 +293,7 @@ class Memory:
         def bodies() -> Iterator[str]:
             seq, batch = 0, [(0, "")]
             while batch:
-                read = self._file.read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
+                read = self._read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
                 batch = asyncio.run_coroutine_threadsafe(read, loop).result(_EXPORT_WAIT)
                 yield from (body for _, body in batch)
                 seq = batch[-1][0] if batch else seq
@@ -316,9 +319,9 @@ class Memory:
 
         Raises: ContractError when it is no cycle; SparError when closed or read-only.
         """
-        columns = tape.row(cycle)
+        row = tape.row(cycle)
         self._file.demand_room()
-        await self._file.put(lambda connection: tape.insert(connection, columns), tape.size_of(columns))
+        await self._file.put(lambda connection: tape.insert(connection, row), tape.size_of(row))
 
     async def cycles(
         self,
@@ -328,13 +331,13 @@ class Memory:
         session: str | None = None,
     ) -> list[dict[str, Any]]:
         """Summaries, the newest first; `before` a time, or the id of the last one that was seen."""
-        return await self._file.read(
+        return await self._read(
             lambda connection: tape.summaries(connection, max(0, min(limit, _MOST)), before, outcome, session)
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """The cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
-        return await self._file.read(lambda connection: tape.find(connection, cycle_id))
+        return await self._read(lambda connection: tape.find(connection, cycle_id))
 
     # -- what was cut off --------------------------------------------------------------------------------------
 
@@ -349,7 +352,7 @@ class Memory:
             started = [replace(doubt, call=recollect.call(connection, doubt)) for doubt in doubts]
             return started, recollect.dead_letters(connection, agent, missed)
 
-        found = await self._file.read(look)
+        found = await self._read(look)
         self._unreadable += len(missed)
         return found
 
@@ -383,13 +386,11 @@ class Memory:
             text = connection.execute("SELECT value FROM state WHERE key = ?", (name,)).get
             return None if text is None else decode(str(text), object)
 
-        return await self._file.read(read)
+        return await self._read(read)
 
     async def rows(self, owner: str) -> dict[str, Any]:
         """The values of all small rows of an owner, by key."""
-        if self._journal is not None:
-            self._journal.hand_over()
-        return await self._file.read(lambda connection: own_rows.all_of(connection, owner))
+        return await self._read(lambda connection: own_rows.all_of(connection, owner))
 
     async def change(self, changes: Iterable[RowChange]) -> None:
         """Accept changes of small rows, all or none; the next `rows` sees them.
@@ -403,7 +404,7 @@ class Memory:
 
     async def records(self, kind: str) -> list[Record]:
         """All rows of a kind, by id."""
-        return await self._file.read(lambda connection: records.all_of(connection, safe(kind)))
+        return await self._read(lambda connection: records.all_of(connection, safe(kind)))
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
         """Write a row and return its new version; on disk as `durability` says when this returns, in one transaction
@@ -457,7 +458,7 @@ class Memory:
             own = connection.execute(f"SELECT count(*) FROM state WHERE key IN {database.OWN_KEYS}").get
             return {**found, "state": found["state"] - int(str(own))}
 
-        return await self._file.read(count)
+        return await self._read(count)
 
     def snapshot(self) -> dict[str, Any]:
         """How it is doing, from any thread: what is queued, committed, failing, and the sizes in bytes."""
@@ -481,12 +482,18 @@ class Memory:
             raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
         return self._opened
 
+    async def _read(self, work: Callable[[Connection], R]) -> R:
+        """What the work returned, from the file with all that was told before."""
+        if self._journal is not None:
+            self._journal.hand_over()
+        return await self._file.read(work)
+
     def _tend(self, connection: Connection) -> bool:
         # A wall clock that has jumped ahead since the opening makes nothing old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         gone = retention.trim(connection, self._limits, now) + retention.trim_facts(connection, self._limits, now)
         gone += transcripts.trim(connection, self._limits, now)
-        gone += facts.forget(connection, now) + spending.trim(connection)
+        gone += pieces.trim(connection) + facts.forget(connection, now) + spending.trim(connection)
         return bool(gone) or retention.tidy(connection)
 
     def _told(self, fault: Fault | None) -> None:

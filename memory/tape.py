@@ -1,22 +1,31 @@
 """The tape: every cycle as a row, listed by its summary, read back whole.
 
 An action carries its perceptions, a result its action, a reflection its result. Written as they are, everything
-would stand on the tape four times; what is the same is left out, noted in `links` and put back when read.
+would stand on the tape four times; what is the same is left out, noted in `links` and put back when read. What many
+cycles hold in common, such as what a model was asked before, is kept once (`memory.pieces`).
+
+A cycle that is too large for a row is cut by shares: phases and faults first, then calls and results, then notes, what
+was perceived last. A list keeps all its items as long as there is room for the shortest form of each; an item that is
+cut says so (`truncated`) and refers to the whole: a result to the fact of the journal, from which it is read back while
+that is kept, a perception to its id. A `Fault` of the kind `truncated` in what is read names each part that was cut.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct, ValidationError
+from msgspec import Raw, Struct, ValidationError, field
+from msgspec.json import encode as as_json
 
-from memory.codec import encode, read, safe, sealed, unsealed
+from memory import facts, pieces
+from memory.codec import decode, encode, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
-from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, replace
+from spar.types import Action, ActionResult, CallResult, CycleRecord, Fault, Perception, Reflection, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -24,6 +33,10 @@ if TYPE_CHECKING:
 _LATER = ""  # in the place of a summary: made from the body when somebody asks, which few rows are ever asked for
 _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
 _MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
+#: Bytes of a body. Below `_SMALL` nothing has to be shared out.
+MOST_BYTES, _SMALL = 2 << 20, 128 << 10
+#: Bytes of the shortest form of an item of a list.
+_LEAST = 512
 _PARTS: dict[str, tuple[Any, Any]] = {
     "perceptions": (tuple[Perception, ...], ()),
     "action": (Action | None, None),
@@ -32,6 +45,13 @@ _PARTS: dict[str, tuple[Any, Any]] = {
     "phases": (dict[str, float], {}),
     "faults": (tuple[Fault, ...], ()),
 }
+#: The parts of a cycle in the order in which they get room, with the share of what is left that each may take.
+_SHARES: tuple[tuple[str, float], ...] = (
+    ("phases", 0.1), ("faults", 0.1), ("action", 0.3), ("result", 0.4), ("reflection", 0.2), ("notes", 0.5),
+    ("perceptions", 1.0),
+)  # fmt: skip
+#: Which field of a part is the list that makes it large.
+_LISTS = {"action": "calls", "result": "results", "reflection": "experiences"}
 
 UPSERT = """
 INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
@@ -43,32 +63,139 @@ ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = exclude
 
 
 class Taped(Struct, frozen=True):
-    """What stands in a row's body. `truncated` is set when something had to be cut."""
+    """What stands in a row's body. `cut` says of each part that was cut how many of how many items are there."""
 
-    record: CycleRecord
+    record: Any
     links: tuple[str, ...] = ()
     truncated: bool = False
+    cut: dict[str, tuple[int, int]] = field(default_factory=dict)
+    has_pieces: bool = False
 
 
-def row(cycle: CycleRecord) -> tuple[Any, ...]:
+class Row(NamedTuple):
+    """A cycle as it will be written: its columns, and the pieces of it that stand elsewhere."""
+
+    columns: tuple[Any, ...]
+    pieces: dict[str, str]
+
+
+def row(cycle: CycleRecord) -> Row:
     """The cycle as it will be written. Raises: ContractError when it is none."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
-    body = sealed(encode(_without_repetition(cycle)))
+    cycle, links = _without_repetition(cycle)
+    found = pieces.Pieces()
+    cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
+    if seems_small(cycle, _SMALL):
+        text = encode(Taped(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
+    else:
+        cut: dict[str, tuple[int, int]] = {}
+        record = _shared_out(cycle, cut)
+        text = as_json(Taped(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
+    body = sealed(text)
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
-    return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, _LATER, body)
+    columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, _LATER, body)
+    return Row(columns, found.texts)
 
 
-def size_of(columns: tuple[Any, ...]) -> int:
-    """About how many bytes a row takes."""
-    return int(columns[2])
+def size_of(row: Row) -> int:
+    """About how many bytes a row takes, what it has in common with others counted in."""
+    return int(row.columns[2]) + sum(map(len, row.pieces.values()))
 
 
-def insert(connection: Connection, columns: tuple[Any, ...]) -> None:
+def insert(connection: Connection, row: Row) -> None:
     """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
-    connection.execute(UPSERT, columns)
+    if row.pieces:
+        last = connection.execute("SELECT max(seq) FROM cycle").get
+        pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
+    connection.execute(UPSERT, row.columns)
+
+
+def write(connection: Connection, cycles: Sequence[CycleRecord]) -> None:
+    """Encode and write these. Called in the writer's thread, so that a large cycle holds up no loop; never raises for
+    what a cycle holds: the others of its transaction must not suffer for it."""
+    for cycle in cycles:
+        try:
+            found = row(cycle)
+        except Exception as error:  # a value that changes while it is read, or a stranger's object
+            fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
+            head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
+            found = row(head)
+        insert(connection, found)
+
+
+def _shared_out(cycle: CycleRecord, cut: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    """The fields of a large cycle as JSON, each within its share; `cut` gets the parts that are not whole."""
+    small = {name: getattr(cycle, name) for name in cycle.__struct_fields__ if name not in dict(_SHARES)}
+    record: dict[str, Any] = {name: _raw(shortened(value, _LEAST)[0]) for name, value in small.items()}
+    left, is_shared = MOST_BYTES, not seems_small(cycle, MOST_BYTES)
+    for name, share in _SHARES:
+        text = _part(cycle, name, int(left * share) if is_shared else MOST_BYTES, cut)
+        record[name] = _raw(text)
+        left = max(left - len(text), _LEAST)
+    return record
+
+
+def _part(cycle: CycleRecord, name: str, room: int, cut: dict[str, tuple[int, int]]) -> str:
+    value = getattr(cycle, name)
+    if isinstance(value, (tuple, list)):
+        return _items(value, name, room, cut, cycle.cycle_id)
+    field = _LISTS.get(name)
+    items = getattr(value, field, ()) if field else ()
+    if not items or not field:
+        return _one(value, name, room, cut)
+    most = room * 7 // 8
+    text = _items(items, f"{name}.{field}", most, cut, cycle.cycle_id)
+    rest = _one(replace(value, **{field: ()}), name, room - min(len(text), most), cut)
+    return as_json({**{key: _raw_of(item) for key, item in json.loads(rest).items()}, field: _raw(text)}).decode()
+
+
+def _one(value: Any, name: str, room: int, cut: dict[str, tuple[int, int]]) -> str:
+    text, was_cut = shortened(value, max(room, _LEAST))
+    if was_cut:
+        cut[name] = (0, 1)
+    return text
+
+
+def _items(items: Sequence[Any], name: str, room: int, cut: dict[str, tuple[int, int]], cycle_id: str) -> str:
+    """A list within its room: the small items whole, what is left shared by the large ones, at last fewer of them."""
+    number = min(len(items), max(room // _LEAST, 1))
+    texts: list[str] = []
+    whole = 0
+    for at, item in enumerate(items[:number]):
+        fair = max(room // (number - at), _LEAST)
+        text, was_cut = shortened(item, fair)
+        if was_cut:
+            text = shortened(_referring(item, fair, cycle_id), fair + _LEAST)[0]
+        whole += not was_cut
+        texts.append(text)
+        room -= len(text)
+    if whole < len(items):
+        cut[name] = (number, len(items))
+    return f"[{','.join(texts)}]"
+
+
+def _referring(item: Any, room: int, cycle_id: str) -> Any:
+    """An item in its short form, which says so and where the whole is."""
+    if isinstance(item, CallResult):
+        start = shortened(item.output, room // 2)[0]
+        reference = f"{cycle_id}/{item.call.id}"
+        return replace(item, output={"truncated": True, "reference": reference, "beginning": start})
+    if isinstance(item, Perception):
+        content = item.content if isinstance(item.content, str) else shortened(item.content, room // 2)[0]
+        marked = {"truncated": True, "reference": item.id, "characters": len(content)}
+        return replace(item, content=content[: room // 2], evidence=(), attributes=marked)
+    return item
+
+
+def _raw(text: str) -> Raw:
+    return Raw(text.encode("ascii"))
+
+
+def _raw_of(value: Any) -> Raw:
+    return _raw(encode(value, limit=1 << 62))
 
 
 def summaries(
@@ -98,7 +225,7 @@ def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
     """The cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
     exact = connection.execute("SELECT body FROM cycle WHERE id = ?", (safe(cycle_id),)).get
     if exact is not None:
-        return _whole(str(exact), cycle_id)
+        return _completed(connection, str(exact), cycle_id)
     if not cycle_id:
         return None
     start = safe(cycle_id)
@@ -110,10 +237,35 @@ def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
         raise LookupError(
             f"several cycles begin with {cycle_id!r}: {', '.join(name for name, _ in hits)} …; give more of the id"
         )
-    return _whole(hits[0][1], hits[0][0]) if hits else None
+    return _completed(connection, hits[0][1], hits[0][0]) if hits else None
 
 
-def _without_repetition(cycle: CycleRecord) -> Taped:
+def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
+    """What was recorded, with what of it stands elsewhere."""
+    cycle, plain = _whole(body, cycle_id), _object(body)
+    missed: list[str] = []
+    if plain.get("has_pieces"):
+        notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
+        cycle = replace(cycle, notes=tuple(notes))
+    if "result.results" in (plain.get("cut") or {}) and cycle.result is not None:
+        ends = {call: text for call, kind, text, _ in facts.of_work(connection, safe(cycle_id)) if kind == "ended"}
+        results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
+        cycle = _linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
+    if missed:
+        told = f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar verify"
+        cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", told, "memory")))
+    return cycle
+
+
+def _with_output(result: CallResult, fact: str | None) -> CallResult:
+    """A result whose output was cut with what the journal knows of it."""
+    output = result.output
+    if fact is None or not (isinstance(output, dict) and output.get("truncated") is True and "reference" in output):
+        return result
+    return replace(result, output=decode(fact, dict[str, Any]).get("output"))
+
+
+def _without_repetition(cycle: CycleRecord) -> tuple[CycleRecord, tuple[str, ...]]:
     links = []
     action, result, reflection = cycle.action, cycle.result, cycle.reflection
     if action is not None and action.perceptions and _same(action.perceptions, cycle.perceptions):
@@ -127,7 +279,7 @@ def _without_repetition(cycle: CycleRecord) -> Taped:
         reflection = replace(reflection, result=None)
     if links:
         cycle = replace(cycle, action=action, result=result, reflection=reflection)
-    return Taped(cycle, tuple(links))
+    return cycle, tuple(links)
 
 
 def _same(one: object, other: object) -> bool:
@@ -147,11 +299,15 @@ def _whole(body: str, cycle_id: str) -> CycleRecord:
         except (ValidationError, RecursionError) as error:
             record[name] = empty
             faults.append(Fault("unreadable", f"{name} of cycle {cycle_id} cannot be read: {error}", "memory"))
-    if plain.get("truncated"):
-        faults.append(Fault("truncated", f"cycle {cycle_id} was too large to be kept whole", "memory", retryable=False))
-    parts = {name: record.pop(name) for name in _PARTS}
-    parts["faults"] = (*parts["faults"], *faults)
-    cycle: CycleRecord = replace(read(record, CycleRecord), **parts)
+    if plain.get("truncated") or plain.get("cut"):
+        cut = {str(name): [int(number) for number in of] for name, of in (plain.get("cut") or {}).items()}
+        parts = ", ".join(f"{name} ({kept} of {of} items)" if of > 1 else name for name, (kept, of) in cut.items())
+        told = f"cycle {cycle_id} was too large to be kept whole; cut: {parts or 'some of its parts'}"
+        detail = {"truncated": True, "reference": cycle_id, "cut": cut}
+        faults.append(Fault("truncated", told, "memory", retryable=False, detail=detail))
+    found = {name: record.pop(name) for name in _PARTS}
+    found["faults"] = (*found["faults"], *faults)
+    cycle: CycleRecord = replace(read(record, CycleRecord), **found)
     return _linked(cycle, plain.get("links") or ())
 
 

@@ -32,6 +32,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
     ("doubt", ("id",), "body", object),
     ("transcript", ("seq",), "body", dict),
     ("record", ("kind", "id"), "value", object),
+    ("tape_piece", ("seq",), "text", object),
     ("own_row", ("owner", "key"), "value", object),
     ("state", ("key",), "value", object),
 )
