@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from annotated_types import Ge, Le
-from msgspec import Struct
 
 from perception.hand import ended
+from perception.sensors.files import BATCH, EVER, NEVER, Files, Kept, folders_of, kept_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
 from spar.policies import Backoff
@@ -25,17 +26,8 @@ from spar.protocols import Home, SensorContext
 from spar.threads import Threads
 from spar.types import Fault, Perception
 
+ROOT = "/"  # the row that says of which directory the others are; no file below it has this name
 HINTS = 10_000  # paths that events told of; with more it is cheaper to look everywhere
-BATCH = 100  # files read in one go; the cursor moves on after each
-
-
-class Kept(Struct, frozen=True, array_like=True):
-    """A file that was dealt with. `digest` is empty when not all of it was read."""
-
-    mtime: int
-    size: int
-    digest: str
-    ctime: int
 
 
 class DirectorySensor:
@@ -47,7 +39,6 @@ class DirectorySensor:
     read: bytes of a file that become its content; existing: report what is there at the first start.
     """
 
-    remembered = 10_000  # files in the cursor
     rescan = 60.0  # seconds between two looks at everything, for what no event told of
     retry = 1.0  # seconds until a directory that is gone, a watch that broke or a full buffer is tried again
     watch = Watch
@@ -77,17 +68,35 @@ class DirectorySensor:
         """Raises: OSError naming the directory, when it is neither there nor can be made."""
         self._ctx, self._threads = ctx, Threads(f"sensor {ctx.name}", ctx.clock, limit=2)
         await self._threads.run(self._folder.make)
-        known = _known_of(ctx.cursor, self._root)
-        self._marks_only = known is None and not self._existing
-        self._known, self._floor = known or ({}, 0)
-        self._pending: dict[str, tuple[Entry | None, float]] = {}  # since when a file is as it is
-        self._unreadable: dict[str, Entry] = {}
+        self._files = await self._remembered(ctx)
+        self._known = self._files.known
         self._hints: set[str] = set()
         self._look_at = self._watch_at = 0.0  # monotonic seconds: look everywhere, begin a watch
         self._must_poll = self._is_gone = False
         self._watch_error = ""
         self._nudge: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"directory sensor {ctx.name}")
+
+    async def _remembered(self, ctx: SensorContext) -> Files:
+        """What earlier lives have dealt with: a row for each file, and in the cursor until when."""
+        rows, ours = dict(await ctx.rows.list()), readable(self._root)
+        root, floor, count, former = read_cursor(ctx.cursor)
+        written = rows.pop(ROOT, None)
+        if (written or root) != ours:  # of another directory, or of none
+            for name in rows:
+                ctx.rows.drop(name)
+            known, marked_until = dict[str, Kept](), None if self._existing else EVER
+            floor = NEVER
+        else:
+            known = {name: kept for name, row in rows.items() if (kept := kept_of(row)) is not None}
+            # Without rows the cursor alone says what was dealt with: it is of an earlier version, or nobody keeps rows.
+            marked_until = floor if written is None and (former or count) else None
+            for name, kept in former.items() if written is None else ():
+                known[name] = kept
+                ctx.rows.keep(name, msgspec.to_builtins(kept))
+        if marked_until is None:
+            ctx.rows.keep(ROOT, ours)  # else when what there is has been marked: begun again if that is cut off
+        return Files(known, marked_until, floor)
 
     async def close(self) -> None:
         pump, self._pump = self._pump, None
@@ -118,65 +127,58 @@ class DirectorySensor:
 
     async def _turn(self, now: float) -> float:
         """Seconds until the next turn is needed. Raises: OSError when the directory cannot be read."""
+        files = self._files
         self._keep_watching(await self._threads.run(self._folder.identity), now)
         hints, self._hints = self._hints, set()
-        is_everywhere = now >= self._look_at
-        if not is_everywhere:
-            paths = hints | {self._path_of(name) for name in self._pending}
+        names: set[str] | None = None
+        if now < self._look_at:
+            paths = hints | {name if entry is None else entry.path for name, (entry, _) in files.pending.items()}
             names = {readable(path) for path in paths}
             found, has_directory = await self._threads.run(self._folder.look, paths)
-            is_everywhere = self._recursive and (has_directory or self._misses_directory(names - found.keys()))
-        if is_everywhere:
+            if self._recursive and (
+                has_directory or await self._threads.run(self._misses_directory, names - found.keys())
+            ):
+                names = None
+        if names is None:
             found = await self._threads.run(self._folder.scan)
-            names = found.keys() | self._known.keys() | self._pending.keys()
             self._look_at = now + self.rescan
-        if self._marks_only:
-            self._marks_only = False
-            self._known = {name: Kept(entry.mtime, entry.size, "", entry.ctime) for name, entry in found.items()}
-            self._save()
-        settled = self._settled(names, found, now, is_everywhere)
-        if not await self._hand_over(settled):
+        news = await self._threads.run(files.news, names, found, now, self._settle)
+        files.take(news, int(self._ctx.clock.now().timestamp() * 1e9))
+        if files.marked_until is not None:
+            await self._mark(news.marked)
+            files.marked_until = None
+        if not await self._hand_over():
             return self.retry
-        until = [since + self._settle for _, since in self._pending.values()]
+        until = [since + self._settle for _, since in files.pending.values()]
         until.append(self._look_at if self._watch is not None else self._watch_at)
         return max(min(until) - now, 0.005)
 
-    def _settled(
-        self, names: Iterable[str], found: dict[str, Entry], now: float, is_everywhere: bool
-    ) -> list[tuple[str, Entry | None]]:
-        """What is new, changed or gone (None) and has been so for a while; the rest of it is pending."""
-        settled: list[tuple[str, Entry | None]] = []
-        for name in names:
-            entry, kept = found.get(name), self._known.get(name)
-            if entry is None:
-                is_news = kept is not None
-            elif kept is not None:
-                is_news = (entry.mtime, entry.size) != (kept.mtime, kept.size)
-            else:
-                is_news = entry.ctime > self._floor
-            before = self._pending.get(name)
-            if is_news and before is None and not is_everywhere and entry == self._unreadable.get(name, NOBODY):
-                continue  # cannot be read, as is known; tried again when looking everywhere
-            if not is_news:
-                self._pending.pop(name, None)
-                continue
-            if before is None or before[0] != entry:
-                before = self._pending[name] = (entry, now)
-            if now - before[1] >= self._settle:
-                settled.append((name, entry))
-        return settled
+    async def _mark(self, marked: dict[str, Kept]) -> None:
+        """Know files without a word about them; in the first look of all, which is everywhere."""
+        for number, (name, kept) in enumerate(marked.items()):
+            self._keep(name, kept)
+            if number % BATCH == BATCH - 1:
+                await asyncio.sleep(0)
+        self._ctx.rows.keep(ROOT, readable(self._root))
+        self._ctx.checkpoint(self._files.cursor(readable(self._root)))
 
-    async def _hand_over(self, settled: list[tuple[str, Entry | None]]) -> bool:
-        """False when the buffer is full: what is left stays pending."""
-        for start in range(0, len(settled), BATCH):
-            batch = settled[start : start + BATCH]
-            contents = await self._threads.run(self._contents, [entry for _, entry in batch])
+    async def _hand_over(self) -> bool:
+        """False when the buffer is full: what is left stays ready."""
+        files = self._files
+        while batch := files.batch(self._read):
+            dealt_with = 0
             try:
-                for (name, entry), content in zip(batch, contents, strict=True):
+                contents = await self._threads.run(self._contents, [entry for *_, entry in batch])
+                for (changed_at, name, _, entry), content in zip(batch, contents, strict=True):
                     if not self._deal_with(name, entry, content):
                         return False
+                    dealt_with += 1
+                    files.floor = max(files.floor, (changed_at, name)) if entry is not None else files.floor
             finally:
-                self._save()
+                for changed_at, name, _, entry in batch[dealt_with:]:
+                    files.put(name, entry, changed_at)
+                if dealt_with:
+                    self._ctx.checkpoint(files.cursor(readable(self._root)))
         return True
 
     def _contents(self, entries: list[Entry | None]) -> list[Text | OSError | None]:
@@ -192,27 +194,33 @@ class DirectorySensor:
 
     def _deal_with(self, name: str, entry: Entry | None, content: Text | OSError | None) -> bool:
         """False when the perception was refused."""
-        kept = self._known.get(name)
+        files, kept = self._files, self._known.get(name)
         if entry is None:
             if not self._ctx.push(self._removed(name)):
                 return False
             self._known.pop(name, None)
+            self._ctx.rows.drop(name)
         elif content is None:
-            return True  # not as it was any more: it stays pending and is looked at again
+            files.pending[name] = (entry, self._ctx.clock.monotonic())  # not as it was any more: to be looked at again
+            return True
         elif isinstance(content, OSError):
-            if self._unreadable.get(name) != entry:
+            if files.unreadable.get(name) != entry:
                 self._tell(type(content)(f"cannot read {self._full(name)!r}: {content.strerror or content}"))
-            self._unreadable[name] = entry
+            files.unreadable[name] = entry
+            return True
         else:
             digest = "" if content.truncated else content.digest
             is_touched = kept is not None and digest != "" and (digest, entry.size) == (kept.digest, kept.size)
             if not is_touched and not self._ctx.push(self._noticed(name, entry, content, is_new=kept is None)):
                 return False
-            self._known[name] = Kept(entry.mtime, entry.size, digest, entry.ctime)
-        if entry is None or not isinstance(content, OSError):
-            self._unreadable.pop(name, None)
-        self._pending.pop(name, None)
+            self._keep(name, Kept(entry.mtime, entry.size, digest, entry.ctime))
+        files.unreadable.pop(name, None)
         return True
+
+    def _keep(self, name: str, kept: Kept) -> None:
+        """Know a file, also after a restart."""
+        self._known[name] = kept
+        self._ctx.rows.keep(name, msgspec.to_builtins(kept))
 
     # -- the watch
 
@@ -250,7 +258,8 @@ class DirectorySensor:
 
     def _misses_directory(self, missing: Iterable[str]) -> bool:
         """Whether one of the names that are not there was a directory of files that are known."""
-        return any(name not in self._known and f"{name}/" in known for name in missing for known in self._known)
+        strange = {name for name in missing if name not in self._known}
+        return bool(strange) and not strange.isdisjoint(folders_of(self._known))
 
     # -- saying it
 
@@ -289,32 +298,5 @@ class DirectorySensor:
         fault = Fault.of(error, part=self._ctx.name, phase="sense")
         self._ctx.report("ErrorOccurred", cycle_id="", phase="sense", error=fault, policy="retry", exception=error)
 
-    def _save(self) -> None:
-        files, floor = self._known, self._floor
-        if len(files) > self.remembered:
-            # The oldest fall out of the cursor; "not changed since" is enough to know them by.
-            newest = sorted(files, key=lambda name: files[name].ctime)
-            floor = max(floor, files[newest[-self.remembered - 1]].ctime)
-            files = {name: files[name] for name in newest[-self.remembered :]}
-        kept = {name: [k.mtime, k.size, k.digest, k.ctime] for name, k in files.items()}
-        self._ctx.checkpoint({"root": readable(self._root), "files": kept, "floor": floor})
-
     def _full(self, name: str) -> str:
         return f"{readable(self._root)}/{name}"
-
-    def _path_of(self, name: str) -> str:
-        entry = self._pending[name][0]
-        return name if entry is None else entry.path
-
-
-NOBODY = Entry("", 0, -1, 0)  # equal to no file
-
-
-def _known_of(cursor: Any, root: str) -> tuple[dict[str, Kept], int] | None:
-    """What a cursor of this directory remembers; None when there is none that can be read."""
-    try:
-        if cursor["root"] != readable(root):
-            return None
-        return {str(name): Kept(*kept) for name, kept in cursor["files"].items()}, int(cursor["floor"])
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return None

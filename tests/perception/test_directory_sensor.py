@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from perception.sensors.directory import DirectorySensor
+from perception.sensors.files import NEVER, Files, Kept, folders_of
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
 from spar.clock import SystemClock
-from spar.protocols import Home, SensorContext
+from spar.protocols import Home, PassingRows, SensorContext
 from spar.testing import check_sensor
 from spar.types import Perception
+from tests.effort import effort, growth
 
 
 class Quick(DirectorySensor):
@@ -39,6 +41,7 @@ class Drop:
         self.found: list[Perception] = []
         self.faults: list[Any] = []
         self.cursor: Any = None
+        self.rows = PassingRows()
         self.room = 10_000
 
     @asynccontextmanager
@@ -51,6 +54,7 @@ class Drop:
             cursor=self.cursor,
             checkpoint=self.keep,
             report=lambda event, **fields: self.faults.append(fields["error"]),
+            rows=self.rows,
         )
         await sensor.open(context)
         try:
@@ -93,7 +97,8 @@ async def until(is_so: Callable[[], bool], limit: float = 20.0) -> None:
 async def idle(sensor: DirectorySensor) -> None:
     """Wait until the watch has begun and nothing is left to be looked at."""
     await until(lambda: sensor._watch is not None and sensor._watch._has_begun)
-    await until(lambda: not sensor._pending and not sensor._hints and sensor._look_at > 0)
+    await until(lambda: not sensor._files.pending and not sensor._files.ready)
+    await until(lambda: not sensor._hints and sensor._look_at > 0)
 
 
 @pytest.fixture
@@ -129,7 +134,7 @@ async def test_changes_and_removals_are_told(drop: Drop) -> None:
 
     assert [item.content for item in drop.found] == ["one", "two!", "file a.txt was removed"]
     assert len({item.key for item in drop.found}) == 3
-    assert drop.cursor["files"] == {}
+    assert await drop.rows.list() == {"/": str(drop.path)}
 
 
 async def test_what_is_there_already_is_told_once(drop: Drop) -> None:
@@ -172,9 +177,10 @@ async def test_the_same_content_dropped_again_is_not_told_again(drop: Drop) -> N
     async with drop.watched() as sensor:
         path = drop.write("order.txt", "7 apples")
         await drop.sees(("file.added", "order.txt"))
-        before = drop.cursor["files"]["order.txt"]
+        before = (await drop.rows.list())["order.txt"]
         os.utime(path, ns=(1, 1))
-        await until(lambda: drop.cursor["files"]["order.txt"] != before)
+        while (await drop.rows.list())["order.txt"] == before:
+            await asyncio.sleep(0.005)
         await idle(sensor)
 
     assert len(drop.found) == 1
@@ -317,7 +323,7 @@ async def test_a_full_buffer_delays_and_loses_nothing(drop: Drop) -> None:
         drop.write(f"{i}.txt")
     drop.room = 2
     async with drop.watched() as sensor:
-        await until(lambda: len(drop.cursor["files"]) == 2 if drop.cursor else False)
+        await until(lambda: drop.cursor is not None and drop.cursor["count"] == 2)
         assert len(drop.found) == 2
         drop.room = 100
         sensor._hinted(set())
@@ -449,25 +455,124 @@ async def test_a_cursor_that_cannot_be_read_is_no_cursor(drop: Drop, cursor: Any
         await drop.sees(("file.added", "a.txt"))
 
 
-async def test_a_cursor_is_bounded_and_what_fell_out_of_it_is_not_told_again(drop: Drop) -> None:
-    class Forgetful(Quick):
-        remembered = 3
+def aged(drop: Drop, *names: str) -> None:
+    """Write files whose times of change differ, in this order."""
+    for name in names:
+        before = drop.write(name).stat().st_ctime_ns
+        while (drop.path / name).touch() or (drop.path / name).stat().st_ctime_ns == before:
+            pass
 
-    for i in range(8):
+
+async def test_files_are_told_in_the_order_of_change(drop: Drop) -> None:
+    aged(drop, "c.txt", "a.txt", "b.txt", "d.txt")
+    async with drop.watched():
+        await until(lambda: len(drop.found) == 4)
+
+    assert [name for _, name in drop.told] == ["c.txt", "a.txt", "b.txt", "d.txt"]
+
+
+@pytest.mark.parametrize("keeps_rows", [True, False])
+async def test_however_often_it_is_cut_off_each_file_is_told_once(drop: Drop, keeps_rows: bool) -> None:
+    names = [f"{i * 37 % 23}.txt" for i in range(23)]
+    for name in names:
+        drop.write(name)
+    for room in (5, 11, 100):
+        drop.room = room
+        if not keeps_rows:
+            drop.rows = PassingRows()
+        async with drop.watched():
+            await until(lambda: len(drop.found) == min(drop.room, 23))
+
+    assert sorted(drop.told) == sorted(("file.added", name) for name in names)
+
+
+async def test_what_was_dealt_with_is_in_rows_however_many_there_are(drop: Drop) -> None:
+    for i in range(250):
         drop.write(f"{i}.txt")
-    async with drop.watched(Forgetful) as sensor:
-        await until(lambda: len(drop.found) == 8)
-        await idle(sensor)
-    assert len(drop.cursor["files"]) == 3
-    drop.found.clear()
-
-    drop.write("new.txt")
-    drop.write("0.txt", "changed")
-    async with drop.watched(Forgetful) as sensor:
-        await until(lambda: len(drop.found) == 2)
+    async with drop.watched() as sensor:
+        await until(lambda: len(drop.found) == 250)
         await idle(sensor)
 
-    assert sorted(name for _, name in drop.told) == ["0.txt", "new.txt"]
+    assert len(await drop.rows.list()) == 251
+    assert len(json.dumps(drop.cursor)) < 400
+
+
+async def test_a_directory_moved_in_after_a_restart_brings_files_that_are_older_than_what_was_told(
+    drop: Drop, tmp_path: Path
+) -> None:
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "old.txt").write_text("x")
+    aged(drop, "new.txt")
+    async with drop.watched(recursive=True) as sensor:
+        await drop.sees(("file.added", "new.txt"))
+        await idle(sensor)
+    (tmp_path / "away").rename(drop.path / "below")
+    async with drop.watched(recursive=True):
+        await drop.sees(("file.added", "new.txt"), ("file.added", "old.txt"))
+
+
+async def test_the_cursor_of_an_earlier_version_becomes_rows(drop: Drop) -> None:
+    aged(drop, "fallen.txt", "kept.txt", "late.txt")
+    kept, fallen = ((drop.path / name).stat() for name in ("kept.txt", "fallen.txt"))
+    files = {"kept.txt": [kept.st_mtime_ns, kept.st_size, "", kept.st_ctime_ns], "gone.txt": [1, 1, "", 1]}
+    drop.cursor = {"root": str(drop.path), "files": files, "floor": fallen.st_ctime_ns}
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "late.txt"), ("file.removed", "gone.txt"))
+        await idle(sensor)
+    async with drop.watched() as sensor:
+        await idle(sensor)
+
+    assert len(drop.found) == 2
+    assert (await drop.rows.list()).keys() == {"/", "fallen.txt", "kept.txt", "late.txt"}
+
+
+async def test_rows_of_another_directory_say_nothing(drop: Drop) -> None:
+    drop.write("a.txt")
+    drop.rows.keep("/", "/elsewhere")
+    drop.rows.keep("gone.txt", [1, 1, "", 1])
+    async with drop.watched() as sensor:
+        await drop.sees(("file.added", "a.txt"))
+        await idle(sensor)
+
+    assert (await drop.rows.list()).keys() == {"/", "a.txt"}
+
+
+async def test_leaving_alone_what_is_there_is_begun_again_when_it_was_cut_off(drop: Drop) -> None:
+    drop.write("a.txt")
+    drop.write("b.txt")
+    drop.rows.keep("a.txt", [1, 1, "", 1])  # marked by a life that ended before it had marked all
+    async with drop.watched(existing=False) as sensor:
+        await idle(sensor)
+
+    assert drop.found == []
+    assert (await drop.rows.list()).keys() == {"/", "a.txt", "b.txt"}
+
+
+def known(size: int) -> dict[str, Kept]:
+    return {f"dir/sub/file-{i:06d}.txt": Kept(1, 1, "", 1) for i in range(size)}
+
+
+def test_deleting_many_files_costs_in_proportion_to_their_number() -> None:
+    def work(size: int) -> None:
+        files = known(size)
+        assert folders_of(files) == {"dir", "dir/sub"}
+        sensor = DirectorySensor("in", home=Home("/", "/", "/"), recursive=True)
+        sensor._known = files
+        assert not sensor._misses_directory(set(files))
+        assert sensor._misses_directory({"dir/sub", "x"})
+        assert not sensor._misses_directory({"sub", "ir", "file"})
+
+    assert growth(work, 500) <= 2.2
+
+
+def test_what_changed_is_taken_over_at_its_own_cost_however_many_files_are_known() -> None:
+    def work(size: int) -> int:
+        files = Files(known(size), None, NEVER)
+        found = {f"new{i}": Entry(f"new{i}", i, 1, i) for i in range(20)}
+        news = files.news(set(found), found, 0.0, 0.0)
+        return effort(lambda: (files.take(news, 1), files.batch(10), files.cursor("/")))
+
+    assert work(4_000) == work(100)
 
 
 # -- looking
