@@ -33,7 +33,7 @@ from memory import (
     transcripts,
 )
 from memory.care import Care
-from memory.codec import decode, exactly, safe, sealed
+from memory.codec import decode, encode, exactly, safe, sealed
 from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.experiences import Where
 from memory.hand import Hand
@@ -414,7 +414,7 @@ class Memory:
         writing. Raises: ConflictError when it has another one; ValueError when the value is not JSON-able or larger
         than a megabyte.
         """
-        text, at = sealed(exactly(value, f"{kind} {id!r:.100}")), self._clock.now().timestamp()
+        text, at = sealed(encode(value, exact=True)), self._clock.now().timestamp()
         self._file.demand_room()
         told = self._journal.taken() if self._journal is not None else _nothing
 
