@@ -91,6 +91,14 @@ class Desk:
                 for row in builtins.list(self._rows.values.values()):
                     self._arm(row)
 
+    async def refresh(self) -> None:
+        """Take over what another desk has asked and settled. Raises: TransientError when it cannot be read now."""
+        if not self._is_open:
+            return
+        await self._rows.refresh()
+        for row in self._rows.values.values():
+            self._arm(row)
+
     async def close(self) -> None:
         """Call nobody back any more; the rows are read again when it is opened again."""
         self._is_open = False

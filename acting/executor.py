@@ -187,6 +187,11 @@ class Executor:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
+    async def take_over(self) -> None:
+        """Take up what the executor before this one has left on disk: questions and calls that wait for an answer."""
+        if self._stage.office is not None:
+            await self._stage.office.take_over()
+
     async def aclose(self, deadline: float | None = None) -> None:
         """Drain detached calls for `deadline` seconds (the setting `drain` if None), then close the tools."""
         opened, self._opened = self._opened, None

@@ -56,6 +56,10 @@ class Office:
         await self.desk.open()
         await self.parked.open()
 
+    async def take_over(self) -> None:
+        """Take up what the executor before this one has left. Raises: TransientError when it cannot be read now."""
+        await self.parked.take_over()
+
     async def close(self) -> None:
         await self.desk.close()
 

@@ -166,11 +166,12 @@ class Parked:
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
         self._journal: CallJournal | None = None
+        self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
         desk.on_answer = self._answered
 
     def attach(self, host: Host) -> None:
         """Wake the agent's sessions when there are answers; know which cycles go on by themselves."""
-        self.resume, self._journal = host.resume, host.journal
+        self.resume, self._journal, self._is_in_hand = host.resume, host.journal, host.is_in_hand
 
     async def open(self) -> None:
         """Read what is kept; questions whose calls nobody holds any more are void. Raises: TransientError."""
@@ -180,11 +181,27 @@ class Parked:
         awaited = {id for row in self._rows.values.values() for id in row.waits.values()}
         for approval in self._desk.unsettled:
             is_gone_on_with = self._journal is not None and self._journal.is_open(approval.cycle_id)
-            if approval.id not in awaited and not is_gone_on_with:
+            # A cycle in hand still asks, by the executor that this one follows.
+            if approval.id not in awaited and not is_gone_on_with and not self._is_in_hand(approval.cycle_id):
                 await self._desk.void(approval.id, "the cycle that asked broke off")
         for row in self._rows.values.values():
             if self._has_answer(row):
                 self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
+                self._go_on(row.session)
+
+    async def take_over(self) -> None:
+        """Take up what the executor before this one has left behind or settled meanwhile. Raises: TransientError."""
+        await self._desk.refresh()
+        known = set(self._rows.values)
+        await self._rows.refresh()
+        changed = known.symmetric_difference(self._rows.values)
+        for call_id in [call_id for call_id, found in self.known.items() if found.record not in self._rows.values]:
+            del self.known[call_id]
+        if changed:
+            self._actions.clear()
+        for id in changed:
+            row = self._rows.values.get(id)
+            if row is not None and self._has_answer(row):
                 self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:

@@ -68,6 +68,10 @@ class Rows(Generic[T]):
         self.values, self._versions = {}, {}
         await self._read()
 
+    async def refresh(self) -> None:
+        """Take over what others have changed in the store. Raises: TransientError."""
+        await self._read()
+
     async def add(self, row: T) -> None:
         """Keep a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
         self._versions[row.id] = await self._write(row, 0)

@@ -170,14 +170,9 @@ class Agent:
     def is_running(self) -> bool:
         return self.state == "running"
 
-    @property
-    def can_stream(self) -> bool:
+    def can_stream(self, actor: Module) -> bool:
         """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
-        return (
-            not self.stepping.is_under_way
-            and hasattr(self.modules["act"].part, "act_stream")
-            and not self.hooks.at("after_plan")
-        )
+        return not self.stepping.is_under_way and hasattr(actor.part, "act_stream") and not self.hooks.at("after_plan")
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
@@ -381,14 +376,20 @@ class Agent:
         await self.assembly.open()
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        """Put other modules and settings in the place of today's, between two cycles; work in hand finishes first.
+        """Put other modules and settings in the place of today's, without holding up any work.
 
-        Raises: what opening a new module raises; everything then stays as it was.
+        New modules are opened beside today's; each session changes over when its cycle in hand has ended, and what is
+        replaced is closed when the last one has left it.
+        Raises: what opening a new module raises; everything then stays as it was. LifecycleError when a stop called it
+        off.
         """
         await self.assembly.exchange(parts, settings)
 
     async def restart_module(self, phase: Phase) -> None:
-        """Close one module and open it again; what that raises is reported and leaves the module as it is."""
+        """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
+
+        What that raises is reported and leaves the module as it is.
+        """
         await self.assembly.restart(phase)
 
     # -- what lanes and health ask of it

@@ -35,7 +35,7 @@ from spar.waiting import Waiting
 log = get_logger("spar.app")
 
 #: Which settings each module is built from: a change to one of them builds that module anew.
-BUILT_FROM: dict[str, tuple[str, ...]] = {
+BUILT_FROM: dict[Phase, tuple[str, ...]] = {
     "sense": ("sense", "sensors", "perception"),
     "plan": ("plan", "rules", "tools"),
     "act": ("act", "tools", "acting", "approval"),
@@ -190,9 +190,20 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
         clock=clock,
         home=parts.home,
     )
+    agent.assembly.makers = makers(parts)
     for register in parts.plugins():
         register(agent)
     return agent
+
+
+def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
+    """What makes each module anew, by its phase."""
+    return {
+        "sense": parts.sense,
+        "plan": lambda: parts.plan([name_of(tool) for tool in parts.tools()]),
+        "act": lambda: parts.act(parts.tools()),
+        "reflect": parts.reflect,
+    }
 
 
 def judge_written_calls(planner: Any, actor: Any, loaded: Loaded) -> None:
@@ -298,7 +309,8 @@ class Service:
     # -- reload
 
     async def reload(self) -> ConfigReloaded:
-        """Read the configuration again and apply what can be applied, between two cycles; work is never cut off.
+        """Read the configuration again and apply what can be applied; each session changes over between two of its
+        cycles, work is never cut off nor held up.
 
         Raises: ConfigError that says what is wrong; LifecycleError when the agent does not run. The old
         configuration then stays in force.
@@ -333,27 +345,17 @@ class Service:
         keys = changed(self.loaded.settings, new.settings)
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
-        await agent.exchange(self._rebuilt(loaded, live), loaded.settings)
+        made = makers(Parts(loaded))
+        await agent.exchange(self._rebuilt(made, live), loaded.settings)
+        agent.assembly.makers = made
         self.loaded = loaded
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
 
-    def _rebuilt(self, loaded: Loaded, keys: tuple[str, ...]) -> dict[str, Any]:
+    def _rebuilt(self, made: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...]) -> dict[str, Any]:
         """The modules that a change concerns, built anew but not opened."""
         sections = {key.partition(".")[0].partition("[")[0] for key in keys}
-        concerned = [module for module, sources in BUILT_FROM.items() if sections & set(sources)]
-        parts = Parts(loaded)
-        tools = parts.tools() if {"plan", "act"} & set(concerned) else []
-        makers: dict[str, Callable[[], Any]] = {
-            "sense": parts.sense,
-            "plan": lambda: parts.plan([name_of(tool) for tool in tools]),
-            "act": lambda: parts.act(tools),
-            "reflect": parts.reflect,
-        }
-        made = {module: makers[module]() for module in concerned}
-        now: dict[str, Any] = {phase: module.part for phase, module in self._agent.modules.items()}
-        judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
-        return made
+        return {phase: made[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)}
 
     async def stop(self) -> None:
         """Ask for the end and return at once: whoever asked is answered before the door closes."""

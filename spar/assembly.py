@@ -1,13 +1,22 @@
-"""What an agent is put together from: modules and settings, taken in, opened, exchanged, restarted and closed."""
+"""What an agent is put together from: modules and settings, taken in, opened, exchanged, restarted and closed.
+
+Modules are exchanged side by side: the new one is opened beside the old one, each session changes over at the beginning
+of its next cycle, and the old one is closed when the last session has left it. Only what senses is exchanged while the
+standing session is held between two cycles: two that notice at once would notice the same twice. An object of which no
+second one can be made is closed and opened again while nobody is at work with it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 from spar.accounts import in_micro
-from spar.cycle import RETRIES, Step
+from spar.cycle import RETRIES, STANDING, Step
+from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.health import Health, Limits
 from spar.logs import get_logger
@@ -21,6 +30,7 @@ from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
     from spar.agent import Agent
+    from spar.lane import Lane
     from spar.sections import RunSettings
     from spar.settings import Settings
 
@@ -28,6 +38,10 @@ log = get_logger("spar.agent")
 
 #: Seconds that closing one module may take.
 CLOSE_WITHIN = 10.0
+#: Seconds that a restart waits until nobody is at work with a module of which there is only one.
+FREE_WITHIN = 15.0
+#: Seconds that a phase without a deadline counts for, where it is asked how long a cycle may take.
+UNBOUNDED_PHASE = 600.0
 
 #: Equal ones are one: they are never changed, and agents are many.
 _shared = functools.lru_cache(maxsize=64, typed=True)
@@ -35,29 +49,60 @@ _backoff, _limits, _pace = _shared(Backoff), _shared(Limits), _shared(Pace)
 
 
 class Assembly:
-    """The modules of one agent and what holds them open."""
+    """The modules of one agent and what holds them open.
 
-    __slots__ = ("_agent", "_openings")
+    `makers` makes a module anew by its phase, where that is known; `is_awaiting` says that somebody waits for sessions
+    to end their cycles, `is_holding` that some are not to begin another one.
+    """
+
+    __slots__ = ("_agent", "_awaited", "_former", "_held", "_is_busy", "_leavers", "_openings", "makers")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._openings: tuple[Opening, ...] = ()
+        self.makers: Mapping[Phase, Callable[[], Any]] = {}
+        #: The sessions at work that somebody waits for, a set for each who waits.
+        self._awaited: tuple[set[Lane], ...] = ()
+        self._held: Literal["", "standing", "all"] = ""
+        #: Sessions whose cycle in hand works with an actor that has been replaced.
+        self._leavers: set[Lane] = set()
+        self._is_busy = False
+        #: What sees off modules that have been replaced, until they are closed.
+        self._former: tuple[asyncio.Task[None], ...] = ()
 
     def take(self, given: Mapping[Phase, Any]) -> None:
         """Take these as the modules from now on; nothing is opened. Raises: ContractError."""
+        modules = self._modules(given)
+        self._enforce(modules, self._opening_of(modules))
+
+    def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
+        """The parts as modules; one that is in use already stays the one it is. Raises: ContractError."""
         agent = self._agent
-        agent.modules = {phase: Module(phase, part, agent.clock) for phase, part in given.items()}
-        sense = agent.modules["sense"].part
-        perceive, settled = getattr(sense, "perceive", None), getattr(sense, "settled", None)
-        agent.perceive = perceive if callable(perceive) else None
-        agent.settled = settled if callable(settled) else None
+        known: Mapping[Phase, Module] = getattr(agent, "modules", {})
+        return {
+            phase: known[phase] if phase in known and known[phase].part is part else Module(phase, part, agent.clock)
+            for phase, part in given.items()
+        }
+
+    def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
+        """What is to be opened of the memory and these modules, in order; what is open already stays so."""
+        known = {id(opening.part): opening for opening in self._openings}
         openings: list[Opening] = []
-        for part in (agent.memory, *(module.part for module in agent.modules.values())):
-            opening = Opening(part, type(part).__qualname__, self._lost)
+        for part in (self._agent.memory, *(module.part for module in modules.values())):
+            opening = known.get(id(part)) or Opening(part, type(part).__qualname__, self._lost)
             is_concerned = opening.is_needed or callable(getattr(part, "attach", None))
             if is_concerned and all(other.part is not part for other in openings):
                 openings.append(opening)
-        self._openings = tuple(openings)
+        return tuple(openings)
+
+    def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
+        """Have every cycle that begins from now on work with these modules."""
+        agent = self._agent
+        agent.modules, self._openings = modules, openings
+        sense = modules["sense"].part
+        perceive, settled = getattr(sense, "perceive", None), getattr(sense, "settled", None)
+        agent.perceive = perceive if callable(perceive) else None
+        agent.settled = settled if callable(settled) else None
 
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change."""
@@ -75,8 +120,6 @@ class Assembly:
         if not hasattr(agent, "health"):
             agent.health = Health(agent, limits)
         agent.health.limits = limits
-        for lane in agent.lanes.values():
-            lane.loop.steps, lane.loop.plan_when_idle = agent.steps, agent.plan_when_idle
 
     def _step(self, phase: Phase) -> Step:
         """How a phase is run: its module, its contract and the terms that the settings give it."""
@@ -107,14 +150,7 @@ class Assembly:
         keeping.listen()
         opened: list[Opening] = []
         try:
-            for opening in self._openings:
-                if opening.is_open:
-                    continue
-                attach = getattr(opening.part, "attach", None)
-                if callable(attach):
-                    attach(self._host())
-                opened.append(opening)
-                await opening.open()
+            await self._open(self._openings, agent.modules, opened)
             await keeping.load()
             journal = keeping.journal
             agent.budgets.open(journal, () if journal is None else await journal.spent())
@@ -122,12 +158,38 @@ class Assembly:
             await self._close(opened)
             raise
 
+    async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
+        """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
+        for opening in openings:
+            if opening.is_open:
+                continue
+            attach = getattr(opening.part, "attach", None)
+            if callable(attach):
+                attach(self._host())
+            opened.append(opening)
+            await self._open_in_time(opening, modules)
+
+    async def _open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
+        """Open a module within its time (the memory takes as long as it needs). Raises: SparError when it is over."""
+        agent = self._agent
+        phases = [phase for phase, module in modules.items() if module.part is opening.part]
+        limits = [getattr(agent.settings.agent.phases, phase).opening or None for phase in phases]
+        within = None if None in limits else max(filter(None, limits), default=None)
+        try:
+            async with asyncio.timeout(within) as bound:
+                await opening.open()
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            where = f"agent.phases.{phases[0]}.opening"
+            raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
+
     def _host(self) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
-                    agent.sessions.note, agent.keeping.rows_of)  # fmt: skip
+                    agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
@@ -135,8 +197,15 @@ class Assembly:
         return tools if isinstance(tools, Mapping) else {}
 
     async def close(self) -> None:
-        """Close the modules in reverse order; what that raises is reported."""
+        """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
         self._agent.budgets.close()
+        for users in self._awaited:  # nobody turns any more
+            users.clear()
+        self._agent.requests.notify()
+        former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
+        if former:
+            await asyncio.wait(former)
+        self._former = ()
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:
@@ -154,50 +223,198 @@ class Assembly:
         log.error("module ended by itself", agent=agent.name, part=opening.name, reason=fault.message)
         agent.events.publish(ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error))
 
+    # -- exchanging
+
     async def restart(self, phase: Phase) -> None:
-        """Close one module and open it again; what that raises is reported and leaves the module as it is."""
-        agent, part = self._agent, self._agent.modules[phase].part
-        for opening in self._openings:
-            if opening.part is part:
-                await opening.close(CLOSE_WITHIN)
-                try:
-                    await opening.open()
-                except Exception as error:
-                    fault = Fault.of(error, part=opening.name, phase=phase)
-                    agent.events.publish(
-                        ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
-                    )
+        """Put a new module in the place of one that fails, or close it and open it again where no new one can be made.
+
+        What that raises is reported and leaves the module as it is. One at a time: what is being exchanged is new.
+        """
+        if self._is_busy:
+            return
+        agent, name, maker = self._agent, self._agent.modules[phase].name, self.makers.get(phase)
+        self._is_busy = True
+        try:
+            if maker is not None and phase != "sense":  # what has been noticed lately is known to the old one only
+                await self._replace({phase: maker()})
+            else:
+                await self._reopen(phase)
+        except Exception as error:
+            fault = Fault.of(error, part=name, phase=phase)
+            log.error("restart failed", agent=agent.name, part=name, reason=fault.message)
+            agent.events.publish(
+                ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
+            )
+        finally:
+            self._is_busy = False
+            agent.requests.notify()
+
+    async def _reopen(self, phase: Phase) -> None:
+        """Close a module and open it again while nobody is at work with it. Raises: SparError; what opening raises."""
+        agent, module = self._agent, self._agent.modules[phase]
+        opening = next((each for each in self._openings if each.part is module.part), None)
+        if opening is None or not opening.is_needed:
+            return
+        until = agent.clock.monotonic() + FREE_WITHIN
+        while at_work := self._at_work(is_sensing=phase == "sense"):
+            if not await self._gone(at_work, until):
+                raise SparError(f"{module.name} is at work for other sessions and was not restarted")
+        self._held = "standing" if phase == "sense" else "all"
+        try:
+            await opening.close(CLOSE_WITHIN)
+            await self._open_in_time(opening, agent.modules)
+        finally:
+            self._let_go()
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        agent = self._agent
-        was_running = agent.state == "running"
-        try:
-            await agent.lifecycle.exclusively(functools.partial(self._exchange, parts, settings), "exchange")
-        finally:
-            if was_running and agent.state == "paused":
-                await agent.resume()
+        """Put other modules and settings in the place of today's. Raises what opening raises; all is then as before."""
+        work = functools.partial(self._exchange, parts, settings)
+        await self._agent.lifecycle.exclusively(work, "exchange")
 
     async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        agent = self._agent
-        while agent.state in ("running", "pausing"):  # somebody may resume it while it comes to rest
-            await agent.pause()
-        old, old_openings = agent.modules, self._openings
-        self.take({phase: parts.get(phase, module.part) for phase, module in old.items()})
-        kept = {id(opening.part): opening for opening in old_openings}
-        self._openings = tuple(kept.get(id(opening.part), opening) for opening in self._openings)
-        fresh = [opening for opening in self._openings if opening not in old_openings]
+        while self._is_busy:
+            await self._agent.requests.change()
+        self._is_busy = True
         try:
-            if agent.state == "paused":
-                await self.open()
-        except BaseException:
-            for opening in fresh:
-                await opening.close(CLOSE_WITHIN)
-            self.take({phase: module.part for phase, module in old.items()})
-            self._openings = old_openings
-            raise
-        for opening in reversed([opening for opening in old_openings if opening not in self._openings]):
-            await opening.close(CLOSE_WITHIN)
+            await self._replace(parts)
+        finally:
+            self._is_busy = False
+        agent, pace = self._agent, self._agent.pace
         agent.apply(settings)
+        if agent.pace != pace and agent.pace.interval != "off":
+            agent.sessions.wake_all()  # nobody waits any longer than is asked for now
+
+    async def _replace(self, parts: Mapping[str, Any]) -> None:
+        """Open other modules beside today's and put them in force; who works with today's ends the cycle in hand."""
+        agent, old, before = self._agent, self._agent.modules, self._openings
+        new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})
+        if all(new[phase] is old[phase] for phase in old):
+            return
+        openings = self._opening_of(new)
+        async with self._between_cycles(is_needed=new["sense"] is not old["sense"]):
+            opened: list[Opening] = []
+            try:
+                if agent.state in ("running", "pausing", "paused"):
+                    await self._open([each for each in openings if each not in before], new, opened)
+            except BaseException:
+                await self._close(opened)
+                raise
+            _hand_on(old["plan"].part, new["plan"].part)
+            self._enforce(new, openings)
+            agent.steps = {phase: self._step(phase) for phase in PHASES}
+        if left := [each for each in before if each not in openings]:
+            users = self._at_work()
+            if new["act"] is not old["act"]:
+                self._leavers |= users
+            gone = agent.requests.in_background(self._see_off(left, users), "closing of former modules of")
+            self._former = (*(task for task in self._former if not task.done()), gone)
+            if not users:
+                await asyncio.wait([gone])
+
+    async def _see_off(self, openings: Sequence[Opening], users: set[Lane]) -> None:
+        """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
+        agent, within = self._agent, self._longest_cycle()
+        if not await self._gone(users, agent.clock.monotonic() + within):
+            names = ", ".join(opening.name for opening in openings)
+            sessions = ", ".join(sorted(lane.session for lane in users)[:5])
+            reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
+            agent.health.step("abandon", names, reason)
+            await self._gone(users, float("inf"))
+        await self._close(openings)
+        await self._take_over()
+
+    async def _take_over(self) -> None:
+        """Have the actor in force take up what the one before it has left."""
+        agent, module = self._agent, self._agent.modules["act"]
+        take_over = getattr(module.part, "take_over", None)
+        try:
+            if callable(take_over):
+                await take_over()
+        except Exception as error:
+            log.error("former actor's work not taken over", agent=agent.name, part=module.name, reason=repr(error))
+
+    def _longest_cycle(self) -> float:
+        """Seconds that a cycle may take by the deadlines of its phases."""
+        return sum(
+            step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
+            for step in self._agent.steps.values()
+        )
+
+    # -- waiting for sessions
+
+    @property
+    def is_awaiting(self) -> bool:
+        return bool(self._awaited)
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held or self._leavers)
+
+    def left(self, lane: Lane) -> None:
+        """A session has ended a cycle."""
+        for users in self._awaited:
+            users.discard(lane)
+            if not users:
+                self._agent.requests.notify()
+
+    def forget(self, lane: Lane) -> None:
+        """A session has nothing left to do."""
+        self._leavers.discard(lane)
+
+    async def hold(self, lane: Lane) -> None:
+        """Keep a session between two cycles while it is not to begin another one, or is changing over."""
+        agent = self._agent
+        while agent.state == "running" and (self._held == "all" or (self._held and lane.is_standing)):
+            lane.is_turning = False
+            agent.requests.notify()
+            await agent.requests.change()
+        if lane in self._leavers:
+            self._leavers.discard(lane)
+            await self._take_over()
+
+    @asynccontextmanager
+    async def _between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
+        """Have the standing session rest between two cycles meanwhile, if that is needed."""
+        agent = self._agent
+        if is_needed:
+            self._held = "standing"
+        try:
+            while is_needed and (lane := agent.lanes.get(STANDING)) is not None and lane.is_amid:
+                await agent.requests.change()
+            yield
+        finally:
+            if is_needed:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._held = ""
+        self._agent.requests.notify()
+
+    def _at_work(self, *, is_sensing: bool = False) -> set[Lane]:
+        """The sessions that are in the middle of a cycle; only the standing one works with what senses."""
+        lanes = list(self._agent.lanes.values())
+        return {lane for lane in lanes if lane.cycle is not None and (lane.is_standing or not is_sensing)}
+
+    async def _gone(self, users: set[Lane], until: float) -> bool:
+        """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""
+        agent = self._agent
+        self._awaited = (*self._awaited, users)
+        try:
+            while users:
+                left = until - agent.clock.monotonic()
+                if left <= 0:
+                    return False
+                await agent.requests.change(left)
+            return True
+        finally:
+            self._awaited = tuple(other for other in self._awaited if other is not users)
+
+
+def _hand_on(old: Any, new: Any) -> None:
+    """A planner that had to make do with less is followed by one that has to."""
+    reason, degrade = getattr(old, "degraded_reason", None), getattr(new, "degrade", None)
+    if old is not new and reason and callable(degrade):
+        degrade(reason)
 
 
 def run_limits(runs: RunSettings) -> RunLimits:

@@ -51,8 +51,9 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "last_completed", "loop",
-                 "rests_until", "run", "session", "stop_reason", "strand", "turns", "wake")  # fmt: skip
+    __slots__ = ("_ended", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "is_turning", "last_completed",
+                 "loop", "modules", "rests_until", "run", "session", "stop_reason", "strand", "turns",
+                 "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
@@ -67,6 +68,8 @@ class Lane:
         self.rests_until: float | None = None
         self.stop_reason = ""
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
+        #: Those that its cycle in hand works with, and whether it is between the beginning of a cycle and its wait.
+        self.modules, self.is_turning = agent.modules, False
         self.turns = Turns(self)
         self.calls = self.turns.calls
         self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
@@ -78,6 +81,11 @@ class Lane:
         """Turn after turn, while the agent runs; a session's lane also ends when it has nothing left to do."""
         agent = self.agent
         while True:
+            if agent.assembly.is_holding:
+                await agent.assembly.hold(self)
+                if agent.state != "running":
+                    return
+            self.is_turning = True
             cycle = await self.loop.cycle()
             if cycle.is_journalled and not await agent.recovery.books.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
@@ -87,6 +95,9 @@ class Lane:
                 await self._say_ended(cycle, *self._ended)
             if agent.state != "running" or not (self.is_standing or self.has_work):
                 return
+            self.is_turning = False
+            if agent.assembly.is_holding:
+                agent.requests.notify()
             wait = agent.budgets.paced(self._wait_after(cycle), agent.pace.max_interval)
             if wait == 0.0:
                 self.wake.clear()
@@ -121,6 +132,11 @@ class Lane:
     @property
     def is_standing(self) -> bool:
         return self.session == STANDING
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether it is in the middle of a cycle, or of what has its place right after one."""
+        return self.is_turning and self.strand.task is not None
 
     @property
     def has_work(self) -> bool:
@@ -204,8 +220,14 @@ class Lane:
 
     # -- what the loop reports
 
+    def change_over(self) -> None:
+        """Work with the modules and the terms that are in force now."""
+        self.modules = self.agent.modules
+        self.loop.steps, self.loop.plan_when_idle = self.agent.steps, self.agent.plan_when_idle
+
     def opened(self) -> Cycle:
         agent = self.agent
+        self.change_over()
         apart = self.apart[0] if self.apart else None
         resumed = apart if isinstance(apart, Unfinished) else None
         run = self.run
@@ -236,6 +258,8 @@ class Lane:
     def let_go(self) -> None:
         """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
         self.cycle = None
+        if self.agent.assembly.is_awaiting:
+            self.agent.assembly.left(self)
         if self._ended is not None:
             self.agent.runs.end(*self._ended)
             self._ended = None
@@ -278,7 +302,7 @@ class Lane:
 
     def salvage(self, action: Action) -> ActionResult | None:
         """What the actor knows of an action that was cut off, if it can tell."""
-        module = self.agent.modules["act"]
+        module = self.modules["act"]
         try:
             tell = getattr(module.part, "interrupted", None)
             known = tell(action.id) if callable(tell) else None
@@ -325,6 +349,8 @@ class Lane:
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session))  # fmt: skip
+        if agent.assembly.is_awaiting:
+            agent.assembly.left(self)
 
     def _is_put_off(self, cycle: Cycle) -> bool:
         """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""

@@ -45,6 +45,8 @@ FOLLOWS: dict[State, tuple[State, ...]] = {
     "stopped": ("running",),
     "failed": ("running", "stopping"),
 }
+#: What a stop calls off, as it would only be undone again, and the seconds that it has to be done before that.
+CALLED_OFF, CALLED_OFF_AFTER = ("start", "exchange"), 2.0
 #: Seconds that async handlers have, once everything is closed, to see what was published.
 HANDLERS_WITHIN = 1.0
 
@@ -242,10 +244,15 @@ class Lifecycle:
             requests.notify()
 
     async def _outwait(self) -> None:
-        """Wait until no start and no step is being made; what is not done by the deadline of a stop is cancelled."""
-        requests = self._agent.requests
+        """Wait until no start and no step is being made; what is not done by the deadline of a stop is cancelled.
+
+        A start, or an exchange of modules, has a moment to come to its end by itself: then it is called off.
+        """
+        requests, clock = self._agent.requests, self._agent.clock
+        asked = clock.monotonic()
         while (task := requests.exclusive) is not None:
-            left = self._stop_by - self._agent.clock.monotonic()
+            is_undone = task.get_name().partition(" ")[0] in CALLED_OFF
+            left = min(self._stop_by, asked + CALLED_OFF_AFTER if is_undone else float("inf")) - clock.monotonic()
             if left <= 0 and not task.cancelling():
                 task.cancel()
             await requests.change(left if left > 0 else None)

@@ -393,7 +393,11 @@ class Host(Struct, frozen=True):
     run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
     noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
     `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them. `rows(name)` are small
-    durable rows under a name of the module's choice; None without a memory.
+    durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says whether a cycle
+    goes on now, perhaps with the module that this one follows.
+
+    A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
+    one, or all have; what that left on disk is to be taken up.
     """
 
     agent: str
@@ -413,6 +417,7 @@ class Host(Struct, frozen=True):
     used: Callable[[str, Mapping[str, int]], None] = lambda run_id, usage: None
     note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
     rows: Callable[[str], ModuleRows | None] = lambda name: None
+    is_in_hand: Callable[[str], bool] = lambda cycle_id: False
 
 
 class SensorSpec(Struct, frozen=True):

@@ -76,6 +76,9 @@ class PhaseLimits(Section):
     """Seconds before the first further attempt; doubles with each, up to a minute."""
     grace: Seconds = 0.5
     """Seconds between cancelling a phase and leaving it behind: enough to close a connection."""
+    opening: Limit = 60.0
+    """Seconds that opening its module may take, at the start, at a reload and in recovery; 0 or "off": as long as it
+    takes."""
 
 
 class SenseLimits(PhaseLimits):

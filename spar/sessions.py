@@ -54,6 +54,10 @@ class Sessions:
             lane = self.lanes[session] = Lane(self._agent, session)
         return lane
 
+    def is_in_hand(self, cycle_id: str) -> bool:
+        """Whether this cycle goes on now."""
+        return any(lane.cycle is not None and lane.cycle.id == cycle_id for lane in self.lanes.values())
+
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
         """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
         for lane in self.lanes.values():
@@ -106,6 +110,7 @@ class Sessions:
         if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
             return
         del self.lanes[lane.session]
+        self._agent.assembly.forget(lane)
         self._agent.health.rests(lane.session)
         if self._told and lane.session in self._told:
             self._told.discard(lane.session)

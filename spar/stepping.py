@@ -61,6 +61,7 @@ class Stepping:
             self.close_chain()
             self._chain = lane.opened()
             self._chain.is_stepped = True
+        lane.change_over()
         cycle = self._chain
         if phase in INPUT:
             setattr(cycle, INPUT[phase], given)

@@ -39,13 +39,13 @@ class Turns:
         }  # fmt: skip
 
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["sense"]
+        module = self.lane.modules["sense"]
         if not self.lane.is_standing or self.lane.has_work or self.agent.recovery.is_suspicious:
             return self._sense(module, cycle)
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["act"]
+        module = self.lane.modules["act"]
         if cycle.run is not None and self.lane.inbox.has_steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
         if self.agent.recovery.journal is not None:
@@ -63,7 +63,7 @@ class Turns:
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
     def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
-        module = self.agent.modules["reflect"]
+        module = self.lane.modules["reflect"]
         return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
@@ -109,11 +109,17 @@ class Turns:
         if item.is_sensed:
             return pushed
         # To the pipeline of this process it may be a repetition of itself.
-        return await self._perceived(self.agent.modules["sense"], pushed, cycle) or pushed
+        return await self._perceived(self.lane.modules["sense"], pushed, cycle) or pushed
+
+    @property
+    def _actor(self) -> Module:
+        """The actor of the cycle in hand, or else of the next one."""
+        lane = self.lane
+        return (lane.modules if lane.cycle is not None else lane.agent.modules)["act"]
 
     def resumed(self) -> Action | None:
         """The calls that the actor has to go on with; None also when it cannot tell."""
-        module = self.agent.modules["act"]
+        module = self._actor
         try:
             tell = getattr(module.part, "resumable", None)
             return tell(self.lane.session) if callable(tell) else None
@@ -123,7 +129,7 @@ class Turns:
 
     def steer(self, run_id: str) -> None:
         """Have the actor begin nothing more of what was planned for a run before somebody said something new."""
-        module = self.agent.modules["act"]
+        module = self._actor
         try:
             turn_away = getattr(module.part, "steer", None)
             if callable(turn_away):
@@ -159,14 +165,14 @@ class Turns:
         try:
             return await self._planned(cycle, rest, resumed)
         except Exception as error:
-            name = self.agent.modules["plan"].name
+            name = self.lane.modules["plan"].name
             self.lane.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
             return resumed
 
     async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
         """What the planner wants done, after what is to come first."""
         crashpoint("plan.before")
-        module = self.agent.modules["plan"]
+        module = self.lane.modules["plan"]
         own = list(perceptions or ())  # the planner may do with it what it likes
         if module.wants_context:
             product = await module.call(own, self._context(cycle))
@@ -174,10 +180,10 @@ class Turns:
             product = await module.call(own)
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
-        step = self.agent.steps["plan"]
+        step = self.lane.loop.steps["plan"]
         source = product.__aiter__() if first is None else _led(first.calls, product)
         plan = OpenPlan(source, perceptions or (), module.name, self.agent.clock, self.lane.strand.leave)
-        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream)
+        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream(self.lane.modules["act"]))
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         given = (self._context(cycle),) if module.streams_with_context else ()
@@ -186,7 +192,7 @@ class Turns:
         return plan.completed(product)
 
     def _context(self, cycle: Cycle) -> Context:
-        agent, step = self.agent, self.agent.steps[cycle.phase]
+        agent, step = self.agent, self.lane.loop.steps[cycle.phase]
         return Context(
             agent=agent.name,
             cycle_id=cycle.id,
