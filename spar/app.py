@@ -346,16 +346,23 @@ class Service:
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
         made = makers(Parts(loaded))
-        await agent.exchange(self._rebuilt(made, live), loaded.settings)
+        await agent.exchange(self._rebuilt(made, live, loaded), loaded.settings)
         agent.assembly.makers = made
         self.loaded = loaded
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
 
-    def _rebuilt(self, made: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...]) -> dict[str, Any]:
+    def _rebuilt(
+        self, makers: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
+    ) -> dict[str, Any]:
         """The modules that a change concerns, built anew but not opened."""
         sections = {key.partition(".")[0].partition("[")[0] for key in keys}
-        return {phase: made[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)}
+        made: dict[str, Any] = {
+            phase: makers[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
+        }
+        now: dict[str, Any] = {phase: module.part for phase, module in self._agent.modules.items()}
+        judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
+        return made
 
     async def stop(self) -> None:
         """Ask for the end and return at once: whoever asked is answered before the door closes."""
