@@ -109,6 +109,10 @@ class Desk:
     async def list(self, status: str | None = "pending") -> Sequence[Approval]:
         """The newest first; None: of any status."""
         await self.open()
+        return self.rows(status)
+
+    def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
+        """The same as they were last known; none before it was opened."""
         found = [row for row in self._rows.values.values() if status is None or row.status == status]
         return sorted(found, key=lambda row: row.asked_at)[::-1]
 
@@ -206,9 +210,12 @@ class Desk:
         open_ = [row for row in pending if row.session == session]
         given = [row for row in self._rows.values.values() if row.status == "approved" and row.cycle_id == cycle_id]
         for row in (*open_, *(given if cycle_id else ())):
-            if row.digest == digest and self.clock.now() < row.expires_at:
-                # Of a cycle that was cut off and goes on it is its own question still.
-                return row, bool(cycle_id) and (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)
+            # Of a cycle that was cut off and goes on it is its own question still; another call of the same plan, be it
+            # the same in all but its id, is answered by itself.
+            is_own = (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)
+            is_same = row.digest == digest and self.clock.now() < row.expires_at
+            if is_same and (is_own or row.cycle_id != cycle_id):
+                return row, bool(cycle_id) and is_own
         if len(pending) >= _RUNS * self._most:
             raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)

@@ -16,7 +16,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Host
 
-_DEFAULTS: Final[dict[str, Any]] = {"hold": 30.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "rules": ()}
+_DEFAULTS: Final[dict[str, Any]] = {"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "rules": ()}
 
 
 class Office:

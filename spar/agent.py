@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar import defaults
+from spar.agent_approvals import AgentApprovals
 from spar.assembly import Assembly
 from spar.budgets import Budgets
 from spar.bus import Events
@@ -47,7 +48,7 @@ from spar.stats import Snapshot, Stats
 from spar.stepping import Stepping
 from spar.streams import Streams
 from spar.transcripts import Transcripts
-from spar.types import Ability, Action, ActionResult, Fault, Perception, Phase, Reflection
+from spar.types import Ability, Action, ActionResult, Call, Fault, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
     from spar.lane import Lane
@@ -102,6 +103,7 @@ class Agent:
         memory: Any = None,
         clock: Clock | None = None,
         home: Home | None = None,
+        confirm: Callable[[Call], Any] | None = None,
     ) -> None:
         self.settings = defaults.settings(settings)
         self.clock: Clock = clock or SystemClock()
@@ -130,7 +132,7 @@ class Agent:
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly, self.keeping = Assembly(self), Keeping(self)
-        self.assembly.take(defaults.modules(sense, plan, act, reflect, tools))
+        self.assembly.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
             self.loop_interval = loop_interval
@@ -340,6 +342,11 @@ class Agent:
             return function
 
         return register
+
+    @property
+    def approvals(self) -> AgentApprovals:
+        """The calls that wait for a person's word, to be listed and decided from this program."""
+        return AgentApprovals(self)
 
     # -- stepping
 

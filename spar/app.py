@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spar import __version__
+from spar import __version__, defaults
 from spar.agent import Agent
 from spar.clock import Clock
 from spar.config_file import explain
@@ -101,9 +101,7 @@ class Parts:
         return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tool_names})
 
     def act(self, tools: list[Any]) -> Any:
-        approval = self.settings.approval
-        settings = {**self.settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
-        extra = {"tools": tuple(tools), "settings": settings, "approval_timeout": approval.expires}
+        extra = {"tools": tuple(tools), **defaults.acting(self.settings)}
         module = self._module("act", "spar.actors", extra)
         self._know_what_rules_name([name_of(tool) for tool in tools])
         return module

@@ -253,8 +253,9 @@ class ApprovalRule(Section):
 class ApprovalSettings(Section):
     """When people are asked about a call, and for how long."""
 
-    hold: Seconds = 30.0
-    """Seconds that a cycle waits for the answer; then it goes on without the call, which follows once there is one."""
+    hold: Seconds = 0.0
+    """Seconds that a cycle waits for the answer, and everything of its session with it; then it goes on without the
+    call, which follows once there is one. 0: nothing waits for a person."""
     expires: Positive = 900.0
     """Seconds until a question that nobody has answered is a denial."""
     untrusted: Literal["auto", "ask", "deny"] = "ask"

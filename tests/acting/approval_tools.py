@@ -46,7 +46,8 @@ class World:
 def executor(world: World, clock: VirtualClock, *, store: Store | None = None, tools: Any = None,
              resumed: list[str] | None = None, events: Any = None, **approval: Any) -> Executor:  # fmt: skip
     """One that asks at its desk, attached to an agent without being one's."""
-    made = Executor(world.tools() if tools is None else tools, events=events, settings={"approval": approval})
+    asks = {"hold": 30.0, **approval}
+    made = Executor(world.tools() if tools is None else tools, events=events, settings={"approval": asks})
     wake = (lambda session: None) if resumed is None else resumed.append
     host = Host("main", clock, events or Events("main", clock=clock), None, lambda: None, store, None, wake)
     made.attach(host)

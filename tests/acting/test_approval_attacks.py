@@ -351,7 +351,7 @@ async def test_a_program_that_is_swapped_between_the_last_check_and_its_executio
         (tmp_path / folder).mkdir()
     job = program(work / "job", "#!/bin/sh\ntouch good-was-here\n")
     shell = Swapped(home=Home(str(tmp_path / "config"), str(work), str(tmp_path / "state")), programs=["*"])
-    settings = {"approval": {"rules": [{"tool": "shell", "decision": "ask"}]}}
+    settings = {"approval": {"hold": 30.0, "rules": [{"tool": "shell", "decision": "ask"}]}}
     call = Call("shell", {"argv": ["./job"]})
     async with Executor([shell], settings=settings) as made:
         running = asyncio.ensure_future(made.run([call]))

@@ -26,8 +26,9 @@ from spar.approvals import (
 from spar.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
+from spar.protocols import Context
 from spar.testing import VirtualClock
-from spar.types import Call, replace
+from spar.types import Action, Call, replace
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses
 
 STATUSES: tuple[ApprovalStatus, ...] = get_args(ApprovalStatus)
@@ -252,19 +253,28 @@ async def test_a_decision_after_the_expiry_changes_nothing(clock: VirtualClock) 
         await answer(made, asked)
 
 
-async def test_the_same_call_asked_again_joins_the_question_that_waits(clock: VirtualClock) -> None:
+async def test_identical_calls_of_one_plan_are_answered_one_by_one(clock: VirtualClock) -> None:
     world = World()
     made = executor(world, clock)
-    running = asyncio.ensure_future(made.run([Call("act", {"what": 1}), Call("act", {"what": 1})]))
-    (asked,) = await pending(made)
-    await answer(made, asked)
+    calls = [Call("act", {"what": 1}), Call("act", {"what": 1}), Call("act", {"what": 1})]
+    running = asyncio.ensure_future(made.run(calls))
+    asked = await pending(made, 3)
+    decisions: tuple[Decision, ...] = ("approve", "deny", "approve")
+    for row, decision in zip(asked, decisions, strict=True):
+        await answer(made, row, decision)
     result = await running
 
-    assert world.done == [1]
-    assert sorted(statuses(result)) == ["denied denied", "ok"]
-    denied = next(each for each in result.results if each.status == "denied")
-    assert denied.fault is not None
-    assert "let the same call run already" in denied.fault.message or "it is used" in denied.fault.message
+    assert world.done == [1, 1]
+    assert sorted(statuses(result)) == ["denied denied", "ok", "ok"]
+
+
+async def test_a_call_that_an_earlier_cycle_asked_about_joins_the_question_that_waits(clock: VirtualClock) -> None:
+    world = World()
+    made = executor(world, clock, hold=0.0)
+    for number in range(2):
+        cycle = Context("main", f"cycle-{number}", "main")
+        assert statuses(await made.act(Action((Call("act", {"what": 1}),)), cycle)) == ["skipped parked"]
+    assert len(await pending(made)) == 1
 
 
 async def test_questions_that_wait_are_bounded_by_run_and_the_rest_is_denied_with_the_reason(

@@ -44,7 +44,7 @@ async def test_an_approver_in_the_program_is_asked_instead_of_the_desk(clock: Vi
 
 async def test_a_hook_may_demand_an_answer_of_the_desk_or_deny_before_it(clock: VirtualClock) -> None:
     world, hooks = World(), Hooks()
-    made = Executor(world.tools(), clock=clock, hooks=hooks, settings={"approval": {}})
+    made = Executor(world.tools(), clock=clock, hooks=hooks, settings={"approval": {"hold": 30.0}})
 
     async def guard(ctx: HookContext) -> Decision | None:
         return {1: Decision.require_approval("it is the first"), 2: Decision.deny("no")}.get(ctx.value.params["what"])

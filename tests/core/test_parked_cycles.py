@@ -249,9 +249,9 @@ async def test_an_agent_without_approval_settings_asks_nobody_and_does_not_look_
         return Action((Call("plain", {"text": perceptions[0].text}),), trust="untrusted")
 
     async with Agent(plan=plan, tools=[plain], clock=clock, loop_interval="off") as agent:
-        assert agent.modules["act"].part.approvals is None
         agent.push(Perception("from outside"))
         await asyncio.sleep(1.0)
+        assert agent.approvals.list(None) == []
     assert did == ["from outside"]
 
 
