@@ -19,7 +19,7 @@ from spar import __version__, defaults
 from spar.agent import Agent
 from spar.clock import Clock
 from spar.config_file import explain
-from spar.errors import ConfigError, LifecycleError, NotReadyError, SparError
+from spar.errors import ConfigError, ContractError, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.logs import get_logger
 from spar.metrics import Metrics
@@ -78,8 +78,11 @@ class Parts:
         specs = []
         for index, part in enumerate(self.settings.sensors):
             sensor = self._build("spar.sensors", ("sensors", index), part.use, part.options)
-            specs.append(SensorSpec(part.label, sensor, part.every, part.timeout, part.max_failures, part.within,
-                                    part.probe_after, part.session, part.when_full))  # fmt: skip
+            try:
+                specs.append(SensorSpec(part.label, sensor, part.every, part.timeout, part.max_failures, part.within,
+                                        part.probe_after, part.session, part.when_full))  # fmt: skip
+            except ContractError as error:
+                raise explain(ConfigError(str(error), path=("sensors", index, "use")), self.loaded) from None
         return specs
 
     def tools(self) -> list[Any]:

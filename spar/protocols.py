@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from spar.clock import Clock
+from spar.errors import ContractError
 from spar.journal import RowChange
 from spar.transcript import Transcripts
 from spar.types import (
@@ -420,12 +421,18 @@ class Host(Struct, frozen=True):
     is_in_hand: Callable[[str], bool] = lambda cycle_id: False
 
 
+#: What an object notices things by.
+SENSES = ("open", "poll", "hear")
+
+
 class SensorSpec(Struct, frozen=True):
     """One configured sensor and how it is kept; all but the count in seconds.
 
     `timeout` is for opening, polling and closing, `every` between polls (None: the sensor's own); after `max_failures`
     `within` so long it is quarantined and tried again `probe_after`. `when_full` says what becomes of a perception that
     finds the sensor's buffer full: it is refused, takes the place of an older one, or the flood is thinned out.
+
+    Raises: ContractError when the name is no text or the sensor is none.
     """
 
     name: str
@@ -437,3 +444,13 @@ class SensorSpec(Struct, frozen=True):
     probe_after: float = 600.0
     session: str = "main"
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ContractError(f"SensorSpec(name, sensor): the name must be text, found {self.name!r:.60}")
+        # Each of its methods may be missing, but not all; `hear` is what hears messages.
+        if isinstance(self.sensor, type) or not any(callable(getattr(self.sensor, word, None)) for word in SENSES):
+            raise ContractError(
+                f"SensorSpec({self.name!r}, sensor): a sensor is an object with open, poll or hear, "
+                f"found {self.sensor!r:.60}"
+            )

@@ -1,9 +1,9 @@
 """Cron lines as crontab(5) means them: a line and a time zone to "the first tick after a moment".
 
 APScheduler's `CronTrigger` finds the times; this adds what it does otherwise: 0 and 7 are Sunday, and when day of
-month and weekday are both restricted either is enough. And daylight saving, as Vixie cron has it: where the clock is
-set forward, a tick in the gap comes as much later; where it is set back, a line with fixed hours ticks once, and one
-for every hour ticks on.
+month and weekday are both restricted either is enough. And daylight saving, as cron(8) has it: a line whose minute or
+hour begins with `*` ticks by real time, whatever the clock on the wall is set to. Of any other line a tick that stands
+in a gap comes right after it, and one that stands in the hour that is repeated comes once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spar.errors import ConfigError
 Following = Callable[[datetime], datetime | None]
 
 MOMENT = timedelta(microseconds=1)
-HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 EXAMPLE = 'an example: cron = "0 9 * * mon-fri" (minute, hour, day of month, month, weekday)'
 
@@ -30,12 +30,13 @@ def following(line: str, zone: tzinfo) -> Following:
     fields = line.split()
     if len(fields) != 5:
         raise ConfigError(f"a cron line has five fields, found {len(fields)} in {line!r}; {EXAMPLE}", path=("cron",))
-    ticks_every_hour = fields[1] == "*"
+    is_wild = fields[0].startswith("*") or fields[1].startswith("*")
     try:
-        triggers = tuple(_triggers(fields, zone if ticks_every_hour else UTC))
+        by_the_wall = tuple(_triggers(fields, UTC))
+        by_real_time = tuple(_triggers(fields, zone)) if is_wild else ()
     except (ValueError, TypeError) as error:
         raise ConfigError(f"no cron line: {line!r} ({error}); {EXAMPLE}", path=("cron",)) from None
-    after = _every_hour(triggers) if ticks_every_hour else _fixed_hours(triggers, zone)
+    after = _by_real_time(by_real_time, by_the_wall, zone) if is_wild else _by_the_wall(by_the_wall, zone)
     if after(datetime(2000, 1, 1, tzinfo=UTC)) is None:
         raise ConfigError(f"cron line {line!r} never comes; {EXAMPLE}", path=("cron",))
     return after
@@ -74,32 +75,50 @@ def _day(text: str) -> int:
     raise ValueError(f"a weekday is 0 to 7 or one of {', '.join(DAYS)}, found {text!r}")
 
 
-def _every_hour(triggers: tuple[Any, ...]) -> Following:
-    """By real time: the trigger goes through gap and repetition in its own zone."""
+def _by_real_time(triggers: tuple[Any, ...], wall: tuple[Any, ...], zone: tzinfo) -> Following:
+    """The triggers go through gap and repetition in their own zone.
+
+    One that stands in a gap they move behind it: there the clock on the `wall` shows what the line does not mean.
+    """
 
     def after(moment: datetime) -> datetime | None:
-        return _first(triggers, moment + MOMENT)
+        tick = _first(triggers, moment + MOMENT)
+        while (
+            tick is not None and _first(wall, reading := tick.astimezone(zone).replace(tzinfo=UTC, fold=0)) != reading
+        ):
+            tick = _first(triggers, tick + MOMENT)
+        return tick
 
     return after
 
 
-def _fixed_hours(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
-    """By the clock on the wall: the triggers see its reading as if it were UTC, which has no gap to fall into."""
+def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
+    """The triggers see the reading of the clock on the wall as if it were UTC, which has no gap to fall into."""
 
     def after(moment: datetime) -> datetime | None:
-        begin = moment
-        if moment.astimezone(zone).utcoffset() != (moment - HOUR).astimezone(zone).utcoffset():
-            begin -= 2 * HOUR  # what stands in a gap comes after it
-        reading: datetime | None = begin.astimezone(zone).replace(tzinfo=UTC, fold=0)
+        reading: datetime | None = moment.astimezone(zone).replace(tzinfo=UTC, fold=0)
         while reading is not None:
             reading = _first(triggers, reading + MOMENT)
             if reading is not None:
-                tick = reading.replace(tzinfo=zone).astimezone(UTC)
+                tick = _read_at(reading, zone)
                 if tick > moment:
                     return tick
         return None
 
     return after
+
+
+def _read_at(reading: datetime, zone: tzinfo) -> datetime:
+    """When the clock on the wall first shows this reading, or goes past it."""
+    wall = reading.replace(tzinfo=zone)
+    late, early = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
+    if late <= early:  # it stands in no gap
+        return late
+    before = early.astimezone(zone).utcoffset()
+    while late - early > SECOND:  # the clock is set in between
+        middle = early + (late - early) / 2
+        early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
+    return late.replace(microsecond=0)
 
 
 def _first(triggers: tuple[Any, ...], moment: datetime) -> datetime | None:

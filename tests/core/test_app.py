@@ -202,6 +202,13 @@ async def test_tools_of_one_name_are_refused(file: Path, edit: Edit) -> None:
         build_agent(load(file, environ={}))
 
 
+async def test_a_part_that_is_no_sensor_is_refused_with_its_line(file: Path, edit: Edit) -> None:
+    edit("[[tools]]", '[[sensors]]\nuse = "fractions:Fraction"\n\n[[tools]]')
+
+    with pytest.raises(ConfigError, match=r"config\.toml:\d+: sensors\[\d\]\.use: .*an object with open, poll or hear"):
+        build_agent(load(file, environ={}))
+
+
 async def test_a_part_that_is_no_module_is_refused_with_its_line(file: Path, edit: Edit) -> None:
     edit("[[tools]]", '[reflect]\nuse = "argparse:Namespace"\n\n[[tools]]')
 

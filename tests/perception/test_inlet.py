@@ -8,6 +8,7 @@ import pytest
 
 from perception.inlet import MOST_BYTES, NOTHING, Inlet
 from perception.sense import Sense
+from perception.sensors.schedule import ScheduleSensor
 from spar.app import Parts
 from spar.protocols import SensorSpec
 from spar.settings import Loaded, Sources, from_mapping
@@ -17,7 +18,9 @@ Policy = Literal["refuse", "latest", "sample"]
 
 
 def inlet(policy: Policy, limit: int = 10) -> Inlet:
-    found = Inlet(SensorSpec("flood", None, when_full=policy), limit, lambda: None, lambda lie: None)  # type: ignore[arg-type]
+    found = Inlet(
+        SensorSpec("flood", ScheduleSensor(interval=60), when_full=policy), limit, lambda: None, lambda lie: None
+    )
     found.is_open = True
     return found
 

@@ -370,7 +370,7 @@ def test_a_cron_line_means_what_crontab_says(line: str, zone: str, after: str, e
     ("line", "zone", "after", "expected"),
     [
         # Berlin: 2026-03-29 02:00 becomes 03:00, 2026-10-25 03:00 becomes 02:00
-        ("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00", ["28T01:30", "29T01:30", "30T00:30"]),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00", ["28T01:30", "29T01:00", "30T00:30"]),
         ("0 3 * * *", "Europe/Berlin", "2026-03-28T00:00", ["28T02:00", "29T01:00", "30T01:00"]),
         ("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:10", ["29T00:30", "29T01:00", "29T01:30"]),
         ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00", ["25T00:30", "26T01:30"]),
@@ -378,7 +378,21 @@ def test_a_cron_line_means_what_crontab_says(line: str, zone: str, after: str, e
         ("*/30 * * * *", "Europe/Berlin", "2026-10-25T00:10", ["25T00:30", "25T01:00", "25T01:30", "25T02:00"]),
         # Santiago: midnight itself is in the gap, 2026-09-06 00:00 becomes 01:00
         ("0 0 * * *", "America/Santiago", "2026-09-05T12:00", ["06T04:00", "07T03:00"]),
-        ("0 */6 * * *", "America/Santiago", "2026-09-05T23:00", ["06T04:00", "06T09:00"]),
+        ("0 */6 * * *", "America/Santiago", "2026-09-05T23:00", ["06T09:00", "06T15:00"]),
+        # a minute or hour that begins with a star: by real time
+        ("0 */2 * * *", "Europe/Berlin", "2026-03-29T00:30", ["29T02:00", "29T04:00"]),
+        ("0 */2 * * *", "Europe/Berlin", "2026-10-24T23:30", ["25T00:00", "25T01:00", "25T03:00"]),
+        ("*/30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["30T00:00", "30T00:30"]),
+        (
+            "*/30 2 * * *",
+            "Europe/Berlin",
+            "2026-10-24T12:00",
+            ["25T00:00", "25T00:30", "25T01:00", "25T01:30", "26T01:00"],
+        ),
+        ("0,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["29T01:00", "30T00:00"]),
+        ("15 2 * * *", "Europe/Berlin", "2026-03-29T01:00", ["30T00:15"]),
+        # Lord Howe: half an hour, 2026-10-04 02:00 becomes 02:30
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00", ["03T15:30", "04T15:15"]),
     ],
     ids=[
         "in the gap",
@@ -389,6 +403,13 @@ def test_a_cron_line_means_what_crontab_says(line: str, zone: str, after: str, e
         "every hour",
         "midnight",
         "6 h",
+        "2 h, forward",
+        "2 h, back",
+        "half hours, forward",
+        "half hours, back",
+        "two in the gap",
+        "right after the gap",
+        "half an hour",
     ],
 )
 def test_daylight_saving_neither_loses_nor_doubles_a_tick(

@@ -14,7 +14,7 @@ import pytest
 
 from perception.sense import Sense
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError
+from spar.errors import ConfigError, ContractError
 from spar.events import ErrorOccurred, Event, TriggerMissed
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
@@ -442,6 +442,21 @@ async def test_without_sensors_and_without_an_agent_it_senses_nothing() -> None:
 def test_two_sensors_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two sensors are named 'a'"):
         Sense([SensorSpec("a", Pusher()), SensorSpec("a", Pusher())])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "sensor", "told"),
+    [
+        ("x", "y", "a sensor is an object with open, poll or hear, found 'y'"),
+        (Pusher(), "x", "the name must be text, found <"),
+        ("", Pusher(), "the name must be text, found ''"),
+        ("x", Pusher, "found <class"),
+        ("x", None, "found None"),
+    ],
+)
+def test_what_is_no_sensor_or_no_name_is_refused_when_it_is_named(name: Any, sensor: Any, told: str) -> None:
+    with pytest.raises(ContractError, match=told):
+        SensorSpec(name, sensor)
 
 
 def test_settings_of_the_pipeline_are_checked() -> None:
