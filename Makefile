@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 # Tests that start processes all the time run beside the others.
 PROCESSES = tests/process tests/faults tests/storage
 
-.PHONY: run test accept simulate soak servers bench clean
+.PHONY: run test accept simulate soak endure servers bench clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -30,6 +30,9 @@ simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (S
 
 soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
 	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
+
+endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="--minutes 1")
+	@$(BIN)/python -m tests.simulation.endure $(ARGS)
 
 servers:  ## bring the MCP servers and the small language model that some tests talk to (needs node and npm); without them those are skipped
 	@PYTHON=$(PYTHON) sh tests/servers/install.sh

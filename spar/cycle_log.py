@@ -1,4 +1,4 @@
-"""Writes into the log, one line each, the cycles that did something: what was noticed, decided and done."""
+"""Writes into the log, one line each, the cycles that did something: what was noticed and what was done about it."""
 
 from __future__ import annotations
 
@@ -37,18 +37,24 @@ def log_cycles(agent: Agent) -> None:
         if not result.results and action.output is None:
             return
         log.info("cycle acted", agent=agent.name, cycle=event.cycle_id, session=event.session,
-                 noticed=noticed(action.perceptions), decided=short(action.reason or action.goal),
-                 calls=calls(result.results), milliseconds=round(event.duration * 1000, 1))  # fmt: skip
+                 noticed=noticed(action.perceptions), calls=calls(result.results),
+                 milliseconds=round(event.duration * 1000, 1))  # fmt: skip
 
     agent.events.subscribe(PhaseCompleted, phase_completed)
     agent.events.subscribe(LoopCompleted, cycle_completed)
 
 
 def noticed(perceptions: tuple[Perception, ...]) -> str:
-    """Return the sources of perceptions and the beginnings of their texts."""
-    shown = [f"{each.source or each.kind}: {short(each.text)}" for each in perceptions[:NAMED]]
+    """Return where perceptions came from and what they are about; what people wrote does not belong into a log."""
+    shown = [f"{each.source or each.kind}: {short(about(each))}" for each in perceptions[:NAMED]]
     more = len(perceptions) - NAMED
     return "; ".join([*shown, f"and {more} more"] if more > 0 else shown)
+
+
+def about(perception: Perception) -> str:
+    """Return the name or the subject of what was noticed, else its kind."""
+    name = perception.attributes.get("name")
+    return name if isinstance(name, str) and name else perception.subject or perception.kind
 
 
 def calls(results: tuple[CallResult, ...]) -> str:

@@ -43,12 +43,17 @@ async def lines_of(clock: VirtualClock, perceptions: list[Perception], calls: li
     return [line for line in map(json.loads, out.getvalue().splitlines()) if line["msg"] == "cycle acted"]
 
 
-async def test_it_says_what_was_noticed_decided_and_done(clock: VirtualClock) -> None:
-    (line,) = await lines_of(
-        clock, [Perception("report.txt\nnew", source="inbox")], [Call("works"), Call("fails"), Call("works")]
-    )
+async def test_it_says_what_was_noticed_and_done_and_nothing_of_what_people_wrote(clock: VirtualClock) -> None:
+    perceptions = [
+        Perception("secret", source="inbox", kind="file.added", attributes={"name": "report.txt"}),
+        Perception("secret", source="host", kind="host.load", subject="load"),
+        Perception("secret", source="message", kind="message"),
+    ]
 
-    assert (line["noticed"], line["decided"]) == ("inbox: report.txt new", "rule 'x' matched")
+    (line,) = await lines_of(clock, perceptions, [Call("works"), Call("fails"), Call("works")])
+
+    assert line["noticed"] == "inbox: report.txt; host: load; message: message"
+    assert "secret" not in str(line)
     assert line["calls"] == "works ✓ fails ✗ works ✓"
     assert line["session"] == "main"
     assert line["milliseconds"] >= 0
@@ -56,7 +61,9 @@ async def test_it_says_what_was_noticed_decided_and_done(clock: VirtualClock) ->
 
 async def test_many_and_long_things_stay_one_short_line_that_says_how_many(clock: VirtualClock) -> None:
     (line,) = await lines_of(
-        clock, [Perception(f"{n} " + "x" * 100_000, source="s") for n in range(10)], [Call("works") for _ in range(20)]
+        clock,
+        [Perception("x", source="s", subject=f"{n} " + "x" * 100_000) for n in range(10)],
+        [Call("works") for _ in range(20)],
     )
 
     assert line["noticed"].endswith("…; and 6 more")

@@ -291,6 +291,8 @@ def test_tables_and_lists_are_given_as_json_and_the_more_exact_key_wins(folder: 
         "SPAR_MEMORY__URL": "sqlite:///x.db",
     }
 
+    Path("config.toml").write_text("")
+
     settings = load(environ=environ).settings
 
     assert (settings.agent.name, settings.agent.busy_count) == ("exact", 7)
@@ -339,6 +341,8 @@ def test_a_bad_variable_is_refused_by_its_name(folder: Any, environ: Any, senten
 
 
 def test_variables_of_the_process_are_no_settings(folder: Any) -> None:
+    Path("config.toml").write_text("")
+
     assert load(environ={"SPAR_PLUGINS": "off", "SPAR_CRASH": "x", "SPARROW": "1"}).settings == from_mapping({})
 
 

@@ -164,7 +164,7 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     service.stop()
     assert [each["answer"] for each in json.loads(say("calls", "list", "--all", "--json").out)] == ["done"]
     assert f"by {by}" in say("calls", "show", found["id"]).out
-    marked = json.loads(say("cycles", "show", found["cycle_id"]).out)["result"]["results"][0]
+    marked = json.loads(say("--json", "cycles", "show", found["cycle_id"]).out)["result"]["results"][0]
     assert (marked["status"], marked["doubt"]["answer"], marked["doubt"]["output"]) == ("in_doubt", "done", "paid")
     refused = say("calls", "resolve", found["id"], "done")
     assert (refused.code, refused.out) == (69, "")

@@ -208,7 +208,7 @@ def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: 
 
     shown = say("transcript", "talk")
     assert shown.code == 0
-    assert [line.split()[3] for line in shown.out.splitlines()] == ["user", "turn", "turn", "end"]
+    assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["user", "turn", "turn", "end"]
     assert "look: ok" in shown.out
     assert "talk" in say("transcript").out
     assert say("transcript", "nowhere").code == exits.FAILED
