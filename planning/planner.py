@@ -174,15 +174,18 @@ class ModelPlanner:
     def account(self, request: Request, usage: Usage | None, chars: int = 0) -> None:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
         # That nobody says what it took does not make it free.
-        used = {"requests": 1, "tokens": self.gauge.of(request) + self.gauge.tokens_in(chars)}
+        read, written, cached = self.gauge.of(request), self.gauge.tokens_in(chars), 0
         if usage is not None:
-            used["tokens"] = usage.input_tokens + usage.output_tokens
+            read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
             self.gauge = self.gauge.learn(request, usage.input_tokens)
-            if usage.cost is not None:
-                used["money"] = usage.cost
+        used = {"requests": 1, "tokens": read + written}
+        if usage is not None and usage.cost is not None:
+            used["money"] = usage.cost
         self.counts.update({name: used[name] for name in ("requests", "tokens")})
         if request.run_id is not None and self.host is not None:
             self.host.used(request.run_id, used)
+            parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
+            self.host.counted(request.run_id, parts)
 
     def _judge(self, schema: Mapping[str, Any] | None) -> Judge:
         """Made once for each schema, as long as not too many others come in between."""

@@ -114,6 +114,7 @@ class Assembly:
         agent.runs.limits = run_limits(settings.runs)
         agent.runs.inactivity = settings.runs.inactivity
         agent.runs.verify_output = settings.runs.verify_output
+        agent.runs.tell_errors = settings.runs.tell_errors
         agent.steps = {phase: self._step(phase) for phase in PHASES}
         limits = _limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
                          health.backoff, health.max_restarts, health.within)  # fmt: skip
@@ -189,7 +190,8 @@ class Assembly:
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
-                    agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand)  # fmt: skip
+                    agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
+                    agent.runs.used)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""

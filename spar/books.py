@@ -119,7 +119,7 @@ class Books:
     def run_ended(self, run: Run) -> None:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
         agent, journal = self._agent, self._recovery.journal
-        agent.deliveries.forget(run)
+        agent.deliveries.ended(run)
         if (
             run.started_at is not None
             and run.into is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spar.events import MessageSent
 from spar.hooks import HookContext
-from spar.replies import Reply, is_same
+from spar.replies import Reply, comparable, repeats
 from spar.run import End, Run
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Deliveries:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        #: By run, where and what it has told people; texts as they are compared.
         self._said: dict[str, list[tuple[str, str]]] = {}
 
     @property
@@ -41,6 +42,7 @@ class Deliveries:
     async def answer(self, run: Run, end: End) -> End:
         """Tell people how a run ends. Returns: its end, with the answer as the hooks leave it; `run.reply` says what
         people are told of it."""
+        run.is_told = True
         reply = run.reply = run.reply_to(end)
         if reply.text is not None:
             text = await self._asked(run.id, run.session, reply.text)
@@ -54,16 +56,40 @@ class Deliveries:
         return end
 
     def answer_at_once(self, run: Run, end: End) -> None:
-        """The same where there is no time to ask anybody: what hooks would have had to look at is told to nobody."""
+        """The same where there is no time to ask anybody: of an answer that hooks would have had to look at nobody is
+        told, of a failure people are told later (`failed`)."""
         reply = run.reply_to(end)
+        if run.tells_failure(end) and self.is_guarded:
+            return
+        run.is_told = True
         if reply.text is not None and self.is_guarded:
             run.reply, run.is_changed = Reply(), True
         elif reply.text is not None and not self._is_known(run.id, run.session, reply.text):
             self._publish(run.id, run.session, run.session, reply.text, is_answer=True)
         self._said.pop(run.id, None)
 
-    def forget(self, run: Run) -> None:
+    def ended(self, run: Run) -> None:
+        """Tell people of a run's failure that nobody has told them of yet, and forget what the run has said.
+
+        Where hooks have a say, they are asked in the background, and the run's status shows no reply.
+        """
+        text, is_to_tell = run.reply.text, run.status == "error" and not run.is_told and run.into is None
+        run.is_told = True
+        if text is not None and is_to_tell:
+            if not self.is_guarded:
+                if not self._is_known(run.id, run.session, text):
+                    self._publish(run.id, run.session, run.session, text, is_answer=True)
+            else:
+                run.reply, run.is_changed = Reply(), True
+                if self._agent.requests.loop is not None:
+                    self._agent.requests.in_background(self._tell_failure(run, text), "telling of the failure of")
         self._said.pop(run.id, None)
+
+    async def _tell_failure(self, run: Run, text: str) -> None:
+        asked = await self._asked(run.id, run.session, text)
+        if asked is not None:
+            self._publish(run.id, run.session, run.session, asked, is_answer=True)
+            await self._told(run.id, run.session, asked)
 
     async def _send(self, run_id: str, session: str, route: str, text: str) -> str | None:
         asked = await self._asked(run_id, session, text)
@@ -72,7 +98,7 @@ class Deliveries:
         if self._agent.runs.is_open(run_id):  # what belongs to no run may be said again every day
             said = self._said.setdefault(run_id, [])
             if len(said) < _REMEMBERED:
-                said.append((route, asked))
+                said.append((route, comparable(asked)))
         self._publish(run_id, session, route, asked)
         await self._told(run_id, session, asked)
         return asked
@@ -91,7 +117,11 @@ class Deliveries:
             await agent.reports.asked(HookContext("message_sent", agent.name, text, session, run_id))
 
     def _is_known(self, run_id: str, route: str, text: str) -> bool:
-        return any(there == route and is_same(before, text) for there, before in self._said.get(run_id, ()))
+        said = self._said.get(run_id)
+        if not said:
+            return False
+        new = comparable(text)
+        return any(there == route and repeats(before, new) for there, before in said)
 
     def _publish(self, run_id: str, session: str, route: str, text: str, *, is_answer: bool = False) -> None:
         events = self._agent.events

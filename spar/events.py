@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.types import Call, CallResult, Experience, Fault, Phase
+from spar.types import Call, CallResult, Experience, Fault, Phase, RunUsage
 
 
 class Event(Struct, kw_only=True):
@@ -190,7 +190,7 @@ class RunStarted(Event):
 
 
 class RunEnded(Event):
-    """`reply` is what of the output people are told, `silent` that the run chose to tell them nothing."""
+    """`reply` is what people are told, `silent` that the run chose to tell them nothing, `usage` what it took."""
 
     run_id: str
     status: str
@@ -198,6 +198,7 @@ class RunEnded(Event):
     output: Any = None
     reply: str | None = None
     silent: bool = False
+    usage: RunUsage = RunUsage()
 
 
 class MessageOutcome(Event):

@@ -12,6 +12,7 @@ from spar.hooks import HookContext
 from spar.inbox import MODES, USUAL_CAP, Mode
 from spar.journal import Item
 from spar.run import OUTPUT, End, Receipt, Run
+from spar.runs import PURSUED
 from spar.types import Perception, replace
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Intake:
         if (receipt := agent.runs.known(key)) is not None:
             return receipt
         self._demand_room(perception.session)
-        run = agent.runs.made(perception)
+        run = agent.runs.made(perception, key)
         if agent.recovery.journal is not None:
             item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
             kept, is_new = await agent.recovery.accept(item)
@@ -190,7 +191,7 @@ class Intake:
         Who was noticed does not say which form the answer has.
         """
         parts = sorted(each.id for each in perception.evidence or (perception,))
-        key = f"pursue:{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+        key = f"{PURSUED}{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
         if OUTPUT in perception.attributes:
             said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
             perception = replace(perception, attributes=said)

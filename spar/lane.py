@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from spar.crash import crashpoint
 from spar.cycle import STANDING, Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
@@ -23,7 +25,7 @@ from spar.modules import result_of
 from spar.outside import answering
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
-from spar.run import End, Run, verdict
+from spar.run import End, EndedRun, Run, verdict
 from spar.strand import Strand
 from spar.turns import Turns
 from spar.types import Action, ActionResult, Fault, Perception
@@ -51,8 +53,8 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "is_turning", "last_completed",
-                 "loop", "modules", "rests_until", "run", "session", "stop_reason", "strand", "turns",
+    __slots__ = ("_ended", "_told", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "is_turning",
+                 "last_completed", "loop", "modules", "rests_until", "run", "session", "stop_reason", "strand", "turns",
                  "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
@@ -62,6 +64,7 @@ class Lane:
         self.inbox = Inbox()
         self.run: Run | None = None
         self._ended: tuple[Run, End] | None = None
+        self._told: tuple[dict[str, Any], ...] = ()  # the messages of the run that has ended, for hooks
         self.apart: deque[Item | Unfinished] = deque()  # what gets a cycle of its own: it was in hand before
         self.cycle: Cycle | None = None
         self.last_completed = agent.clock.monotonic()
@@ -253,7 +256,8 @@ class Lane:
         if run.status is None:
             self.agent.runs.end(run, await self.agent.deliveries.answer(run, end))
         self._ended = None
-        await self._consult("after_run", cycle, await self.agent.runs.wait(run.id, 0), run.id)
+        status = await self.agent.runs.wait(run.id, 0)
+        await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._told), run.id)
 
     def let_go(self) -> None:
         """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
@@ -341,6 +345,7 @@ class Lane:
                 agent.transcripts.keep(self.session, entries)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)
+            self._told = run.context().messages if agent.hooks.at("after_run") else ()
             self.rehouse()
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):

@@ -393,9 +393,10 @@ class Host(Struct, frozen=True):
     agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
     run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
     noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
-    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them. `rows(name)` are small
-    durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says whether a cycle
-    goes on now, perhaps with the module that this one follows.
+    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them,
+    `counted(run_id, parts)` of which parts its tokens were (`input_tokens output_tokens cached_tokens`). `rows(name)`
+    are small durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says
+    whether a cycle goes on now, perhaps with the module that this one follows.
 
     A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
     one, or all have; what that left on disk is to be taken up.
@@ -419,6 +420,7 @@ class Host(Struct, frozen=True):
     note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
     rows: Callable[[str], ModuleRows | None] = lambda name: None
     is_in_hand: Callable[[str], bool] = lambda cycle_id: False
+    counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
 
 
 #: What an object notices things by.

@@ -269,6 +269,7 @@ class Recovery:
             return await self.hand_out(replace(item, into=""))
         self.in_hand[item.id] = item
         part = agent.runs.restore(item, [], is_begun=False)
+        part.is_told = True  # its people were told when the run ended that it was a part of
         agent.runs.end(part, End("ok" if status.status == "ok" else "error", status.error, status.output))
         return False
 

@@ -11,16 +11,22 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.scrub import scrub
 from spar.types import CallResult
 
 TOKEN: Final = "NO_REPLY"
 _SILENT = re.compile(rf"\s*(?:{TOKEN}\s*)+", re.IGNORECASE)
 #: Texts shorter than this (characters, once made comparable) are too common to be repetitions of one another.
 _SHORTEST = 10
+#: Characters of a text, made comparable, that is looked for inside others.
+_LONGEST_COMPARED = 20_000
+#: Characters of the reason why a run failed that people are told; the whole stands in its status.
+_LONGEST_WHY = 500
 #: The share of the longer text that the shorter one must be, to say the same somewhere inside it.
 _SHARE = 0.5
 #: Statuses of calls that did not do what they were to do.
@@ -61,8 +67,12 @@ def may_become_silent(text: str) -> bool:
 
 
 def is_same(before: str, text: str) -> bool:
-    """Whether a text says nothing that was not said before."""
-    old, new = _comparable(before), _comparable(text)
+    """Return whether a text says nothing that was not said before."""
+    return repeats(comparable(before), comparable(text))
+
+
+def repeats(old: str, new: str) -> bool:
+    """Return whether a text, made comparable, says nothing that another one did not; the work is bounded."""
     if min(len(old), len(new)) < _SHORTEST:
         return False
     if old == new:
@@ -72,6 +82,26 @@ def is_same(before: str, text: str) -> bool:
     if old in new:
         return len(old) >= _SHARE * len(new)
     return new in old and len(new) >= _SHARE * len(old)
+
+
+def comparable(text: str) -> str:
+    """Return a text without its dress: case, spaces, signs like 🙂. A very long one is named by its digest: it is the
+    same as an equal one only, and costs nothing to compare."""
+    plainly = " ".join(text.translate(_DRESS).casefold().split())
+    if len(plainly) <= _LONGEST_COMPARED:
+        return plainly
+    return f"\0{blake2b(plainly.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+class _Dress(dict[int, str | None]):
+    """The table that takes away signs that say nothing; each sign is looked up once in a process."""
+
+    def __missing__(self, code: int) -> str | None:
+        kept = self[code] = None if unicodedata.category(chr(code)) in ("So", "Sk", "Cf", "Mn") else chr(code)
+        return kept
+
+
+_DRESS: Final = _Dress()
 
 
 def fallback(results: Iterable[CallResult]) -> str | None:
@@ -85,6 +115,7 @@ def fallback(results: Iterable[CallResult]) -> str | None:
     return f"{first.call.tool} did not work: {why}{more}"
 
 
-def _comparable(text: str) -> str:
-    kept = "".join(sign for sign in text if unicodedata.category(sign) not in ("So", "Sk", "Cf", "Mn"))
-    return " ".join(kept.casefold().split())
+def failure(error: str) -> str:
+    """Return the one sentence by which people are told that a run came to nothing; no secret is in it."""
+    why = scrub(" ".join(error.split()) or "nobody knows why")
+    return f"I could not finish this: {why if len(why) <= _LONGEST_WHY else why[:_LONGEST_WHY] + ' …'}"

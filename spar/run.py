@@ -19,13 +19,15 @@ from spar.cycle import Cycle
 from spar.ids import new_id
 from spar.outside import least_trust
 from spar.protocols import RunContext
-from spar.replies import Reply, fallback, reply_of
-from spar.types import Action, ActionResult, Perception, Trust
+from spar.replies import Reply, failure, fallback, reply_of
+from spar.types import Action, ActionResult, Perception, RunUsage, Trust
 
 #: A plan that fails this often in a row ends its run.
 MOST_FAILURES = 3
 #: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
 ENDING = ("denied", "no_progress")
+#: Errors of runs that people have ended themselves.
+CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message")
 #: Under this attribute a message carries the schema that the answer to it has to fit.
 OUTPUT: Final = "output_schema"
 
@@ -42,7 +44,8 @@ class Receipt(Struct, frozen=True):
 class RunStatus(Struct, frozen=True):
     """The answer to `wait`. `status` is `timeout` while the run goes on; `outcome` is what became of the message.
 
-    `reply` is what of the output people are told, `silent` that the run chose to tell them nothing.
+    `reply` is what people are told: of the output, or in one sentence that the run failed; `silent` says that it chose
+    to tell them nothing. `usage` is what it took in this process.
     """
 
     run_id: str
@@ -55,11 +58,18 @@ class RunStatus(Struct, frozen=True):
     errors: tuple[dict[str, Any], ...] = ()
     reply: str | None = None
     silent: bool = False
+    usage: RunUsage = RunUsage()
 
     @classmethod
     def read(cls, plain: Any) -> RunStatus:
         """The answer as it was kept. Raises: msgspec.ValidationError."""
         return msgspec.convert(plain, cls, strict=False)
+
+
+class EndedRun(RunStatus, frozen=True):
+    """A run that has ended, with all messages of its cycles: the value at `after_run`."""
+
+    messages: tuple[dict[str, Any], ...] = ()
 
 
 class End(Struct, frozen=True):
@@ -82,14 +92,50 @@ class Limits(Struct, frozen=True):
 class Run:
     """One run on its way."""
 
-    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "id",
-                 "into", "is_changed", "is_collected", "is_planned", "is_to_verify", "is_transcribed",
-                 "message", "new", "number", "outcome", "output", "reply", "results", "said", "seen",
-                 "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten", "used",
-                 "waited", "waiters")  # fmt: skip
+    __slots__ = (
+        "absorbed",
+        "accepted_at",
+        "ended_at",
+        "error",
+        "errors",
+        "failed_calls",
+        "failures",
+        "id",
+        "into",
+        "is_changed",
+        "is_collected",
+        "is_planned",
+        "is_to_tell",
+        "is_to_verify",
+        "is_told",
+        "is_transcribed",
+        "message",
+        "new",
+        "number",
+        "outcome",
+        "output",
+        "reply",
+        "results",
+        "said",
+        "seen",
+        "session",
+        "started_at",
+        "started_mono",
+        "status",
+        "timer",
+        "touched",
+        "unwritten",
+        "used",
+        "waited",
+        "waiters",
+    )  # fmt: skip
 
-    def __init__(self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True) -> None:
+    def __init__(
+        self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False
+    ) -> None:
         self.id, self.is_to_verify = new_id(), is_to_verify
+        #: Whether people wait for it, and are to hear of its failure.
+        self.is_to_tell = is_to_tell
         self.message, self.session, self.accepted_at = message, message.session, accepted_at
         self.outcome: Outcome = "queued"
         self.status: Literal["ok", "error"] | None = None
@@ -114,6 +160,8 @@ class Run:
         self.is_collected = False
         #: Whether a hook changed its answer after it was kept, and whether the transcript knows that it has ended.
         self.is_changed = self.is_transcribed = False
+        #: Whether people have been told how it ended.
+        self.is_told = False
         #: Of a run of an earlier process, the perceptions (ids) that its cycles have dealt with.
         self.seen: frozenset[str] = frozenset()
         self.timer: Timer | None = None
@@ -150,17 +198,30 @@ class Run:
         """What is answered who asks: how it ended, or with this end would have now; else that it goes on."""
         if self.status is not None or end is None:
             return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at,
-                             self.error, self.output, self.errors, self.reply.text, self.reply.is_silent)  # fmt: skip
+                             self.error, self.output, self.errors, self.reply.text, self.reply.is_silent,
+                             self.usage)  # fmt: skip
         reply = self.reply_to(end)
         return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, visible(end.output),
-                         self.errors, reply.text, reply.is_silent)  # fmt: skip
+                         self.errors, reply.text, reply.is_silent, self.usage)  # fmt: skip
 
     def reply_to(self, end: End) -> Reply:
         """What people are told at its end: what it answered, or the one sentence that stands for that."""
         reply = reply_of(end.output)
-        if reply.text is None and not reply.is_silent and self.failed_calls:
-            return Reply(self.failed_calls)
-        return reply
+        if reply.text is not None or reply.is_silent:
+            return reply
+        if self.tells_failure(end):
+            return Reply(failure(end.error))
+        return Reply(self.failed_calls) if self.failed_calls else reply
+
+    def tells_failure(self, end: End) -> bool:
+        """Whether people are to hear that it failed: not of what they have called off, or sent something else for."""
+        return self.is_to_tell and end.status == "error" and end.error not in CALLED_OFF and self.outcome != "dropped"
+
+    @property
+    def usage(self) -> RunUsage:
+        """What it has taken in this process."""
+        used = {name: self.used[name] for name in RunUsage.__struct_fields__ if name != "waited"}
+        return RunUsage(**used, waited=self.waited)
 
     def is_fallback(self, end: End) -> bool:
         """Whether what people are told stands for an answer that there is not."""

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from spar.events import (
     ApprovalExpired,
@@ -33,6 +34,7 @@ from spar.events import (
 )
 from spar.plain import plain, shortened, shown
 from spar.scrub import MASK, is_secret_name, scrub
+from spar.types import RunUsage
 
 #: Characters of what a tool was given or returned, and of an answer or one piece of it.
 PAYLOAD, ANSWER = 8_000, 1 << 18
@@ -65,6 +67,8 @@ class RunEvent(Struct, frozen=True):
 def terminal(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The terminal event from the fields of an event or a status, whichever there are."""
     data = {name: value for name, value in fields.items() if name not in _ENVELOPE}
+    if isinstance(usage := data.get("usage"), RunUsage):
+        data["usage"] = asdict(usage)
     phase = "end" if data["status"] == "ok" else "error"
     output, is_cut = shortened(data.get("output"), ANSWER)
     told = {name: plain(value, ANSWER) for name, value in data.items() if name != "output"}

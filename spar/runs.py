@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
+from typing import Final
 
 from spar.bus import Events
 from spar.clock import Clock
@@ -28,6 +30,8 @@ from spar.journal import Item
 from spar.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long, visible
 from spar.types import ActionResult, Perception
 
+#: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
+PURSUED: Final = "pursue:"
 #: Ended runs that can still be asked after.
 KEPT = 10_000
 #: What shows that a run goes on, besides the ends of its cycles.
@@ -37,13 +41,13 @@ _SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, Assist
 class Runs:
     """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`.
 
-    `limits`, `inactivity` (seconds, 0: any) and `verify_output` are taken from the settings; `late(run, why)` is called
-    once a run has taken too long or nothing of it has gone on for too long, `ended(run)` once it has its answer.
-    `open` counts the runs that have not ended.
+    `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
+    `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long, `ended(run)`
+    once it has its answer. `open` counts the runs that have not ended.
     """
 
     __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_runs", "_unsubscribe", "limits",
-                 "open", "verify_output")  # fmt: skip
+                 "open", "tell_errors", "verify_output")  # fmt: skip
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class Runs:
         self._keys: dict[str, str] = {}
         self._inactivity = 0.0
         self._unsubscribe: tuple[Callable[[], object], ...] = ()
-        self.limits, self.verify_output, self.open = Limits(), True, 0
+        self.limits, self.verify_output, self.tell_errors, self.open = Limits(), True, True, 0
 
     @property
     def inactivity(self) -> float:
@@ -78,9 +82,13 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def made(self, message: Perception) -> Run:
+    def made(self, message: Perception, key: str | None = None) -> Run:
         """The run of a message that is not accepted yet."""
-        return Run(message, self._clock.now(), is_to_verify=self.verify_output)
+        return self._made(message, self._clock.now(), key)
+
+    def _made(self, message: Perception, at: datetime, key: str | None) -> Run:
+        is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
+        return Run(message, at, is_to_verify=self.verify_output, is_to_tell=is_to_tell)
 
     def restore(self, item: Item, results: list[ActionResult], *, is_begun: bool) -> Run:
         """The run that an earlier process accepted, with what its cycles have brought so far."""
@@ -89,7 +97,7 @@ class Runs:
             if is_begun and run.started_at is None:
                 self.start(run)
             return run
-        run = Run(item.perception, item.at, is_to_verify=self.verify_output)
+        run = self._made(item.perception, item.at, item.key)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
         if results:
             run.new = run.unwritten = ()
@@ -202,12 +210,14 @@ class Runs:
             run.timer = None
         self._ended(run)
         self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output,
-                                      reply=run.reply.text, silent=run.reply.is_silent))  # fmt: skip
+                                      reply=run.reply.text, silent=run.reply.is_silent,
+                                      usage=run.usage))  # fmt: skip
         for waiter in run.waiters:
             _wake(waiter)
         absorbed, run.absorbed, run.into = run.absorbed, (), None
         for other in absorbed:
             other.errors, other.started_at = run.errors, other.started_at or run.started_at
+            other.used, other.waited = run.used, run.waited
             self.end(other, end)
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:

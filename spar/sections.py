@@ -210,6 +210,8 @@ class RunSettings(Section):
     """How many runs may be under way at once, over all sessions."""
     verify_output: bool = True
     """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
+    tell_errors: bool = True
+    """Whether people are told in one sentence that the run of their message failed."""
 
 
 # -- [acting]

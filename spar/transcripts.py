@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from spar.cycle import Cycle
 from spar.outside import is_tainted, trust_of
 from spar.plain import plain, shown
@@ -109,7 +111,8 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
-                                     "silent": reply.is_silent, "fallback": run.is_fallback(end)},
+                                     "silent": reply.is_silent, "fallback": run.is_fallback(end),
+                                     "usage": asdict(run.usage)},
                              run.id))  # fmt: skip
     return tuple(entries)
 

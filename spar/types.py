@@ -36,6 +36,7 @@ __all__ = [
     "Message",
     "Perception",
     "Reflection",
+    "RunUsage",
     "Verdict",
     "replace",
     "utcnow",
@@ -54,6 +55,19 @@ OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
 def utcnow() -> datetime:
     """The wall clock as an aware UTC datetime."""
     return datetime.now(UTC)
+
+
+class RunUsage(Struct, frozen=True):
+    """What a run took: requests to models, calls that were started, tokens of models, of the input those that a cache
+    served; money in millionths of the currency's unit as far as prices are known; seconds of waiting for a provider."""
+
+    requests: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    money: int = 0
+    waited: float = 0.0
 
 
 class Perception(Struct, frozen=True):

@@ -99,7 +99,8 @@ def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
         if not options.as_json:
             for each in status["errors"]:
                 error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")
-                click.echo(one_line(printable(f"{what}: {each['call']['_tool']}: {error['message']}")), err=True)
+                called = f"{each['call']['_tool']}: " if each["call"] else ""
+                click.echo(one_line(printable(f"{what}: {called}{error['message']}")), err=True)
         return exits.OK
     if options.as_json:
         show(options, status)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from spar.replies import TOKEN, Reply, fallback, is_same, is_silent, may_become_silent, reply_of
+from spar.replies import TOKEN, Reply, comparable, failure, fallback, is_same, is_silent, may_become_silent, reply_of
 from spar.types import Call, CallResult, Fault
+from tests.effort import effort, growth
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,35 @@ def test_calls_that_failed_yield_one_sentence_and_others_none() -> None:
     assert fallback([fine, failed]) == "http did not work: no route to host"
     assert fallback([late, failed]) == "shell did not work: timeout (1 more calls did not end well)"
     assert fallback([CallResult(Call("c"), "failed", "handled")]) is None
+
+
+@given(some.text(max_size=60), some.text(max_size=5))
+def test_dress_is_taken_away_whatever_the_text_is(text: str, sign: str) -> None:
+    plain = comparable(text)
+
+    assert comparable(text.upper().lower()) == comparable(plain.upper().lower())
+    assert comparable(f" {text}\n🎉^`") == plain
+    assert is_same(text, f"{text} 🎉") is (len(plain) >= 10)
+
+
+def test_to_compare_texts_takes_the_same_few_steps_however_long_they_are() -> None:
+    def compared(words: int) -> None:
+        assert not is_same("y " + "wörd " * words, "x " + "wörd 🎉 " * words)
+
+    assert effort(lambda: compared(20_000)) <= effort(lambda: compared(200)) + 20
+    assert growth(lambda times: [compared(100) for _ in range(times)], 20) < 2.2
+
+
+def test_a_very_long_text_is_the_same_as_an_equal_one_only() -> None:
+    text = "word " * 10_000
+
+    assert is_same(text, f"{text.upper()} 🎉")
+    assert not is_same(text, f"{text} and more")
+
+
+def test_a_failure_is_one_sentence_of_bounded_length_without_secrets() -> None:
+    assert failure("it broke:\n  token=abcdef123456 was refused") == (
+        "I could not finish this: it broke: token=*** was refused"
+    )
+    assert failure("") == "I could not finish this: nobody knows why"
+    assert len(failure("x" * 10_000)) < 600
