@@ -22,6 +22,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import cache
+from hashlib import blake2b
 from typing import Any, TypeVar, get_args, get_origin
 from zlib import crc32
 
@@ -52,6 +53,11 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
     Args: exact: refuse what could only be written cut or as its `repr`; limit: bytes that it may take.
     Raises: ValueError (TooLargeError is one), and only when `exact`, saying what cannot be kept.
     """
+    return encoded(value, exact=exact, limit=limit)[0]
+
+
+def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple[str, bool]:
+    """The same, and whether it had to be cut. Raises: as `encode`."""
     unknown = _refuse if exact else _text_of
     try:
         raw = msgspec.json.encode(value, enc_hook=unknown)
@@ -62,7 +68,7 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
         if not raw.isascii():
             text = _NOT_ASCII.sub(_escape, text)
         if len(text) <= limit:
-            return text
+            return text, False
     for max_text in (limit, *_TIGHTER):
         walk = _Bounded(unknown, max_text, limit)
         plain = walk.plain(value, 0)
@@ -72,7 +78,7 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
         raise TooLargeError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
     if walk.cut and isinstance(value, Struct):
         plain["truncated"] = True
-    return _dumps(plain)
+    return _dumps(plain), walk.cut
 
 
 def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
@@ -163,11 +169,16 @@ def read(plain: Any, kind: type[T]) -> T:
 
 
 def safe(text: object, limit: int = MAX_TEXT) -> str:
-    """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`."""
+    """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`.
+
+    What is longer keeps its beginning and has a digest of the whole at its end: what differs stays different.
+    """
     kept = text if type(text) is str else _text_of(text)
     if len(kept) <= limit and kept.isascii() and "\0" not in kept:
         return kept
-    kept = kept[:limit]
+    if len(kept) > limit:
+        mark = blake2b(kept.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+        kept = f"{kept[: max(limit - len(mark) - 1, 0)]}…{mark}" if limit > 2 * len(mark) else kept[:limit]
     if "\0" in kept:
         kept = kept.replace("\0", "\\x00")
     try:

@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memory import experiences, facts, own_rows, recollect, spending, tape, transcripts
-from memory.codec import encode, exactly, safe, sealed
+from memory.codec import encoded, exactly, safe, sealed
 from memory.experiences import seconds
 from memory.hand import NOTED, Hand, trait
 from memory.known import Known
 from memory.unit import Unit, Write, many
 from spar.clock import Clock
 from spar.crash import crashpoint
-from spar.errors import ConflictError, SparError
+from spar.errors import ConflictError, SparError, TooLargeError
 from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from memory.opened import Opened
 
-#: Bytes of one fact's body; what is larger is kept cut, and cannot be gone on with after a crash.
-MOST_BYTES = 8 << 20
+#: Bytes of one body; what is larger is kept cut, which is told, and cannot be gone on with after a crash.
+MOST_BYTES = 64 << 20
+#: Bytes of work that is accepted; what is larger is refused.
+MOST_ACCEPTED = 16 << 20
 #: Bytes of the facts of calls. They are kept whole, however large the actor lets a result be: after a crash the next
 #: call computes on what stands here. Escaped to ASCII, JSON grows to three times its bytes at most.
 MOST_CALL_BYTES = 3 * (256 << 20)
@@ -78,6 +80,8 @@ class Journal(Known):
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
         self.epoch = file.epoch
+        self.live: frozenset[str] = frozenset()  # the agents that have used it since it was opened
+        self._claims: dict[str, object] = {}
 
         #: Kept, so that it is the same function for each entry.
         self._transcribe: Write = self._append
@@ -85,6 +89,20 @@ class Journal(Known):
     async def load(self) -> None:
         """Learn which cycles an earlier process left open."""
         self._open = await self._file.read(recollect.open_ids)
+
+    def claim(self, agent: str, owner: object) -> None:
+        """Keep the work of an agent of this name, until it is released; its owner may claim it again.
+
+        Raises: ConflictError while another agent of the name lives: each would take over the other's work.
+        """
+        if self._claims.setdefault(agent, owner) is not owner:
+            raise ConflictError(f"an agent named {agent!r} works with this memory already; stop it, or name them apart")
+        self.live |= {agent}
+
+    def release(self, agent: str, owner: object) -> None:
+        """The agent has ended. Again, or for another's, does nothing."""
+        if self._claims.get(agent) is owner:
+            del self._claims[agent]
 
     def is_open(self, work: str) -> bool:
         return work in self._open
@@ -98,8 +116,13 @@ class Journal(Known):
 
     async def accept(self, agent: str, item: Item) -> tuple[Item, bool]:
         """Keep it, on disk when this returns. Returns: the item that is kept, which for a known id or key is the
-        earlier one, and whether it is new. Raises: SparError when the store is closed."""
-        row, told = _item_row(agent, item), self._fact("", item.id, "accepted", {"kind": item.kind})
+        earlier one, and whether it is new. Raises: TooLargeError; SparError when the store is closed."""
+        body, was_cut = encoded(item, limit=MOST_ACCEPTED)
+        if was_cut:
+            raise TooLargeError(
+                f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
+            )
+        row, told = _item_row(agent, item, sealed(body)), self._fact("", item.id, "accepted", {"kind": item.kind})
 
         def write(connection: Connection) -> Item | None:
             known = recollect.known_item(connection, agent, item.id, item.key)
@@ -118,14 +141,14 @@ class Journal(Known):
 
     def keep(self, agent: str, item: Item) -> None:
         """Keep what is known of a waiting item, or a new one, without waiting for that."""
-        self._add(_put_item, _item_row(agent, item))
+        self._add(_put_item, _item_row(agent, item, self._body(item)))
 
     def bury(self, agent: str, item: Item, reason: str) -> DeadLetter:
         """Put an item aside for people to look at."""
         letter = DeadLetter(item.id, item, self._clock.now(), reason)
         self._tell("", item.id, "dead", {"reason": reason, "attempts": item.attempts})
-        self._add(_put_item, _item_row(agent, item))
-        self._add(_end_item, ("dead", _body(letter), safe(item.id)))
+        self._add(_put_item, _item_row(agent, item, self._body(item)))
+        self._add(_end_item, ("dead", self._body(letter), safe(item.id)))
         return letter
 
     async def exhume(self, agent: str, letter: DeadLetter, *, waits: bool) -> Item:
@@ -134,7 +157,7 @@ class Journal(Known):
         Raises: ConflictError when it has been dealt with.
         """
         item = replace(letter.item, attempts=0, fault=None, due_at=None)
-        body = _body(item) if waits else "{}"
+        body = self._body(item) if waits else "{}"
         told = self._fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:
@@ -167,6 +190,8 @@ class Journal(Known):
         self.hand.take(cycle_id, [*items, *[trait(each) for each in perceptions[:NOTED] if each.id not in items]])
         self._opening[cycle_id] = agent, make
         self._open[cycle_id] = agent
+        if agent not in self.live:
+            self.live |= {agent}
         for key, cursor in cursors.items():
             self._try(partial(self.save, key, cursor))
         for change in changes:
@@ -240,7 +265,7 @@ class Journal(Known):
         for item_id in closing.done:
             self._add(_end_item, ("done", "{}", safe(item_id)))
         if closing.run is not None:
-            self._add(_end_item, ("done", _body({"answer": closing.run}), safe(closing.run_id)))
+            self._add(_end_item, ("done", self._body({"answer": closing.run}), safe(closing.run_id)))
         self.change(closing.changes)
         if closing.again is None:
             self._make(waiting)
@@ -264,11 +289,11 @@ class Journal(Known):
     def run_ended(self, run_id: str, answer: Any) -> None:
         """A run is over without a cycle of its own having told so."""
         self._tell("", run_id, "closed", {"outcome": "run ended"})
-        self._add(_end_item, ("done", _body({"answer": answer}), safe(run_id)))
+        self._add(_end_item, ("done", self._body({"answer": answer}), safe(run_id)))
 
     def amended(self, run_id: str, answer: Any) -> None:
         """Hooks have changed what a run answered after its last cycle had told it."""
-        self._add(_amend, (_body({"answer": answer}), safe(run_id)))
+        self._add(_amend, (self._body({"answer": answer}), safe(run_id)))
 
     # -- calls in doubt, budgets, small state
 
@@ -314,14 +339,14 @@ class Journal(Known):
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
         """Nobody knows whether a call had its effect."""
-        self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), _body(doubt)))
+        self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._body(doubt)))
 
     async def answer(self, agent: str, doubt: Doubt, again: Unfinished | None = None) -> None:
         """Keep what somebody says of a call in doubt, and with it the cycle that is to make it again.
 
         Raises: ConflictError when it has been answered.
         """
-        body = _body(doubt)
+        body = self._body(doubt)
         told = [
             self._fact(doubt.cycle_id, doubt.call.id, "resolved", {"answer": doubt.answer, "by": doubt.answered_by})
         ]
@@ -331,7 +356,7 @@ class Journal(Known):
                 self._fact(again.cycle_id, "", "opened", {"items": again.items, "run": again.run_id}),
                 *self._acted(again.cycle_id, again.action, ""),
             ]
-            row = (safe(again.cycle_id), safe(agent), again.attempts, _body(again))
+            row = (safe(again.cycle_id), safe(agent), again.attempts, self._body(again))
 
         def write(connection: Connection) -> None:
             connection.execute(facts.ANSWER, (doubt.answer, body, safe(doubt.id)))
@@ -436,7 +461,7 @@ class Journal(Known):
                 self._fact(name, "", "opened", {"items": cycle.items, "run": cycle.run_id}) for name, _, cycle in begun
             ]
             for name, agent, cycle in begun:
-                unit.add(_open, (safe(name), safe(agent), cycle.attempts, _body(cycle)))
+                unit.add(_open, (safe(name), safe(agent), cycle.attempts, self._body(cycle)))
         return unit
 
     def _calm(self) -> None:
@@ -454,8 +479,20 @@ class Journal(Known):
             self._change()
 
     def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
-        limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
-        return self._clock.now().timestamp(), safe(work), safe(call), kind, encode(body, limit=limit)
+        text = self._whole(body, f"{kind} of {work or call}", MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES)
+        return self._clock.now().timestamp(), safe(work), safe(call), kind, text
+
+    def _body(self, value: Any) -> str:
+        """What stands in a row that is changed, which no chain protects."""
+        return sealed(self._whole(value, f"a {type(value).__name__}", MOST_BYTES))
+
+    def _whole(self, value: Any, what: str, limit: int) -> str:
+        """The value as JSON; where it is too large even for this, it is cut and that is told."""
+        text, was_cut = encoded(value, limit=limit)
+        if was_cut:
+            told = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
+            self._told(Fault("too_large", told, "memory", retryable=False))
+        return text
 
     def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
         self._note(self._fact(work, call, kind, body))
@@ -472,14 +509,8 @@ class Journal(Known):
             self._turn = asyncio.get_running_loop().call_soon(self.hand_over)  # not now: what belongs to it comes yet
 
 
-def _body(value: Any) -> str:
-    """What stands in a row that is changed, which no chain protects."""
-    return sealed(encode(value, limit=MOST_BYTES))
-
-
-def _item_row(agent: str, item: Item) -> tuple[Any, ...]:
+def _item_row(agent: str, item: Item, body: str) -> tuple[Any, ...]:
     key = None if item.key is None else safe(item.key)
-    body = _body(item)
     return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
 
 

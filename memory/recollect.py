@@ -35,7 +35,7 @@ def open_ids(connection: Connection) -> dict[str, str]:
 
 def interrupted(connection: Connection, work: str) -> ActionResult | None:
     """What had become of the calls of an action without a cycle."""
-    found = _with_calls(connection, Unfinished(work, "main"))
+    found = with_calls(connection, Unfinished(work, "main"))
     return None if found.action is None else ActionResult(found.action, "interrupted", found.known)
 
 
@@ -109,13 +109,14 @@ def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Un
     ):
         try:
             cycle = decode(str(body), Unfinished)
-            found.append(replace(_with_calls(connection, cycle), attempts=int(attempts)))
+            found.append(replace(with_calls(connection, cycle), attempts=int(attempts)))
         except ValueError as error:
             missed.append(f"open_cycle {str(id)[:100]!r}: {error}")
     return found
 
 
-def _with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
+def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
+    """A cycle with what the facts know of its action and calls."""
     story = Story()
     for call, kind, body, _ in facts.of_work(connection, safe(cycle.cycle_id)):
         story.hear(call, kind, body)

@@ -7,12 +7,12 @@ other out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import chain, pieces
+from memory import chain, orphans, pieces
 from spar.crash import crashpoint
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def trim(connection: Connection, limits: Limits, now: float) -> int:
     sizes["cycle"] += pieces.held(connection)
     over = shares(sizes, limits.bytes)
     horizon = None if limits.days is None else now - limits.days * _DAY
-    gone = 0
+    deleted = 0
     for kind, (count, _) in held.items():
         at = _TIMES[kind]
         rows = [
@@ -87,14 +87,15 @@ def trim(connection: Connection, limits: Limits, now: float) -> int:
             connection.execute(
                 f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {at} LIMIT ?)", (number,)
             )
-            gone += connection.changes()
-    return gone
+            deleted += connection.changes()
+    return deleted
 
 
-def trim_facts(connection: Connection, limits: Limits, now: float) -> int:
+def trim_facts(connection: Connection, limits: Limits, now: float, live: Collection[str] | None = None) -> int:
     """Delete one batch of the oldest facts, as far as they are due; returns how many. The last one always stays.
 
-    Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too.
+    Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too; not so
+    of agents that are not `live` (None: all are), for whose cycles what the facts say is kept in another place.
     """
     first, last = (_number(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
     horizon = now - limits.fact_days * _DAY if limits.fact_days is not None else -1e18
@@ -102,14 +103,23 @@ def trim_facts(connection: Connection, limits: Limits, now: float) -> int:
     if not first or not (surplus >= first or _oldest_at(connection, first) < horizon):
         return 0
     end = min(first + FACTS, last)
+    is_of_ours = "?2 IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(?2))"
     for stays, binding in (
         ("at >= ?2 AND seq > ?3", (end, horizon, surplus)),
-        ("work IN (SELECT id FROM open_cycle)", (end,)),
+        (
+            f"work IN (SELECT id FROM open_cycle WHERE {is_of_ours})",
+            (end, None if live is None else orphans.names(live)),
+        ),
     ):
         found = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ?1 AND {stays}", binding).get
         end = found if isinstance(found, int) else end
     if end <= first:
         return 0
+    if live is not None:
+        try:
+            orphans.fold(connection, live, end)
+        except ValueError:  # its facts stay, and it is put aside in time
+            return 0
     crashpoint("retention.delete")
     chain.move_anchor(connection, end - 1)
     connection.execute("DELETE FROM fact WHERE seq < ?", (end,))

@@ -22,6 +22,7 @@ from memory import (
     experiences,
     facts,
     interchange,
+    orphans,
     own_rows,
     pieces,
     recollect,
@@ -141,6 +142,7 @@ class Memory:
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
         self._opened: Opened | None = None
+        self._opened_mono = 0.0
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         self._journal: Journal | None = None
         #: What was said and done in each session.
@@ -163,7 +165,8 @@ class Memory:
     async def __aenter__(self) -> Memory:
         async with self._opening:
             if self._opened is None:
-                self._opened_at = self._clock.now().timestamp() - self._clock.monotonic()
+                self._opened_mono = self._clock.monotonic()
+                self._opened_at = self._clock.now().timestamp() - self._opened_mono
                 self._opened = await open_file(
                     self.path,
                     self.durability,
@@ -491,10 +494,19 @@ class Memory:
     def _tend(self, connection: Connection) -> bool:
         # A wall clock that has jumped ahead since the opening makes nothing old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
-        gone = retention.trim(connection, self._limits, now) + retention.trim_facts(connection, self._limits, now)
+        live = self._journal.live if self._journal is not None else None
+        gone = retention.trim(connection, self._limits, now)
+        gone += retention.trim_facts(connection, self._limits, now, live)
+        if live and self._clock.monotonic() - self._opened_mono >= orphans.AFTER:
+            self._bury(connection, live, now)
         gone += transcripts.trim(connection, self._limits, now)
         gone += pieces.trim(connection) + facts.forget(connection, now) + spending.trim(connection)
         return bool(gone) or retention.tidy(connection)
+
+    def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:
+        """Put cycles of agents that are gone aside, and say so."""
+        for told in orphans.bury(connection, live, now):
+            self._file.writer.tell(Fault("gone", told, "memory", retryable=False))
 
     def _told(self, fault: Fault | None) -> None:
         try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory import retention
-from memory.codec import decode, encode, safe, sealed
+from memory.codec import decode, encode, encoded, safe, sealed
 from memory.experiences import seconds
 from memory.known import Reads
 from spar.crash import crashpoint
@@ -62,7 +62,7 @@ CREATE INDEX writer_by_session ON writer (agent, session, seq);
 """
 
 #: Bytes of one entry's body; what is larger is kept cut.
-MOST_BYTES = 4 << 20
+MOST_BYTES = 16 << 20
 #: What is read of a session at most, and what of one people look at.
 READ_BYTES, READ_ENTRIES, SHOWN_ENTRIES = 16 << 20, 5_000, 10_000
 #: Rows about which run wrote where, which are kept for as many days as entries; a run that was superseded is known
@@ -111,7 +111,10 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
 
 
 def _row(agent: str, session: str, run: str, entry: Entry) -> Row:
-    body = sealed(encode(entry.body, limit=MOST_BYTES))
+    text, was_cut = encoded(entry.body, limit=MOST_BYTES)
+    if was_cut:
+        text = encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
+    body = sealed(text)
     return agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body
 
 

@@ -99,6 +99,7 @@ class Recovery:
             self.has_begun = True
             return
         name = agent.name
+        journal.claim(name, agent)
         self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
         items, cycles = await journal.items(name), await journal.unfinished(name)
         held = await self._held(cycles)
@@ -124,6 +125,8 @@ class Recovery:
         self._timers.clear()
         self._line.clear()
         self._tried = ""
+        if self.journal is not None:
+            self.journal.release(self._agent.name, self._agent)
         self._timer = self.journal = None
 
     def _arm(self) -> None:

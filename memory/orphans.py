@@ -1,0 +1,99 @@
+"""Open cycles of agents that are not here any more: renamed, or taken out of the configuration.
+
+Nobody goes on with them, and the facts behind them must not pile up for their sake. When those are due to go, what
+they say is put into the row of the cycle (`fold`), so that the agent finds it all the same should it come back. If
+it stays away, the cycle and what it had in hand are put aside as dead letters of an agent that is here (`bury`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from memory import facts, recollect
+from memory.codec import decode, encode, safe, sealed
+from memory.experiences import seconds
+from spar.journal import DeadLetter, Item, Unfinished
+from spar.types import Perception
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+#: Seconds since the file was opened after which an agent that has not come counts as gone.
+AFTER = 3_600.0
+#: Bytes of a folded cycle.
+MOST_BYTES = 64 << 20
+#: Statements that take a list of agents' names as JSON.
+_OF_OTHERS = (
+    "SELECT id, agent, body FROM open_cycle "
+    "WHERE agent NOT IN (SELECT value FROM json_each(?)) AND agent != '' ORDER BY id"
+)
+_TAKE_ITEM = "UPDATE item SET agent = ?, state = 'dead', body = ? WHERE id = ? AND state = 'waiting'"
+_NEW_LETTER = (
+    "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
+    "VALUES (?, ?, ?, 'perception', NULL, ?, ?, 'dead', ?) ON CONFLICT (id) DO NOTHING"
+)
+
+
+def names(live: Collection[str]) -> str:
+    """Agents' names as the statements here take them."""
+    return json.dumps(sorted(map(safe, live)))
+
+
+def fold(connection: Connection, live: Collection[str], end: int) -> None:
+    """Put what facts before number `end` say of cycles of other agents into the rows of those; then they may go.
+
+    Raises: ValueError for a cycle that cannot be read, or is too large: its facts must stay.
+    """
+    query = f"SELECT id, body FROM ({_OF_OTHERS}) WHERE EXISTS (SELECT 1 FROM fact WHERE work = id AND seq < ?)"
+    for id, body in list(connection.execute(query, (names(live), end))):
+        whole = recollect.with_calls(connection, decode(str(body), Unfinished))
+        text = sealed(encode(whole, exact=True, limit=MOST_BYTES))
+        connection.execute("UPDATE open_cycle SET body = ? WHERE id = ?", (text, id))
+
+
+def bury(connection: Connection, live: Collection[str], now: float) -> list[str]:
+    """Put the open cycles of other agents aside as dead letters of one of these; what to tell people of each."""
+    told: list[str] = []
+    for id, agent, body in list(connection.execute(_OF_OTHERS, (names(live),))):
+        heir, at = safe(sorted(live)[0]), datetime.fromtimestamp(now, UTC)
+        reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
+        cycle = Unfinished(str(id), "main")
+        try:
+            cycle = recollect.with_calls(connection, decode(str(body), Unfinished))
+        except ValueError as error:
+            reason += f"; what it did cannot be read ({error})"
+        reason += _state_of(cycle)
+        taken = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]
+        waiting = [item for item_id in taken if (item := _waiting(connection, item_id)) is not None]
+        for item in waiting:
+            letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
+            connection.execute(_TAKE_ITEM, (heir, letter, safe(item.id)))
+        if not waiting:
+            perception = cycle.perceptions[0] if cycle.perceptions else Perception(f"cycle {id} of agent {agent}")
+            item = Item(str(id), perception, session=cycle.session, attempts=cycle.attempts)
+            letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
+            row = (safe(item.id), heir, safe(item.session), seconds(at), item.attempts, letter)
+            connection.execute(_NEW_LETTER, row)
+        connection.execute(facts.CLOSE, (id,))
+        facts.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
+        told.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
+    return told
+
+
+def _state_of(cycle: Unfinished) -> str:
+    if cycle.action is None:
+        return "; nothing had been decided"
+    ends = [f"{result.call.tool} {result.status}" for result in cycle.known]
+    open_calls = len(cycle.action.calls) - len(ends)
+    return f"; of its calls: {', '.join(ends[:20]) or 'none ended'}{f', {open_calls} not begun' if open_calls else ''}"
+
+
+def _waiting(connection: Connection, item_id: str) -> Item | None:
+    body = connection.execute("SELECT body FROM item WHERE id = ? AND state = 'waiting'", (safe(item_id),)).get
+    try:
+        return None if body is None else decode(str(body), Item)
+    except ValueError:
+        return None
