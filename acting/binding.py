@@ -68,7 +68,10 @@ class Binder:
 
     def edited(self, call: Call, params: Mapping[str, Any]) -> Binding:
         """The same call with these parameters instead of all of its own. Raises: ValueError that says what is wrong."""
-        return self._checked(replace(call, params=copied(params)))
+        try:
+            return self._checked(replace(call, params=copied(params)))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
 
     def replaced(self, call: Call, wire: Mapping[str, Any]) -> Binding:
         """Another call in its place, under its id, writing where it would if it names no path. Raises: ValueError."""

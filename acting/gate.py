@@ -139,7 +139,10 @@ async def _confirmed(
         return None
     if verdict.decision == "deny":
         return _denied(proposal, verdict.reason or "it was not approved")
-    new = verdict.call if verdict.decision == "replace" else replace(proposal.call, params=verdict.params or {})
+    try:
+        new = verdict.call if verdict.decision == "replace" else replace(proposal.call, params=verdict.params or {})
+    except TypeError as error:
+        return CallResult(proposal.call, "failed", fault=fault("bad_call", str(error), proposal.call.tool))
     assert new is not None
     proposed = proposal.call
     if wrong := proposal.swap(stage, board, new, is_done):

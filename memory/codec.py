@@ -20,7 +20,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, TypeVar, get_args, get_origin
@@ -323,10 +323,14 @@ def _with_numbers(value: Any, kind: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         others = [arg for arg in args if arg is not type(None)]
         return value if value is None or len(others) != 1 else _with_numbers(value, others[0])
+    if origin is typing.Annotated:
+        return _with_numbers(value, args[0])
     if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
         hints = _fields(kind)
-        return {name: _with_numbers(item, hints.get(name, Any)) for name, item in value.items()}
-    if origin is tuple and isinstance(value, list):
+        fields = {name: _with_numbers(item, hints.get(name, Any)) for name, item in value.items()}
+        restored = getattr(kind, "restored", None)  # a type that bounds today what it did not before
+        return fields if restored is None else restored(fields)
+    if origin in (tuple, Sequence) and isinstance(value, list):
         return [_with_numbers(item, args[0]) for item in value]
     if origin is dict and isinstance(value, dict):
         return {key: _with_numbers(item, args[1]) for key, item in value.items()}

@@ -194,7 +194,7 @@ class Steps:
         if result is not None:
             self._results.append(result)
             self.messages += result.messages
-            self._failed = result.errors
+            self._failed = tuple(result.errors)
             self._replace(planned(self.messages, solving.calls, result.results))
         if self._broken is None:
             self._replace(versioned(self.messages, solving.meta, self._of.clock.now().isoformat()))

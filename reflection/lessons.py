@@ -9,7 +9,7 @@ parameter and no recalled text, so nothing that was only remembered is learnt. A
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from reflection.causes import cause_of, fault_cause, one_line
@@ -71,11 +71,11 @@ def experience_of(
     )
 
 
-def _weakest(perceptions: tuple[Perception, ...]) -> Trust:
+def _weakest(perceptions: Sequence[Perception]) -> Trust:
     return "trusted" if perceptions and all(item.trust == "trusted" for item in perceptions) else "untrusted"
 
 
-def _situation(perceptions: tuple[Perception, ...]) -> str:
+def _situation(perceptions: Sequence[Perception]) -> str:
     if not perceptions:
         return "nothing was perceived"
     lines = list(dict.fromkeys(_about(item) for item in perceptions))

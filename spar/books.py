@@ -15,6 +15,7 @@ from spar.errors import FencedError, SparError
 from spar.journal import Item, RowChange
 from spar.logs import get_logger
 from spar.run import End, Run
+from spar.transcript import Entry
 from spar.types import Action, ActionResult, Perception, replace
 
 if TYPE_CHECKING:
@@ -81,9 +82,12 @@ class Books:
                 await self._recovery.journal.safe()
         return None
 
-    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, *, is_to_go_on: bool) -> None:
-        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece."""
-        agent, is_idle = self._agent, cycle.outcome == "idle"
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, is_to_go_on: bool) -> None:
+        """A cycle has ended, or is put off to the next start: what it came to becomes durable in one piece.
+
+        What cannot be made of it, such as its record, is reported and missing there; that it has ended is kept.
+        """
+        agent, is_idle, guarded = self._agent, cycle.outcome == "idle", self._agent.reports.guarded
         if is_idle and not cycle.is_journalled and not cycle.items:
             return
         failed: tuple[Item, ...] = ()
@@ -92,17 +96,24 @@ class Books:
             of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
             left, is_sensed = left_over(cycle, self._recovery.in_hand, of_run)
             failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(agent.keeping.experiences(cycle))
-        record = None if is_idle else cycle.record(agent.name, duration)
+        experiences = () if is_idle else tuple(guarded(cycle, agent.keeping.experiences, cycle) or ())
+        record = None if is_idle else guarded(cycle, agent.keeping.record_of, cycle, duration)
         item = self._recovery.in_hand.get(run.id) if run is not None else None
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
-        entries = () if run is None or is_to_go_on else agent.transcripts.entries_of(run, cycle, end)
+        entries: tuple[Entry, ...] = ()
+        if run is not None and not is_to_go_on:
+            entries = guarded(cycle, agent.transcripts.entries_of, run, cycle, end) or ()
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, entries=entries,
                           is_to_go_on=is_to_go_on)  # fmt: skip
         if not is_idle:
-            account = replace(account, changes=agent.keeping.closing(cycle))
+            account = replace(account, changes=guarded(cycle, agent.keeping.closing, cycle) or ())
             self._recovery.journal.renew(f"statistics of {agent.name}", agent.keeping.statistics)
-        self._recovery.journal.closed(agent.name, cycle.id, account)
+        try:
+            self._recovery.journal.closed(agent.name, cycle.id, account)
+        except Exception as error:
+            agent.reports.closing_failed(cycle, error)
+            bare = replace(account, record=None, experiences=(), entries=())
+            self._recovery.journal.closed(agent.name, cycle.id, bare)
         for item_id in cycle.items if is_to_go_on else account.done:
             self._recovery.in_hand.pop(item_id, None)
         if item is not None and answer is not None:

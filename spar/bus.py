@@ -22,9 +22,9 @@ from typing import Any, TypeVar, cast
 import blinker
 
 from spar.clock import Clock, SystemClock
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.events import Event
 from spar.subscriptions import (
-    ENDS_PROCESS,
     FAILURES_UNTIL_OFF,
     HANDLER_WITHIN,
     EventStream,
@@ -210,6 +210,7 @@ class Events:
         """Run what a plain function returned to be awaited, as long as not too many such wait already."""
 
         async def run() -> None:
+            task = asyncio.current_task()
             try:
                 async with asyncio.timeout(HANDLER_WITHIN) as limit:
                     await outcome
@@ -217,10 +218,10 @@ class Events:
                 failed(
                     TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event") if limit.expired() else error
                 )
-            except (*ENDS_PROCESS, GeneratorExit):
+            except ENDS_PROCESS:
                 raise
             except BaseException as error:
-                if is_cancelled():
+                if is_closing(error, task) or is_cancelled():
                     raise
                 failed(error)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
 from spar.clock import Clock
-from spar.errors import PhaseTimeoutError
+from spar.endings import ENDS_PROCESS
+from spar.errors import ContractError, PhaseTimeoutError
 from spar.journal import Unfinished
+from spar.paths import shorten
 from spar.plain import shortened
 from spar.plan_stream import OpenPlan
 from spar.policies import Backoff
@@ -84,15 +86,17 @@ class Cycle:
     """
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
-                 "is_stepped", "items", "notes", "noticed", "outcome", "perceptions", "phase", "reflection", "result",
-                 "resumed", "run", "said", "session", "started")  # fmt: skip
+                 "is_stepped", "items", "note_errors", "notes", "noticed", "outcome", "perceptions", "phase",
+                 "reflection", "result", "resumed", "run", "said", "session", "started")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
         self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
         self.started = clock.monotonic()
         self._id = resumed.cycle_id if resumed is not None else ""
         self.items: tuple[str, ...] = ()  # accepted work that it took
-        self.notes: tuple[Callable[[], dict[str, Any]], ...] = ()  # what modules want kept with it
+        #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
+        self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
+        self.note_errors: list[tuple[Phase, BaseException]] = []
         self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
         self.is_journalled = False
         self.phase: Phase = "sense"
@@ -167,16 +171,24 @@ class Cycle:
             reflection=None if reflection is None else replace(reflection, result=None),
             phases=dict(self.durations),
             faults=self.faults,
-            notes=tuple([_noted(note) for note in self.notes]),
+            notes=tuple([self._noted(*note) for note in self.notes]),
         )
 
-
-def _noted(note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A note as it is kept: of one that is too large only the beginning of its parts."""
-    found, is_cut = shortened(note(), LARGEST_NOTE)
-    if not isinstance(found, dict):
-        return {"kind": "too large", "truncated": True}
-    return {**found, "truncated": True} if is_cut else found
+    def _noted(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A note as it is kept: of one that is too large only the beginning of its parts."""
+        try:
+            given = note()
+            if not isinstance(given, Mapping):
+                raise ContractError(f"a note must be an object, found {shorten(given)}")
+        except ENDS_PROCESS:
+            raise
+        except BaseException as error:
+            self.note_errors.append((phase, error))
+            return {"kind": "unreadable", "phase": phase, "error": f"{type(error).__name__}: {error!s:.500}"}
+        found, is_cut = shortened(given, LARGEST_NOTE)
+        if not isinstance(found, dict):
+            return {"kind": "too large", "truncated": True}
+        return {**found, "truncated": True} if is_cut else found
 
 
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spar.events import LoopCompleted, PhaseCompleted
@@ -44,7 +45,7 @@ def log_cycles(agent: Agent) -> None:
     agent.events.subscribe(LoopCompleted, cycle_completed)
 
 
-def noticed(perceptions: tuple[Perception, ...]) -> str:
+def noticed(perceptions: Sequence[Perception]) -> str:
     """Return where perceptions came from and what they are about; what people wrote does not belong into a log."""
     shown = [f"{each.source or each.kind}: {short(about(each))}" for each in perceptions[:NAMED]]
     more = len(perceptions) - NAMED
@@ -57,7 +58,7 @@ def about(perception: Perception) -> str:
     return name if isinstance(name, str) and name else perception.subject or perception.kind
 
 
-def calls(results: tuple[CallResult, ...]) -> str:
+def calls(results: Sequence[CallResult]) -> str:
     """Return the tools that were called and how each call ended: `note ✓ files ✗`."""
     if len(results) <= NAMED:
         return " ".join(f"{each.call.tool} {SIGNS.get(each.status, '?')}" for each in results)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import SparError
 from spar.types import Action, Call, CallResult, Fault, Perception
 
@@ -160,15 +161,18 @@ class Hooks:
         guards = POINTS[ctx.point][1]
         value, approval, needs_approval = ctx.value, "", False
         faults: list[Fault] = []
+        task = asyncio.current_task()
         for entry in self._hooks.get(ctx.point, ()):
             name = _name(entry.hook)
             # What a hook did to its context decides nothing, nor what it did to the list that it was shown.
             ctx.value = list(value) if isinstance(value, (list, tuple)) else value
             try:
                 decision = _checked(await self._answer(entry, ctx), ctx.point, name)
-            except (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
+            except (*ENDS_PROCESS, asyncio.CancelledError):
                 raise
             except BaseException as error:
+                if is_closing(error, task):
+                    raise
                 faults.append(Fault.of(error, part=name, phase=ctx.point))
                 entry.failures += 1
                 if guards:

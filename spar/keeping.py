@@ -18,9 +18,10 @@ from spar.events import ErrorOccurred, ExperienceStored
 from spar.journal import RowChange
 from spar.keeper import Keeper
 from spar.logs import get_logger
+from spar.paths import shorten
 from spar.protocols import Rows, ability_key
 from spar.small_rows import OwnRows, rows_of
-from spar.types import Ability, CycleRecord, Experience, Fault
+from spar.types import Ability, CycleRecord, Experience, Fault, Perception
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -141,10 +142,19 @@ class Keeping:
         self.learn(cycle)
         if keeper is None:
             return
-        for experience in self.experiences(cycle):
+        guarded = self._agent.reports.guarded
+        for experience in guarded(cycle, self.experiences, cycle) or ():
             keeper.keep(experience)
-        if keeper.wants_cycles:
-            keeper.keep(cycle.record(self._agent.name, duration))
+        if keeper.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
+            keeper.keep(record)
+
+    def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
+        """The cycle as it goes on the tape; a note that cannot be kept is an error of the phase that it was made in."""
+        record = cycle.record(self._agent.name, duration)
+        for phase, error in cycle.note_errors:
+            fault = Fault.of(error, part=self._agent.modules[phase].name, phase=phase)
+            self._agent.reports.note_failed(cycle, fault, error)
+        return record
 
     def experiences(self, cycle: Cycle) -> Iterable[Experience]:
         """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
@@ -284,7 +294,15 @@ def _experiences(cycle: Cycle) -> Iterable[Experience]:
     if cycle.result is None or cycle.written_action is None:
         return ()
     action = cycle.written_action
-    situation = "; ".join(perception.text[:200] for perception in action.perceptions[:3])
+    situation = "; ".join(_text_of(perception)[:200] for perception in action.perceptions[:3])
     calls = ", ".join(call.tool for call in action.calls[:20])
     cause = next((fault.message for fault in cycle.faults), "")
     return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
+
+
+def _text_of(perception: Perception) -> str:
+    """Return the content as text; of what is no JSON only the beginning of what it looks like."""
+    try:
+        return perception.text
+    except Exception:
+        return shorten(perception.content, 200)

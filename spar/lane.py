@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -38,6 +39,8 @@ log = get_logger("spar.lane")
 
 #: Seconds after which a run that waits for a provider is planned again at the latest.
 LONGEST_DEFERRAL = 300.0
+#: How a run ends about whose last cycle nothing can be said.
+_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
 
 class _OthersTurn:
@@ -316,11 +319,16 @@ class Lane:
             return None
 
     def closed(self, cycle: Cycle) -> None:
-        agent = self.agent
+        """See to everything that follows from a cycle's end.
+
+        Each consequence is guarded by itself: what one of them runs into is reported, and the others come all the same,
+        the end of the run and `LoopCompleted` among them.
+        """
+        agent, guarded = self.agent, self.agent.reports.guarded
         if self.stop_reason:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
-            self._broken_off(cycle)
+            guarded(cycle, self._broken_off, cycle)
         outcome = cycle.conclude()
         crashpoint("cycle.closing")
         self.last_completed = now = agent.clock.monotonic()
@@ -328,34 +336,39 @@ class Lane:
         duration = cycle.duration(now)
         agent.account.cycle(outcome, duration)
         if cycle.result is not None:
-            agent.account.calls.add(cycle.result.results)
+            guarded(cycle, agent.account.calls.add, cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
-            agent.health.observe(cycle, duration)
+            guarded(cycle, agent.health.observe, cycle, duration)
         if self.is_resuming:
-            self.is_resuming = self.turns.resumed() is not None
+            self.is_resuming = guarded(cycle, self.turns.resumed) is not None
         run, end = self.run if cycle.run is not None else None, None
         if run is not None:
-            end = self._judge(run, cycle, now)
+            end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
         if agent.recovery.journal is not None:
-            agent.recovery.books.closed(cycle, duration, run, end, is_to_go_on=self._is_put_off(cycle))
+            guarded(cycle, agent.recovery.books.closed, cycle, duration, run, end, self._is_put_off(cycle))
         else:
             if outcome != "idle":
-                agent.keeping.remember(cycle, duration)
-            if run is not None and (entries := agent.transcripts.entries_of(run, cycle, end)):
-                agent.transcripts.keep(self.session, entries)
+                guarded(cycle, agent.keeping.remember, cycle, duration)
+            if run is not None:
+                guarded(cycle, self._transcribe, run, cycle, end)
         if run is not None and end is not None:
             self.run, self._ended = None, (run, end)
             self._told = run.context().messages if agent.hooks.at("after_run") else ()
             self.rehouse()
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):
-                agent.deliveries.answer_at_once(run, end)
+                guarded(cycle, agent.deliveries.answer_at_once, run, end)
                 agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session))  # fmt: skip
         if agent.assembly.is_awaiting:
             agent.assembly.left(self)
+
+    def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
+        """Keep in memory what a cycle adds to its session's transcript, where no store does."""
+        if entries := self.agent.transcripts.entries_of(run, cycle, end):
+            self.agent.transcripts.keep(self.session, entries)
 
     def _is_put_off(self, cycle: Cycle) -> bool:
         """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""

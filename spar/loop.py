@@ -17,15 +17,16 @@ from typing import Any, Protocol
 from spar.bus import Events
 from spar.clock import Clock
 from spar.cycle import Cycle, Skip, Step, instead
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import unwrap
 from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.plan_stream import OpenPlan
-from spar.strand import ENDINGS, WAITING, Strand
+from spar.strand import WAITING, Strand
 from spar.types import Action, ActionResult, Fault, Phase
 
 #: What a phase may end with that is no error of it.
-NO_ERRORS = (asyncio.CancelledError, *ENDINGS)
+NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
 #: Makes the coroutine of one attempt at a phase from what the phase before it brought.
 PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
@@ -97,7 +98,7 @@ class Loop:
                 product = step.held(product, step.name, value)
                 break
             except BaseException as error:
-                if isinstance(end := unwrap(error), NO_ERRORS):
+                if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.strand.task):
                     raise end from None
                 attempt += 1
                 fault = Fault.of(error, part=step.name, phase=phase)

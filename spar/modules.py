@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
+from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.outside import answering
@@ -20,12 +23,15 @@ from spar.plan_stream import OpenPlan
 from spar.protocols import Context
 from spar.threads import Threads
 from spar.types import (
+    ACTION_STATUSES,
+    CALL_STATUSES,
     Ability,
     Action,
     ActionResult,
     Call,
     CallResult,
     Experience,
+    Fault,
     Perception,
     Phase,
     Reflection,
@@ -142,64 +148,143 @@ def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Percepti
 def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
     """Return what plan returned, with the perceptions it followed from and no more trust than they have.
 
-    Raises: ContractError.
+    A list is that of an action's calls; an empty one is nothing to do. Raises: ContractError; ValueError for a wire
+    object that is no call.
     """
     if product is None or type(product) is OpenPlan:
         return product
+    if isinstance(product, (list, tuple)):
+        if not product:
+            return None
+        product = Action(calls=[_call(item, name) for item in product])
     if not isinstance(product, Action):
         raise ContractError(
-            f"plan of {name} must return an Action, a stream of calls or None, found {_described(product)}"
+            f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
         )
-    if product.calls != ():
-        _demand_items(product.calls, Call, f"plan of {name}", "Action.calls")
-    if product.next_look is not None:
-        _demand_number(product.next_look, f"plan of {name}", "Action.next_look")
+    if problem := json_problem(product.output):
+        raise ContractError(f"plan of {name} must put JSON into Action.output: {problem}")
     return answering(product, perceptions)
 
 
+def _call(item: Any, name: str) -> Call:
+    """Return one item of a planner's list as a call. Raises: ContractError, ValueError."""
+    if isinstance(item, Call):
+        return item
+    if isinstance(item, Mapping):
+        return Call.from_wire(item)
+    raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_described(item)}")
+
+
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
-    """What act returned, with the action it belongs to. Raises: ContractError."""
+    """Return what act returned, with the action it belongs to. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
-    if product.results != ():
-        _demand_items(product.results, CallResult, f"act of {name}", "ActionResult.results")
-    if product.messages != ():
-        _demand_items(product.messages, dict, f"act of {name}", "ActionResult.messages")
-    if product.errors != ():
-        _demand_items(product.errors, dict, f"act of {name}", "ActionResult.errors")
+    if not _is_plain_result(product):
+        _demand(product, f"act of {name}")
+        for item in product.errors:
+            error = item.get("error")
+            if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
+                sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
+                raise ContractError(f"act of {name} {sentence}, found {_described(item)}")
+    for result in product.results:
+        if not _is_plain_call_result(result):
+            _demand(result, f"act of {name}")
     if product.action is not None:
         return product
     return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
 
 
 def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
-    """What reflect returned, with the result it is about; None is an empty one. Raises: ContractError."""
+    """Return what reflect returned, with the result it is about; None is an empty one. Raises: ContractError."""
     if product is None:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
-    if product.abilities != ():
-        _demand_items(product.abilities, Ability, f"reflect of {name}", "Reflection.abilities")
-    if product.experiences != ():
-        _demand_items(product.experiences, Experience, f"reflect of {name}", "Reflection.experiences")
-    if product.next_look is not None:
-        _demand_number(product.next_look, f"reflect of {name}", "Reflection.next_look")
+    if not _is_plain_reflection(product):
+        _demand(product, f"reflect of {name}")
+    for experience in product.experiences:
+        if not _is_plain_experience(experience):
+            _demand(experience, f"reflect of {name}")
+    for value in (*product.abilities, *product.failures):
+        _demand(value, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
 
 
-def _demand_items(items: Any, kind: type, whose: str, field: str) -> None:
-    """What the loop goes through after the phase must be as it says: there nobody would be blamed for it."""
-    if not isinstance(items, (tuple, list)):
-        raise ContractError(f"{whose} must put a tuple into {field}, found {_described(items)}")
-    for item in items:
-        if not isinstance(item, kind):
-            raise ContractError(f"{whose} must put {kind.__name__} into {field}, found {_described(item)}")
+# What is right is seen at once; what may be wrong is looked at field by field.
 
 
-def _demand_number(seconds: Any, whose: str, field: str) -> None:
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and not math.isnan(seconds):
-        return
-    raise ContractError(f"{whose} must put seconds or None into {field}, found {_described(seconds)}")
+def _is_plain_result(result: ActionResult) -> bool:
+    return (
+        type(result.results) is tuple
+        and type(result.messages) is tuple
+        and type(result.errors) is tuple
+        and result.status in ACTION_STATUSES
+        and not result.errors
+        and _RESULTS.issuperset(map(type, result.results))
+        and _DICTS.issuperset(map(type, result.messages))
+        and type(result.state) is dict
+        and not result.state
+        and type(result.duration) is float
+        and 0.0 <= result.duration < LONGEST
+        and (result.action is None or type(result.action) is Action)
+        and (result.fault is None or type(result.fault) is Fault)
+    )
+
+
+def _is_plain_call_result(result: CallResult) -> bool:
+    return (
+        type(result.call) is Call
+        and result.status in CALL_STATUSES
+        and type(result.duration) is float
+        and 0.0 <= result.duration < LONGEST
+        and type(result.attempts) is int
+        and type(result.reason) is str
+        and (result.fault is None or type(result.fault) is Fault)
+        and (result.started_at is None or type(result.started_at) is datetime)
+        and (result.verified is None or type(result.verified) is bool)
+    )
+
+
+def _is_plain_reflection(reflection: Reflection) -> bool:
+    return (
+        type(reflection.successes) is tuple
+        and type(reflection.failures) is tuple
+        and type(reflection.abilities) is tuple
+        and type(reflection.experiences) is tuple
+        and _EXPERIENCES.issuperset(map(type, reflection.experiences))
+        and _ABILITIES.issuperset(map(type, reflection.abilities))
+        and not reflection.failures
+        and _CALLS.issuperset(map(type, reflection.successes))
+        and type(reflection.score) is float
+        and 0.0 <= reflection.score <= 1.0
+        and reflection.next_look is None
+        and (reflection.result is None or type(reflection.result) is ActionResult)
+    )
+
+
+def _is_plain_experience(of: Experience) -> bool:
+    words = (of.situation, of.action, of.outcome, of.task, of.cause, of.lesson, of.id, of.session, of.origin)
+    return (
+        _TEXTS.issuperset(map(type, words))
+        and (of.success is None or type(of.success) is bool)
+        and type(of.at) is datetime
+        and type(of.cost) is float
+        and 0.0 <= of.cost < LONGEST
+        and (of.trust == "untrusted" or of.trust == "trusted")
+    )
+
+
+_TEXTS, _CALLS, _EXPERIENCES, _ABILITIES = (frozenset({kind}) for kind in (str, Call, Experience, Ability))
+_RESULTS, _DICTS = frozenset({CallResult}), frozenset({dict})
+
+
+def _demand(value: Struct, whose: str) -> None:
+    """Refuse a value of which a field is not what it must be: after the phase nobody would be blamed for it.
+
+    Raises: ContractError.
+    """
+    if problem := problem_of(value):
+        raise ContractError(f"{whose} must keep to the fields of {type(value).__name__}: {problem}")
 
 
 #: What a phase's product is held to, by phase: `(product, name of the module, what the phase was given)`.

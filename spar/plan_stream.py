@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.outside import answering
@@ -124,8 +125,11 @@ class OpenPlan:
                     break  # it was cancelled and goes on: nobody listens any more
                 self._take(item)
                 self._changed()
-        except GeneratorExit:
-            raise
+        except GeneratorExit as caught:
+            stand_in = RuntimeError(f"{self._name} raised GeneratorExit")
+            stand_in.__cause__ = caught
+            self._end(stand_in)  # whoever reads behind must not be closed by it
+            return
         except BaseException as caught:
             error = caught
         self._end(error)
@@ -138,6 +142,8 @@ class OpenPlan:
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Action):
+            if problem := json_problem(item.output):
+                raise ContractError(f"{self._name} must put JSON into Action.output: {problem}")
             # Once a call is handed out the action is known by its id.
             known = self._head.id if self._calls else item.id
             named = item.perceptions or self._head.perceptions

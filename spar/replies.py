@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.plain import UNBOUNDED, plain
 from spar.scrub import scrub
 from spar.types import CallResult
 
@@ -52,7 +53,15 @@ def reply_of(output: Any) -> Reply:
         said = next((output[key] for key in ("reply", "text", "message") if isinstance(output.get(key), str)), None)
         if said is not None:
             return reply_of(said)
-    return Reply(json.dumps(output, ensure_ascii=False, default=str))
+    return Reply(_json_of(output))
+
+
+def _json_of(output: Any) -> str:
+    """An answer that is no text, as people are told it. Never raises."""
+    try:
+        return json.dumps(output, ensure_ascii=False, default=str)
+    except Exception:  # keys that are no text, an object that cannot be shown
+        return json.dumps(plain(output, UNBOUNDED), ensure_ascii=False)
 
 
 def is_silent(text: str) -> bool:

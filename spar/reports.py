@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spar.cycle import Cycle
+from spar.endings import ENDS_PROCESS
 from spar.errors import PhaseTimeoutError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from spar.agent import Agent
 
 log = get_logger("spar.agent")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Reports:
@@ -48,6 +52,35 @@ class Reports:
             agent.lifecycle.request_pause()
         elif policy == "stop":
             agent.lifecycle.request_stop()
+
+    def guarded(self, cycle: Cycle, work: Callable[..., R], *given: Any, otherwise: S | None = None) -> R | S | None:
+        """Return what a consequence of a cycle's end brings; `otherwise`, reported, when it raises."""
+        try:
+            return work(*given)
+        except ENDS_PROCESS:
+            raise
+        except BaseException as error:
+            self.closing_failed(cycle, error)
+            return otherwise
+
+    def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
+        """Say that a consequence of a cycle's end did not come; everything else goes on."""
+        fault = Fault.of(error, part="loop", phase="loop")
+        log.error("consequence of a cycle failed", agent=self._agent.name, cycle=cycle.id, reason=fault.message)
+        self._agent.events.publish(
+            ErrorOccurred(cycle_id=cycle.id, phase="loop", error=fault, policy="continue", exception=error,
+                          session=cycle.session)
+        )  # fmt: skip
+
+    def note_failed(self, cycle: Cycle, fault: Fault, error: BaseException) -> None:
+        """Say that a module's note of a cycle cannot be kept; the cycle is what it was."""
+        log.warning("note cannot be kept", agent=self._agent.name, cycle=cycle.id, phase=fault.phase, part=fault.part,
+                    reason=fault.message)  # fmt: skip
+        self._agent.account.errors_by_phase[fault.phase] += 1
+        self._agent.events.publish(
+            ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy="continue", exception=error,
+                          session=cycle.session)
+        )  # fmt: skip
 
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         agent = self._agent

@@ -101,7 +101,7 @@ class Runs:
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
         if results:
             run.new = run.unwritten = ()
-        run.errors = results[-1].errors if results else ()
+        run.errors = tuple(results[-1].errors) if results else ()
         self._runs[run.id] = run
         self.open += 1
         if item.key:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar.cycle import STANDING, Cycle
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext
@@ -62,7 +63,7 @@ class Sessions:
         """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
         for lane in self.lanes.values():
             if lane.cycle is not None and lane.cycle.id == cycle_id:
-                lane.cycle.notes = (*lane.cycle.notes[-MOST_NOTES + 1 :], what)
+                lane.cycle.notes = (*lane.cycle.notes[-MOST_NOTES + 1 :], (lane.cycle.phase, what))
 
     def begin_anew(self) -> None:
         """The agent is started: what broke before counts no more."""
@@ -188,8 +189,12 @@ class Sessions:
         except asyncio.CancelledError:
             if strand.is_cancelled:
                 raise
-            error: Exception = SparError("it cancelled itself")
-        except Exception as caught:
+            error: BaseException = SparError("it cancelled itself")
+        except ENDS_PROCESS:
+            raise
+        except BaseException as caught:
+            if is_closing(caught, strand.task):
+                raise
             error = caught
         else:
             return

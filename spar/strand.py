@@ -20,11 +20,10 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from spar.clock import Clock, Timer
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import PhaseTimeoutError
 
 NEVER = float("inf")
-#: What ends more than a phase, whoever raises it.
-ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 #: What `Strand.begin` returns for a phase that has not come to its end at once.
 WAITING: Any = type("Waiting", (), {"__repr__": lambda self: "WAITING"})()
 
@@ -180,9 +179,11 @@ class Strand:
             if not self._is_late and not self._is_cut:
                 self._forget_cancellations()
                 return product
-        except ENDINGS:
+        except ENDS_PROCESS:
             raise
         except BaseException as error:
+            if is_closing(error, self.task):
+                raise
             if not self._is_late and not self._is_cut and type(error) is not _HandedOver:
                 raise
             cause = error
@@ -266,7 +267,7 @@ class Strand:
             await carrier
         except BaseException as caught:
             error = caught  # if it was left behind, nobody waits for it
-            if isinstance(caught, ENDINGS):
+            if isinstance(caught, (*ENDS_PROCESS, GeneratorExit)):
                 error = asyncio.CancelledError()
                 raise
         finally:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from spar.clock import Timer
+from spar.endings import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
 #: Seconds that an async handler may take over one event, and from its cancellation until it is left behind.
 HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
 #: What a handler raises to end the process; everything else is its own failure.
-ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
 
 class Subscription:
@@ -141,9 +141,11 @@ class Subscription:
                 failure: BaseException | None = None
                 try:
                     await self._handler(queue.popleft())
-                except (*ENDS_PROCESS, GeneratorExit):
+                except ENDS_PROCESS:
                     raise
                 except BaseException as error:
+                    if is_closing(error, task):
+                        raise
                     if task is self._task and self._is_cut:
                         self._uncut()
                     if is_cancelled():

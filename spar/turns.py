@@ -7,7 +7,7 @@ goes on, and the journal, which is told before anything is done.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -212,7 +212,7 @@ def joined(first: Action, then: Action | OpenPlan | None) -> Action:
     return replace(then, calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
 
 
-async def _led(calls: tuple[Call, ...], rest: Any) -> AsyncGenerator[Any]:
+async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
     """These calls, then what a planner streams."""
     source = rest.__aiter__()
     try:

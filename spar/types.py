@@ -19,6 +19,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
+from spar import checks
+from spar.checks import Seconds, Share
 from spar.errors import ConfigError, PermanentError, TooLargeError, TransientError, leaves, unwrap
 from spar.ids import new_id
 from spar.paths import shorten
@@ -48,8 +50,12 @@ Trust = Literal["trusted", "untrusted"]
 Outcome = Literal["acted", "idle", "skipped", "degraded", "failed", "interrupted"]
 OUTCOMES: tuple[Outcome, ...] = ("acted", "idle", "skipped", "degraded", "failed", "interrupted")
 CallStatus = Literal["ok", "failed", "timeout", "denied", "skipped", "in_doubt", "cancelled"]
+CALL_STATUSES: tuple[CallStatus, ...] = ("ok", "failed", "timeout", "denied", "skipped", "in_doubt", "cancelled")
 ActionStatus = Literal["ok", "partial", "failed", "interrupted"]
+ACTION_STATUSES: tuple[ActionStatus, ...] = ("ok", "partial", "failed", "interrupted")
 OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
+METHODS: tuple[OutputMethod, ...] = ("set", "merge", "assign", "push", "concat")
+_TEXT = frozenset({str})
 
 
 def utcnow() -> datetime:
@@ -79,6 +85,8 @@ class Perception(Struct, frozen=True):
     Text of an `untrusted` perception never steers the agent.
     Stages of the pipeline leave their findings in `attributes`: `slots` (what an intent captured) and
     `why` (the reasons for the priority, a list of sentences).
+
+    Raises: TypeError, ValueError for a field that is not what it must be.
     """
 
     content: Any = ""
@@ -90,15 +98,35 @@ class Perception(Struct, frozen=True):
     subject: str | None = None
     session: str = "main"
     intent: str = ""
-    priority: float | None = None
-    confidence: float = 1.0
+    priority: Share | None = None
+    confidence: Share = 1.0
     trust: Trust = "untrusted"
-    evidence: tuple[Perception, ...] = ()
+    evidence: Sequence[Perception] = ()
     attributes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # What is right is seen at once; what may be wrong is looked at field by field.
+        if not (
+            (self.priority is None or (type(self.priority) is float and 0.0 <= self.priority <= 1.0))
+            and type(self.confidence) is float
+            and 0.0 <= self.confidence <= 1.0
+            and (self.evidence == () or _are(_PERCEPTIONS, self.evidence))
+            and (self.trust == "untrusted" or self.trust == "trusted")
+            and type(self.attributes) is dict
+            and (not self.attributes or _TEXT.issuperset(map(type, self.attributes)))
+            and type(self.source) is type(self.kind) is type(self.session) is type(self.id) is type(self.intent) is str
+            and (self.key is None or type(self.key) is str)
+            and (self.subject is None or type(self.subject) is str)
+            and type(self.at) is datetime
+        ):
+            checks.fit(self)
 
     @property
     def text(self) -> str:
-        """The content as text: itself if it is a string, else its JSON."""
+        """The content as text: itself if it is a string, else its JSON.
+
+        Raises: TypeError, ValueError for content that is no JSON, such as keys that are no text.
+        """
         if isinstance(self.content, str):
             return self.content
         return json.dumps(self.content, ensure_ascii=False, default=str)
@@ -107,6 +135,15 @@ class Perception(Struct, frozen=True):
     def importance(self) -> float:
         """The priority, or the middle of the scale while nobody has set one."""
         return 0.5 if self.priority is None else self.priority
+
+    @staticmethod
+    def restored(row: dict[str, Any]) -> dict[str, Any]:
+        """Bring a row of an earlier version, which bounded nothing, within the bounds of today."""
+        bounded = {name: checks.clamped(row[name], 0.0, 1.0, low) for name, low in _UNBOUNDED_BEFORE if name in row}
+        return {**row, **bounded}
+
+
+_UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
 
 
 _WIRE_FIELDS = {
@@ -133,6 +170,8 @@ class Call(Struct, frozen=True):
     `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is
     written, `output_method` how. A parameter that is a string `†kind.path` is a reference.
     `meta` carries every other key of the wire form that begins with an underscore.
+
+    Raises: TypeError, ValueError for a field that is not what it must be.
     """
 
     tool: str
@@ -141,9 +180,23 @@ class Call(Struct, frozen=True):
     output_path: str | None = None
     output_method: OutputMethod = "set"
     instance: str | None = None
-    after: tuple[str, ...] = ()
+    after: Sequence[str] = ()
     reason: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (
+            type(self.tool) is type(self.id) is type(self.reason) is str
+            and type(self.params) is dict
+            and _TEXT.issuperset(map(type, self.params))
+            and (self.after == () or _are(_TEXT, self.after))
+            and self.output_method in METHODS
+            and type(self.meta) is dict
+            and (not self.meta or _TEXT.issuperset(map(type, self.meta)))
+            and (self.output_path is None or type(self.output_path) is str)
+            and (self.instance is None or type(self.instance) is str)
+        ):
+            checks.fit(self)
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Call:
@@ -177,7 +230,7 @@ class Call(Struct, frozen=True):
             raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
         if not known.get("tool"):
             raise ValueError("a call must name its tool: '_tool' is missing")
-        if known.get("output_method", "set") not in ("set", "merge", "assign", "push", "concat"):
+        if known.get("output_method", "set") not in METHODS:
             raise ValueError(
                 f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(known['output_method'])}"
             )
@@ -285,12 +338,15 @@ class Action(Struct, frozen=True):
     bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
     decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
     for now: its run goes on after `next_look` seconds, and waiting counts as no time of it.
+
+    Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
+    Raises: TypeError, ValueError for a field that is not what it must be.
     """
 
-    calls: tuple[Call, ...] = ()
+    calls: Sequence[Call] = ()
     goal: str = ""
     id: str = field(default_factory=new_id)
-    perceptions: tuple[Perception, ...] = ()
+    perceptions: Sequence[Perception] = ()
     run_id: str | None = None
     reason: str = ""
     output: Any = None
@@ -300,11 +356,32 @@ class Action(Struct, frozen=True):
     deferred: str = ""
 
     def __post_init__(self) -> None:
-        # Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
-        if type(self.calls) is not tuple:
-            force_setattr(self, "calls", _as_tuple("calls", self.calls))
-        if type(self.perceptions) is not tuple:
-            force_setattr(self, "perceptions", _as_tuple("perceptions", self.perceptions))
+        if type(self.calls) is list:
+            _keep_tuple(self, "calls")
+        if not (
+            _are(_CALLS, self.calls)
+            and _are(_PERCEPTIONS, self.perceptions)
+            and (self.trust is None or self.trust == "untrusted" or self.trust == "trusted")
+            and (self.next_look is None or (type(self.next_look) is float and self.next_look == self.next_look))
+            and (self.run_id is None or type(self.run_id) is str)
+            and type(self.goal) is type(self.id) is type(self.reason) is type(self.deferred) is str
+            and type(self.degraded) is bool
+        ):
+            checks.fit(self)
+
+
+_CALLS, _PERCEPTIONS = frozenset({Call}), frozenset({Perception})
+
+
+def _keep_tuple(value: Struct, name: str) -> None:
+    """Keep what a field holds as a tuple if it is a list."""
+    if type(items := getattr(value, name)) is list:
+        force_setattr(value, name, tuple(items))
+
+
+def _are(kinds: frozenset[type], items: Any) -> bool:
+    """Tell whether this is a tuple of nothing but these kinds."""
+    return type(items) is tuple and kinds.issuperset(map(type, items))
 
 
 class CallResult(Struct, frozen=True):
@@ -321,7 +398,7 @@ class CallResult(Struct, frozen=True):
     fault: Fault | None = None
     attempts: int = 0
     started_at: datetime | None = None
-    duration: float = 0.0
+    duration: Seconds = 0.0
     verified: bool | None = None
 
 
@@ -334,12 +411,16 @@ class ActionResult(Struct, frozen=True):
 
     action: Action | None = None
     status: ActionStatus = "ok"
-    results: tuple[CallResult, ...] = ()
+    results: Sequence[CallResult] = ()
     state: dict[str, Any] = field(default_factory=dict)
-    messages: tuple[dict[str, Any], ...] = ()
-    errors: tuple[dict[str, Any], ...] = ()
+    messages: Sequence[dict[str, Any]] = ()
+    errors: Sequence[dict[str, Any]] = ()
     fault: Fault | None = None
-    duration: float = 0.0
+    duration: Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("results", "messages", "errors"):
+            _keep_tuple(self, name)
 
     def result(self, call_id: str) -> CallResult:
         """The result of the call with this id. Raises: KeyError naming the ids that are known."""
@@ -396,12 +477,16 @@ class Reflection(Struct, frozen=True):
     """What was learnt from a result: `score` 0..1, what worked, why the rest failed, what to remember."""
 
     result: ActionResult | None = None
-    score: float = 0.0
-    successes: tuple[Call, ...] = ()
-    failures: tuple[CallFailure, ...] = ()
-    abilities: tuple[Ability, ...] = ()
-    experiences: tuple[Experience, ...] = ()
+    score: Share = 0.0
+    successes: Sequence[Call] = ()
+    failures: Sequence[CallFailure] = ()
+    abilities: Sequence[Ability] = ()
+    experiences: Sequence[Experience] = ()
     next_look: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("successes", "failures", "abilities", "experiences"):
+            _keep_tuple(self, name)
 
 
 class CycleRecord(Struct, frozen=True):
@@ -461,9 +546,3 @@ class Verdict(Struct, frozen=True):
 def without_service_keys(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's wire form as who planned it wrote it."""
     return {key: value for key, value in wire.items() if key not in SERVICE_KEYS}
-
-
-def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise TypeError(f"Action.{name} must be a list, found {type(value).__name__}")
-    return tuple(value)

@@ -28,6 +28,7 @@ from spar.hooks import Decision, Hooks
 from spar.protocols import Context, Host, RunContext
 from spar.terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
+from tests.forced import forced
 
 QUICK = {"grace": 0.02}
 
@@ -97,10 +98,13 @@ async def test_nothing_to_do_is_done_well() -> None:
         {"_tool": "echo", "_outputPath": 5}, {"_tool": "echo", 5: 5}, {"_tool": "echo", "_outputMethod": "burn"},
         {"_tool": "echo", "_detach": "yes"}, {"_tool": "echo", "_instance": ""}, {"_tool": "echo", "_delegate": "x"},
         {"_tool": "echo", "_expectSchema": {"type": "x"}},
-        {"_tool": "echo", "_scopes": "state"}, Call("echo", None), Call("echo", {5: 5}), Call(5),
-        Call("echo", id=None),
-        Call("echo", id=""), Call("echo", after="ab"), Call("echo", after=(1,)), Call("echo", output_path=5),
-        Call("echo", meta=[]), Call("echo", output_path="†state.x", meta={"_detach": True}),
+        {"_tool": "echo", "_scopes": "state"},
+        *[
+            forced(Call("echo"), **fields)
+            for fields in ({"params": None}, {"params": {5: 5}}, {"tool": 5}, {"id": None}, {"after": "ab"},
+                           {"after": (1,)}, {"output_path": 5}, {"meta": []})
+        ],
+        Call("echo", id=""), Call("echo", output_path="†state.x", meta={"_detach": True}),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_read_as_a_call_is_a_failed_result_and_disturbs_nothing(item: Any) -> None:

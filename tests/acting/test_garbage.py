@@ -18,6 +18,7 @@ from acting.executor import Executor
 from acting.stage import wire_of
 from spar.types import ActionResult, Call, CallResult, Message
 from tests.effort import Effort, hang_guard
+from tests.forced import forced
 
 DEEP = 100_000
 STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled", "in_doubt"}
@@ -235,15 +236,15 @@ async def test_a_call_may_be_anything_itself(make: Callable[[], Any]) -> None:
 async def test_the_fields_of_a_call_object_are_not_trusted_either(make: Callable[[], Any]) -> None:
     found = await run(
         [
-            Call(make()),
-            Call("echo", make()),
-            Call("echo", {}, id=make()),
-            Call("echo", {}, output_path=make()),
-            Call("echo", {}, output_method=make()),
-            Call("echo", {}, instance=make()),
-            Call("echo", {}, after=make()),
-            Call("echo", {}, reason=make()),
-            Call("echo", {}, meta=make()),
+            forced(Call("echo"), tool=make()),
+            forced(Call("echo"), params=make()),
+            forced(Call("echo"), id=make()),
+            forced(Call("echo"), output_path=make()),
+            forced(Call("echo"), output_method=make()),
+            forced(Call("echo"), instance=make()),
+            forced(Call("echo"), after=make()),
+            forced(Call("echo"), reason=make()),
+            forced(Call("echo"), meta=make()),
             Call("echo", {}, id="sane"),
         ]
     )
@@ -361,9 +362,9 @@ async def test_a_tool_that_recurses_without_end_fails_alone() -> None:
 def test_any_call_can_be_told(make: Callable[[], Any]) -> None:
     value = make()
 
-    for call in (Call("echo", {"value": value}), Call("echo", {}, meta={"_x": value, 1: 2}), Call("echo", value),
-                 Call(value), Call("echo", {}, id=value), Call("echo", {}, output_path=value, after=value),
-                 Call("echo", {}, meta=value)):  # fmt: skip
+    for fields in ({"params": {"value": value}}, {"meta": {"_x": value, 1: 2}}, {"params": value}, {"tool": value},
+                   {"id": value}, {"output_path": value, "after": value}, {"meta": value}):  # fmt: skip
+        call = forced(Call("echo"), **fields)
         told = wire_of(call)
         encoded(told)
         assert all(type(key) is str for key in told)

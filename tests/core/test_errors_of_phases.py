@@ -22,7 +22,18 @@ from spar.testing import (
     ScriptedSense,
     VirtualClock,
 )
-from spar.types import PHASES, Action, ActionResult, Call, CallResult, Perception, Phase
+from spar.types import (
+    PHASES,
+    Ability,
+    Action,
+    ActionResult,
+    Call,
+    CallResult,
+    Experience,
+    Perception,
+    Phase,
+    Reflection,
+)
 
 CALL = Call("probe", {})
 LAST_RESORT = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
@@ -340,23 +351,35 @@ async def test_a_blocking_module_fails_like_any_other(clock: VirtualClock) -> No
 # -- junk -------------------------------------------------------------------------------------------------
 
 
+def made(kind: type, **fields: Any) -> Any:
+    """A value whose fields are not what they must be."""
+    return kind(**fields)
+
+
 class Gibberish:
     def __repr__(self) -> str:
         raise RuntimeError("no words")
 
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["me"] = CIRCLE
 
 JUNK: dict[str, list[Any]] = {
     "sense": ["text", 7, {"content": "x"}, ["text"], [Perception("x"), None], {Perception}, Gibberish(), [Gibberish()]],
     "plan": [
         "text",
         7,
-        [CALL],
+        ["not a call"],
+        [CALL, None],
         {"_tool": "probe"},
         CALL,
-        Action(["not a call"]),
         Gibberish(),
-        Action(next_look="soon"),
-    ],  # type: ignore[arg-type]
+        [Gibberish()],
+        Action(output={1, 2}),
+        Action(output={("a", "b"): 1}),
+        Action(output=CIRCLE),
+        Action(output=Gibberish()),
+    ],
     "act": [
         None,
         "ok",
@@ -365,9 +388,33 @@ JUNK: dict[str, list[Any]] = {
         [CallResult(CALL, "ok")],
         {"status": "ok"},
         Gibberish(),
-        ActionResult(results="ok"),
-    ],  # type: ignore[arg-type]
-    "reflect": ["text", 7, ActionResult(), [], Gibberish()],
+        made(ActionResult, results="ok"),
+        made(ActionResult, results=[{"status": "ok"}]),
+        made(ActionResult, status="fine"),
+        made(ActionResult, duration=float("nan")),
+        made(ActionResult, errors=[{"error": "it broke"}]),
+        made(ActionResult, action={"calls": []}),
+        ActionResult(results=[made(CallResult, call={"_tool": "x"}, status="ok")]),
+        ActionResult(results=[made(CallResult, call=CALL, status="done")]),
+        ActionResult(results=[made(CallResult, call=CALL, status="ok", duration=None)]),
+        ActionResult(results=[made(CallResult, call=CALL, status="ok", duration=-1.0)]),
+        ActionResult(results=[made(CallResult, call=CALL, status="ok", attempts="two")]),
+        ActionResult(results=[made(CallResult, call=CALL, status="failed", fault="it broke")]),
+    ],
+    "reflect": [
+        "text",
+        7,
+        ActionResult(),
+        [],
+        Gibberish(),
+        made(Reflection, score="well"),
+        made(Reflection, score=2.0),
+        made(Reflection, failures=["x"]),
+        Reflection(experiences=[made(Experience, situation=object())]),
+        Reflection(experiences=[made(Experience, situation="s", cost="much")]),
+        Reflection(experiences=[made(Experience, situation="s", at="now")]),
+        Reflection(abilities=[made(Ability, tool="x", task="", estimate="high", uncertainty=0.1, trials=1)]),
+    ],
 }
 
 
@@ -591,3 +638,68 @@ async def test_an_aborted_run_ends_whatever_its_phase_does_about_it(clock: Virtu
         assert lab.errors == []
         assert lab.outcomes.count("interrupted") == 1
         await lab.agent.stop(deadline=1)
+
+
+# -- GeneratorExit, which closes nothing but a coroutine that is being closed -------------------------------------
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_generator_exit_of_a_module_is_an_error_of_its_phase(
+    clock: VirtualClock, phase: Phase, waits: bool
+) -> None:
+    async def exits(*given: Any) -> None:
+        if waits:
+            await clock.sleep(0.1)
+        raise GeneratorExit("x")
+
+    lab = await Lab(clock, **{phase: exits}, settings={"loop_interval": 1.0}).turn(5)
+
+    assert {event.phase for event in lab.errors} == {phase}
+    assert {event.error.detail["type"] for event in lab.errors} == {"GeneratorExit"}
+    assert len(lab.outcomes) > 1
+    assert lab.agent.failure == ""
+
+
+async def test_a_generator_exit_of_a_streamed_plan_is_an_error_of_the_plan(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any) -> Any:
+        yield CALL
+        await clock.sleep(0.1)
+        raise GeneratorExit("x")
+
+    lab = await Lab(clock, plan=plan, settings={"loop_interval": 1.0}).turn(5)
+
+    assert {event.phase for event in lab.errors} == {"plan"}
+    assert all("raised GeneratorExit" in event.error.message for event in lab.errors)
+    assert len(lab.outcomes) > 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_generator_exit_of_a_hook_is_a_fault_of_the_hook(clock: VirtualClock, is_async: bool) -> None:
+    lab = Lab(clock, settings={"loop_interval": 1.0})
+
+    async def exits(ctx: Any) -> None:
+        raise GeneratorExit("x")
+
+    def exits_at_once(ctx: Any) -> None:
+        raise GeneratorExit("x")
+
+    lab.agent.hooks.add("before_plan", exits if is_async else exits_at_once)
+    await lab.turn(5)
+
+    assert {(event.phase, event.error.detail["type"]) for event in lab.errors} == {("before_plan", "GeneratorExit")}
+    assert set(lab.outcomes) == {"acted"}
+
+
+async def test_a_generator_exit_of_an_async_handler_is_counted_and_turns_it_off(clock: VirtualClock) -> None:
+    lab = Lab(clock, settings={"loop_interval": 1.0})
+
+    async def exits(event: LoopCompleted) -> None:
+        raise GeneratorExit("x")
+
+    handle = lab.agent.events.subscribe(LoopCompleted, exits)
+    await lab.turn(30)
+
+    assert handle.is_off
+    assert lab.agent.events.handler_errors == 10
+    assert len(lab.outcomes) > 20

@@ -13,7 +13,7 @@ import pytest
 from spar import Action, ActionResult, Agent, Call, Context, ContractError, Experience, Perception, Reflection
 from spar.clock import SystemClock
 from spar.modules import Module, takes_context
-from spar.testing import RecordingStore
+from spar.testing import RecordingStore, VirtualClock
 from spar.types import PHASES, Phase
 
 GO = [Perception("go")]
@@ -238,8 +238,7 @@ def junk(kind: type, **fields: Any) -> Any:
 
 BAD_PRODUCTS: list[tuple[Phase, Any]] = [
     ("sense", "text"), ("sense", {"a": 1}), ("sense", ["text"]), ("sense", [None]), ("sense", Perception),
-    ("plan", "text"), ("plan", []), ("plan", junk(Action, calls=("note",))), ("plan", {"calls": []}),
-    ("plan", junk(Action, next_look="soon")), ("plan", Action(next_look=float("nan"))),
+    ("plan", "text"), ("plan", ["note"]), ("plan", {"calls": []}), ("plan", Action(output={("a", "b"): 1})),
     ("act", None), ("act", "done"), ("act", junk(ActionResult, results=("ok",))),
     ("act", junk(ActionResult, messages=None)), ("act", junk(ActionResult, errors=("bad",))),
     ("reflect", "well"), ("reflect", junk(Reflection, experiences=None)),
@@ -282,6 +281,40 @@ async def test_nothing_sensed_and_one_bare_perception_are_fine() -> None:
     assert await Agent(sense=Junk(None)).step_sense() == []
     assert await Agent(sense=Junk(GO[0])).step_sense() == GO
     assert await Agent(sense=Junk(tuple(GO))).step_sense() == GO
+
+
+@pytest.mark.parametrize(
+    "product", [[Call("a"), Call("b")], (Call("a"), {"_tool": "b"}), [{"_tool": "a"}, {"_tool": "b"}]]
+)
+async def test_a_planner_may_return_the_list_of_calls_alone(product: Any) -> None:
+    action = await Agent(plan=Junk(product)).step_plan(GO)
+
+    assert action is not None
+    assert [call.tool for call in action.calls] == ["a", "b"]
+    assert action.perceptions == tuple(GO)
+
+
+async def test_an_empty_list_of_calls_is_nothing_to_do() -> None:
+    assert await Agent(plan=Junk([])).step_plan(GO) is None
+
+
+async def test_a_run_goes_on_with_the_calls_that_a_planner_lists(clock: VirtualClock) -> None:
+    lists = iter([[Call("note")], []])
+
+    async def plan(perceptions: Any) -> Any:
+        return next(lists)
+
+    agent = Agent(plan=plan, act=ObjectWithMethods(), loop_interval="off", clock=clock)
+    async with agent:
+        receipt = await agent.submit("go")
+        status = await agent.wait(receipt.run_id, 60)
+
+    assert (status.status, next(lists, "asked twice")) == ("ok", "asked twice")
+
+
+async def test_a_wire_object_in_a_list_that_is_no_call_is_an_error_of_the_plan() -> None:
+    with pytest.raises(ValueError, match="'_tool' is missing"):
+        await Agent(plan=Junk([{"_toll": "a"}])).step_plan(GO)
 
 
 async def test_the_past_is_filled_in_where_a_module_left_it_out() -> None:

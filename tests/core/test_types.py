@@ -28,6 +28,7 @@ from spar.types import (
     replace,
     utcnow,
 )
+from tests.effort import effort, growth
 
 KNOWN = {"_tool", "_id", "_outputPath", "_outputMethod", "_instance", "_after", "_reasoningForCall"}
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates and control characters included
@@ -337,3 +338,102 @@ def test_a_group_of_several_stays_a_group() -> None:
 
     assert unwrap(group) is group
     assert Fault.of(group).kind == "error"
+
+
+# -- made by hand -------------------------------------------------------------------------------------------
+
+
+def made(kind: type, **fields: Any) -> Any:
+    """A value of a kind with fields that a type checker would refuse."""
+    return kind(**fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "error", "sentence"),
+    [
+        (
+            Perception,
+            {"priority": 5},
+            ValueError,
+            "Perception.priority must be a number from 0 to 1 or None, found int (5)",
+        ),
+        (Perception, {"priority": float("nan")}, ValueError, "must be a number from 0 to 1 or None, found float (nan)"),
+        (Perception, {"priority": "high"}, TypeError, "must be a number from 0 to 1 or None, found str"),
+        (Perception, {"confidence": True}, TypeError, "must be a number from 0 to 1, found bool (True)"),
+        (Perception, {"trust": "maybe"}, ValueError, "trust must be 'trusted' or 'untrusted', found str ('maybe')"),
+        (Perception, {"trust": ["trusted"]}, ValueError, "trust must be 'trusted' or 'untrusted', found list"),
+        (Perception, {"at": "now"}, TypeError, "Perception.at must be a datetime, found str ('now')"),
+        (Perception, {"key": 7}, TypeError, "Perception.key must be text or None, found int (7)"),
+        (Perception, {"evidence": ["x"]}, TypeError, "must be a list of Perception, found str ('x') in it"),
+        (Perception, {"attributes": None}, TypeError, "must be an object (a dict with text as keys), found NoneType"),
+        (Perception, {"attributes": {1: 2}}, TypeError, "(a dict with text as keys), found the key 1"),
+        (Call, {"tool": "x", "params": [1]}, TypeError, "Call.params must be an object (a dict with text as keys)"),
+        (
+            Call,
+            {"tool": "x", "params": {1: "y"}},
+            TypeError,
+            "Call.params must be an object (a dict with text as keys)",
+        ),
+        (Call, {"tool": 5}, TypeError, "Call.tool must be text, found int (5)"),
+        (Call, {"tool": "x", "after": "c1"}, TypeError, "Call.after must be a list, found str"),
+        (Call, {"tool": "x", "after": [1]}, TypeError, "Call.after must be a list of texts, found int (1) in it"),
+        (Call, {"tool": "x", "output_method": "append"}, ValueError, "output_method must be 'set' or 'merge' or"),
+        (Action, {"calls": ["x"]}, TypeError, "Action.calls must be a list of Call, found str ('x') in it"),
+        (Action, {"perceptions": ["x"]}, TypeError, "Action.perceptions must be a list of Perception, found str"),
+        (Action, {"next_look": "soon"}, TypeError, "Action.next_look must be a number or None, found str ('soon')"),
+        (Action, {"next_look": float("nan")}, ValueError, "Action.next_look must be a number or None, found float"),
+        (Action, {"trust": "maybe"}, ValueError, "Action.trust must be 'trusted' or 'untrusted' or None, found str"),
+        (Action, {"degraded": 1}, TypeError, "Action.degraded must be True or False, found int (1)"),
+    ],
+)
+def test_a_value_made_with_a_wrong_field_is_refused_in_one_clear_sentence(
+    kind: type, fields: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error) as raised:
+        made(kind, **fields)
+
+    assert sentence in str(raised.value)
+    assert str(raised.value).startswith(f"{kind.__name__}.")
+
+
+def test_a_value_is_checked_again_when_a_field_is_replaced() -> None:
+    with pytest.raises(ValueError, match=r"Perception\.trust must be"):
+        replace(Perception("x"), trust="maybe")
+
+
+def test_whole_numbers_lists_and_subclasses_are_right_where_their_kind_is() -> None:
+    class Name(str):
+        pass
+
+    parts = [Perception("a")]
+    perception = Perception("x", priority=1, confidence=0, source=Name("s"), evidence=parts)
+    call = Call(Name("t"), {Name("a"): 1}, after=[Name("c")], meta={"_task": "t"})
+
+    assert (perception.priority, perception.evidence) == (1, tuple(parts))
+    assert (call.tool, call.params, call.after) == ("t", {"a": 1}, ("c",))
+    assert Action(calls=[call], next_look=3).next_look == 3
+
+
+def test_lists_are_kept_as_tuples_in_every_value_that_takes_them() -> None:
+    call = Call("x")
+    result = ActionResult(results=[CallResult(call, "ok")], messages=[{}], errors=[])
+    reflection = Reflection(successes=[call], failures=[], abilities=[], experiences=[Experience("s")])
+
+    assert (result.results, result.messages, result.errors) == ((CallResult(call, "ok"),), ({},), ())
+    assert (reflection.successes, reflection.failures, reflection.abilities) == ((call,), (), ())
+    assert type(reflection.experiences) is tuple
+
+
+def test_what_is_right_is_seen_without_looking_at_every_field() -> None:
+    perceptions = [Perception("a")]
+    call = Call("x", {"a": 1}, meta={"_task": "t"}, after=["c"])
+    plain = [
+        lambda: Perception("x", key="k", attributes={"a": 1}, evidence=tuple(perceptions)),
+        lambda: Call("x", {"a": 1}, output_path="†state.a", meta={"_task": "t"}, after=("c",)),
+        lambda: Action([call], perceptions=tuple(perceptions), trust="trusted", next_look=1.0, run_id="r"),
+        lambda: replace(call, reason="because"),
+    ]
+
+    # Looking at every field takes more than a hundred steps; what a value costs grows with what is in it alone.
+    assert [effort(make) < 60 for make in plain] == [True] * len(plain)
+    assert growth(lambda size: Action(calls=tuple([call] * size)), 100) <= 2.2

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.codec import MAX_BYTES, MAX_DEPTH, decode, encode, safe
-from spar.types import Experience, Fault, Perception
+from spar.types import Call, CallResult, Experience, Fault, Perception
+from tests.forced import forced
 
 SURROGATE = "\ud800"
 
@@ -79,13 +80,19 @@ def test_text_reads_back_equal_lone_surrogates_included() -> None:
 
 
 def test_nan_and_infinity_are_null_and_a_number_field_reads_null_as_nan() -> None:
-    text = encode(Perception("x", confidence=math.nan, evidence=(Perception("y", confidence=math.inf),)))
-    back = decode(text, Perception)
+    text = encode(CallResult(Call("x"), "ok", duration=math.nan))
+    back = decode(text, CallResult)
 
     assert "NaN" not in text
-    assert math.isnan(back.confidence)
-    assert math.isnan(back.evidence[0].confidence)
+    assert math.isnan(back.duration)
     assert decode(encode([math.nan]), list[Any]) == [None]
+
+
+def test_a_row_of_a_version_that_bounded_no_numbers_reads_within_the_bounds_of_today() -> None:
+    evidence = (forced(Perception("y"), confidence=math.inf), forced(Perception("z"), confidence=-1.0))
+    back = decode(encode(forced(Perception("x"), priority=5.0, evidence=evidence)), Perception)
+
+    assert (back.priority, [each.confidence for each in back.evidence]) == (1.0, [1.0, 0.0])
 
 
 def test_what_is_too_large_is_cut_and_marked_and_the_rest_is_kept() -> None:

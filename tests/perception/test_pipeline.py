@@ -14,6 +14,7 @@ from perception import Pipeline, classify, intent
 from spar.errors import ConfigError
 from spar.types import Perception
 from tests.effort import growth, hang_guard
+from tests.forced import forced
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 
@@ -148,11 +149,11 @@ def test_the_counts_are_a_copy() -> None:
     [
         ("a text", "a perception is needed, found str"),
         (None, "a perception is needed, found NoneType"),
-        (Perception("x", at="now"), "'at' must be a datetime, found str"),  # type: ignore[arg-type]
-        (Perception("x", priority="high"), "'priority' must be a number, found str"),  # type: ignore[arg-type]
-        (Perception("x", subject=["s"]), "'subject' must be text or None, found list"),  # type: ignore[arg-type]
-        (Perception("x", attributes=None), "'attributes' must be a dict, found NoneType"),  # type: ignore[arg-type]
-        (Perception("x", id=7), "'id' must be text, found int"),  # type: ignore[arg-type]
+        (forced(Perception("x"), at="now"), "'at' must be a datetime, found str"),
+        (forced(Perception("x"), priority="high"), "'priority' must be a number, found str"),
+        (forced(Perception("x"), subject=["s"]), "'subject' must be text or None, found list"),
+        (forced(Perception("x"), attributes=None), "'attributes' must be a dict, found NoneType"),
+        (forced(Perception("x"), id=7), "'id' must be text, found int"),
     ],
 )
 def test_what_is_no_sound_perception_is_dropped_with_the_reason_and_disturbs_no_other(junk: Any, reason: str) -> None:
@@ -166,10 +167,10 @@ def test_what_is_no_sound_perception_is_dropped_with_the_reason_and_disturbs_no_
 
 def test_numbers_out_of_range_and_times_without_a_zone_are_put_right() -> None:
     odd = [
-        Perception("a", priority=7.0),
-        Perception("b", priority=-1.0, at=NOON.replace(tzinfo=None)),
-        Perception("c", priority=float("nan"), confidence=float("inf")),
-        Perception("d", priority=10**400, confidence=float("nan")),
+        forced(Perception("a"), priority=7.0),
+        forced(Perception("b"), priority=-1.0, at=NOON.replace(tzinfo=None)),
+        forced(Perception("c"), priority=float("nan"), confidence=float("inf")),
+        forced(Perception("d"), priority=10**400, confidence=float("nan")),
     ]
 
     kept = {p.content: p for p in Pipeline().process(odd)}
@@ -270,8 +271,8 @@ perceptions = st.builds(
     subject=st.none() | few,
     session=st.sampled_from(["main", "b"]),
     intent=few,
-    priority=st.floats() | st.just(0.5),
-    confidence=st.floats(),
+    priority=st.floats(0, 1) | st.just(0.5),
+    confidence=st.floats(0, 1),
     trust=st.sampled_from(["trusted", "untrusted"]),
     at=st.datetimes(timezones=zones) | st.datetimes(NOON.replace(tzinfo=None), datetime(2026, 1, 3, 12, 5)),
     attributes=st.dictionaries(st.sampled_from(["count", "why", "slots", "level", "x"]), anything, max_size=3),

@@ -51,7 +51,6 @@ def test_a_perception_matches_when_every_condition_holds(conditions: dict[str, A
         ({"kind": "a", "source": "b"}, {"kind": "a"}),
         ({"trust": "trusted"}, {}),
         ({"min_priority": 0.6}, {}),
-        ({"min_priority": 0.0}, {"priority": float("nan")}),
         ({"count": {"at_least": 2}}, {}),
         ({"attributes": {"level": "*"}}, {}),
         ({"attributes": {"on": 1}}, {"attributes": {"on": True}}),

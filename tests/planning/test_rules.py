@@ -511,7 +511,7 @@ def test_any_table_is_a_rule_or_a_configuration_error(value: Any) -> None:
             RulesPlanner([{"name": "r", key: value}])
 
 
-@given(JSON, st.dictionaries(st.text(max_size=8), JSON, max_size=3), st.floats())
+@given(JSON, st.dictionaries(st.text(max_size=8), JSON, max_size=3), st.floats(0, 1))
 async def test_no_perception_makes_the_planner_raise(content: Any, attributes: dict[str, Any], priority: float) -> None:
     planner = RulesPlanner([
         {"name": "a", "when": {"pattern": "(?P<x>.+)", "attributes": {"level": ["high", {"above": 1}]}}},

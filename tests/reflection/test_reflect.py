@@ -179,7 +179,7 @@ CALLS = st.builds(
     st.dictionaries(TEXT, st.none() | TEXT, max_size=3),
     meta=st.dictionaries(st.sampled_from(["_task", "_expect"]), st.none() | TEXT | st.integers(), max_size=2),
 )
-PERCEPTIONS = st.builds(Perception, TEXT, TEXT, TEXT, subject=st.none() | TEXT, intent=TEXT, priority=st.floats())
+PERCEPTIONS = st.builds(Perception, TEXT, TEXT, TEXT, subject=st.none() | TEXT, intent=TEXT, priority=st.floats(0, 1))
 RESULTS = st.builds(
     CallResult,
     CALLS,

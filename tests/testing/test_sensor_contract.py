@@ -240,7 +240,7 @@ class Nothing:
         (TextFromPoll, "must be a list of Perception, found str"),
         (SameIdTwice, "different ids, found 'x' twice"),
         (NaiveTime, "aware times"),
-        (LoudPriority, r"priority within 0\.\.1, found 7"),
+        (LoudPriority, r"Perception\.priority must be a number from 0 to 1 or None, found int \(7\)"),
         (Unspeakable, "must be JSON-able"),
         (PushesText, "push must be a list of Perception, found str"),
         (RaisingPoll, r"poll\(\) must not raise here, but raised KeyError"),
