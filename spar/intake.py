@@ -20,8 +20,29 @@ if TYPE_CHECKING:
 
 #: Perceptions that wait for a lane's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
+#: Characters of a session's name and of an idempotency key.
+LONGEST_NAME = 256
+#: Levels of the JSON schema of an answer.
+DEEPEST_SCHEMA = 64
 #: Sessions that may have something to do; a message for one more is refused.
 SESSIONS_LIMIT = 10_000
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises: ValueError for a name that is longer than anybody needs; it is kept as long as what it names."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"{what} has at most {LONGEST_NAME} characters, found {len(name)}")
+
+
+def check_depth(schema: Mapping[str, Any]) -> None:
+    """Raises: ValueError for a schema of an answer that is nested more deeply than `DEEPEST_SCHEMA`."""
+    level: list[Any] = [schema]
+    for _ in range(DEEPEST_SCHEMA):
+        level = [item for value in level if isinstance(value, (Mapping, list, tuple))
+                 for item in (value.values() if isinstance(value, Mapping) else value)]  # fmt: skip
+        if not level:
+            return
+    raise ValueError(f"output is nested too deeply: a schema has at most {DEEPEST_SCHEMA} levels")
 
 
 class Intake:
@@ -41,11 +62,15 @@ class Intake:
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
         if not isinstance(session, str) or not session.strip():
             raise ValueError(f"a session's key must be text that is not empty, found {session!r}")
+        check_name("a session's name", session)
+        check_name("an idempotency key", key or "")
         mode = agent.settings.runs.queue_mode if mode is None else mode
         if mode not in MODES:
             raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(MODES)}")
         if output is not None and not isinstance(output, Mapping):
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
+        if output is not None:
+            check_depth(output)
         agent.lifecycle.demand("submit")
         agent.recovery.demand_ready("submit")
         if (receipt := agent.runs.known(key)) is not None:
@@ -108,6 +133,7 @@ class Intake:
         agent = self._agent
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
+        check_name("a session's name", perception.session)
         agent.lifecycle.demand("submit", "accept")
         agent.recovery.demand_ready("accept")
         try:

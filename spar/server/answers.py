@@ -80,5 +80,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 def decoded(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
+    except RecursionError:
+        raise ValueError("the body cannot be read: it is nested too deeply") from None
     except msgspec.DecodeError as error:
         raise ValueError(f"the body cannot be read: {error}") from None

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from spar.events import ConfigReloaded
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import approval_routes
+from spar.server.bodies import BoundedBodies
 from spar.server.gate import Gate
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.recovery import recovery_routes
@@ -112,7 +113,7 @@ def control(service: Service) -> Starlette:
             *approval_routes(service),
             *recovery_routes(service),
         ],
-        middleware=[Middleware(Gate, service=service)],
+        middleware=[Middleware(BoundedBodies), Middleware(Gate, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )
 

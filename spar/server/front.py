@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from spar.errors import ConfigError
+from spar.server.connections import BoundedConfig, Bounds
 from spar.server.control import control
-from spar.server.peers import PeerProtocol
 from spar.server.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class Front:
     """Serves from `open` to `close`. `port` is the port of the probes, 0 without them."""
 
-    def __init__(self, service: Service, state_dir: Path, host: str, port: int, *, with_probes: bool) -> None:
+    def __init__(self, service: Service, state_dir: Path, host: str, port: int, *, with_probes: bool,
+                 bounds: Bounds | None = None) -> None:  # fmt: skip
         self._service, self._state_dir = service, state_dir
         self._host, self.port = host, port
-        self._with_probes = with_probes
+        self._with_probes, self._bounds = with_probes, bounds or Bounds()
         self._servers: list[uvicorn.Server] = []
         self._sockets: list[socket.socket] = []
         self._thread: threading.Thread | None = None
@@ -45,17 +46,17 @@ class Front:
         if self._with_probes:
             pairs.append((probes(self._service, any_host=not is_local(url_host(self._host))), self._bind_tcp()))
         for application, listener in pairs:
-            config = uvicorn.Config(
+            config = BoundedConfig(
                 application,
-                http=PeerProtocol,
+                self._bounds,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=1,
-                limit_concurrency=100,
                 server_header=False,
             )
+            listener.listen(config.backlog)  # whoever connects before the thread serves waits
             self._servers.append(uvicorn.Server(config))
             self._sockets.append(listener)
         self._thread = threading.Thread(target=self._serve, name="spar front", daemon=True)

@@ -5,26 +5,13 @@ See SO_PEERCRED in unix(7): the user of the process that connected, as it was th
 
 from __future__ import annotations
 
-import asyncio
 import pwd
 import socket
 import struct
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 #: Who asks where the kernel does not say it.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
-
-
-class PeerProtocol(H11Protocol):
-    """HTTP whose `client`, on a Unix socket, is the name of the user and the process that connected."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family == socket.AF_UNIX:
-            self.client = peer(connection)
 
 
 def peer(connection: socket.socket) -> tuple[str, int]:

@@ -44,7 +44,9 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
         async def guarded(request: Request) -> Response:
-            host = request.headers.get("host", "localhost")
+            host = request.headers.get("host")
+            if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request
+                return problem(400, "a request must say which host it is for")
             if any_host or is_local(host):
                 return await endpoint(request)
             return problem(421, f"host {host!r} is not served here; known: localhost, 127.0.0.1, [::1]")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Seconds without an event after which a comment says that the connection lives.
 HEARTBEAT = 15.0
-#: Who may follow runs at once: half of all connections that the server takes.
+#: Who may follow runs at once: a fifth of all connections that the server takes.
 FOLLOWERS = 50
 #: Seconds that calling a run off may take: its phase ends, or is left behind.
 ABORT_WITHIN = 120.0

@@ -1,0 +1,161 @@
+"""How long and how wide a connection may be, so that no peer closes the doors for the others.
+
+A connection that has not sent a whole request within its time is ended. Where there is no room for a new one, the
+oldest that has not sent a whole request makes room: of the same peer, or of any. Only where all have, whoever comes is
+told to come again. Each listener has a room of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Hashable
+from typing import Any
+
+import h11
+from msgspec import Struct
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from spar.server.peers import peer
+from spar.server.problems import problem
+
+#: Connections of one listener, and of one peer of it: an address, or a process on the Unix socket.
+MOST_CONNECTIONS, MOST_OF_A_PEER = 256, 64
+#: Seconds for a request's head, and for its body.
+HEAD_WITHIN, BODY_WITHIN = 10.0, 30.0
+
+
+class Bounds(Struct, frozen=True):
+    """What one listener allows."""
+
+    connections: int = MOST_CONNECTIONS
+    of_a_peer: int = MOST_OF_A_PEER
+    head_within: float = HEAD_WITHIN
+    body_within: float = BODY_WITHIN
+
+
+class Room:
+    """The connections of one listener."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        #: The oldest first, by who is at the other end.
+        self._connections: dict[BoundedProtocol, Hashable] = {}
+        self._of: dict[Hashable, int] = {}
+        #: Connections that were ended to make room, and those that were told to come again.
+        self.ended = self.refused = 0
+
+    def enter(self, connection: BoundedProtocol, peer: Hashable) -> bool:
+        """Take a connection in; False when there is no room for its requests."""
+        has_room = self._of.get(peer, 0) < self.bounds.of_a_peer or self._end_oldest(peer)
+        if has_room and len(self._connections) >= self.bounds.connections:
+            has_room = self._end_oldest()
+        self._connections[connection] = peer
+        self._of[peer] = self._of.get(peer, 0) + 1
+        self.refused += not has_room
+        return has_room
+
+    def leave(self, connection: BoundedProtocol) -> None:
+        if connection in self._connections:
+            peer = self._connections.pop(connection)
+            self._of[peer] -= 1
+            if not self._of[peer]:
+                del self._of[peer]
+
+    def _end_oldest(self, peer: Hashable = None) -> bool:
+        """End the oldest connection that owes us a request, of this peer or of any; False when there is none."""
+        for connection, its_peer in self._connections.items():
+            if (peer is None or its_peer == peer) and connection.is_owing:
+                self.ended += 1
+                self.leave(connection)
+                connection.transport.abort()
+                return True
+        return False
+
+
+class BoundedConfig(Config):
+    """The configuration of a server, with the room that its connections share."""
+
+    def __init__(self, app: Any, bounds: Bounds, **more: Any) -> None:
+        super().__init__(app, http=BoundedProtocol, **more)
+        self.room = Room(bounds)
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP within bounds; on a Unix socket its `client` is the name of the user and the process that connected."""
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+                 _loop: asyncio.AbstractEventLoop | None = None) -> None:  # fmt: skip
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(config, BoundedConfig)
+        self._room = config.room
+        self._owes = ""  # what the peer has to send in time: a request's "head" or "body", or nothing
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether no whole request of the peer waits for its answer."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            self.client = peer(connection)
+            whose: Hashable = self.client
+        else:
+            whose = self.client[0] if self.client is not None else ""
+        if not self._room.enter(self, whose):
+            self.app = no_room
+        self._expect("head")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._room.leave(self)
+        self._expect("")
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._expect({h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE:  # nothing of another request: it is kept for a few seconds
+            self._expect("head" if self.conn.trailing_data[0] else "")
+
+    def _expect(self, what: str) -> None:
+        """Give the peer its time for this, once."""
+        if what == self._owes:
+            return
+        self._owes = what
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if what:
+            bounds = self._room.bounds
+            within = bounds.head_within if what == "head" else bounds.body_within
+            self._deadline = self.loop.call_later(within, self._late)
+
+    def _late(self) -> None:
+        """The peer took too long: say so where nothing has been answered yet, and end the connection."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        has_begun = self.conn.our_state is h11.SEND_RESPONSE or bool(self.conn.trailing_data[0])
+        if has_begun and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            text = f"the request's {self._owes} took too long\n".encode()
+            headers = [("content-type", "text/plain"), ("content-length", str(len(text))), ("connection", "close")]
+            for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=text), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+async def no_room(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request for which there is no room."""
+    answer = problem(503, "too many connections wait for an answer; try again later", retry_after=1.0)
+    answer.headers["connection"] = "close"
+    await answer(scope, receive, send)

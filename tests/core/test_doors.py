@@ -1,0 +1,200 @@
+"""The doors over real sockets: what idle, slow and oversized peers cannot do to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from spar import Agent
+from spar.app import Service
+from spar.server.bodies import LARGEST_BODY
+from spar.server.connections import BoundedProtocol, Bounds, Room
+from spar.server.front import Front
+from spar.settings import load
+
+HALF = b"GET /livez HTTP/1.1\r\nHost: 127"
+HALF_A_BODY = b"POST /v1/runs HTTP/1.1\r\nHost: spar\r\nContent-Length: 100\r\n\r\n{"
+
+
+class Doors:
+    """Both doors of a service whose agent has not been started, and whoever connects to them."""
+
+    def __init__(self, folder: Path, bounds: Bounds | None = None) -> None:
+        self.folder = folder
+        self.agent = Agent(loop_interval="off")
+        service = Service(load(None, environ={}), self.agent)
+        self.front = Front(service, folder, "127.0.0.1", 0, with_probes=True, bounds=bounds)
+        self.stack = ExitStack()
+
+    def __enter__(self) -> Doors:
+        self.front.open()
+        self.stack.callback(self.front.close)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stack.close()
+
+    def tcp(self, sent: bytes = b"") -> socket.socket:
+        return self._sending(socket.create_connection(("127.0.0.1", self.front.port), timeout=20), sent)
+
+    def unix(self, sent: bytes = b"") -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(20)
+        made.connect(str(self.folder / "control.sock"))
+        return self._sending(made, sent)
+
+    def _sending(self, made: socket.socket, sent: bytes) -> socket.socket:
+        self.stack.enter_context(made)
+        made.sendall(sent)
+        return made
+
+    def probe(self) -> int:
+        with httpx.Client(trust_env=False) as client:
+            return client.get(f"http://127.0.0.1:{self.front.port}/livez").status_code
+
+    def control(self, method: str = "GET", path: str = "/v1/status", content: Any = None) -> httpx.Response:
+        transport = httpx.HTTPTransport(uds=str(self.folder / "control.sock"))
+        with httpx.Client(transport=transport, base_url="http://spar") as client:
+            return client.request(method, path, content=content)
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[Doors]:
+    with Doors(tmp_path) as doors:
+        yield doors
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What comes until the other side ends the connection."""
+    found = b""
+    try:
+        while more := connection.recv(65536):
+            found += more
+    except ConnectionResetError:
+        pass
+    return found
+
+
+# -- idle and half-sent
+
+
+def test_hundreds_of_half_sent_requests_close_the_doors_for_nobody(doors: Doors) -> None:
+    for _ in range(300):
+        doors.tcp(HALF)
+        doors.unix(HALF_A_BODY)
+        assert (doors.probe(), doors.control().status_code) == (200, 200) if _ % 100 == 99 else True
+    assert (doors.probe(), doors.control().status_code) == (200, 200)
+
+
+async def test_a_request_whose_head_or_body_never_ends_is_ended_in_time(tmp_path: Path) -> None:
+    def ask(doors: Doors) -> None:
+        assert rest_of(doors.tcp()) == b""
+        assert rest_of(doors.tcp(HALF)).startswith(b"HTTP/1.1 408")
+        assert rest_of(doors.unix(HALF_A_BODY)).startswith(b"HTTP/1.1 408")
+        answers = rest_of(doors.tcp(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF))
+        assert answers.startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 408" in answers
+        assert doors.probe() == 200
+
+    with Doors(tmp_path, Bounds(head_within=0.2, body_within=0.2)) as doors:
+        async with doors.agent:
+            await asyncio.to_thread(ask, doors)
+
+
+def test_an_idle_connection_is_ended_and_one_that_waits_for_its_answer_is_not() -> None:
+    room = Room(Bounds(connections=4, of_a_peer=2))
+    ended: list[str] = []
+    made = {name: _Connection(name, ended.append) for name in "abcdefg"}
+    assert all([room.enter(made["a"], "p"), room.enter(made["b"], "p")])
+    made["a"].owes = False
+    assert room.enter(made["c"], "p")
+    assert ended == ["b"]  # the peer's oldest that owes a request
+    made["c"].owes = False
+    assert not room.enter(made["d"], "p")  # both of the peer wait for their answers
+    assert room.enter(made["e"], "q")
+    made["d"].owes = made["e"].owes = False
+    assert not room.enter(made["f"], "r")
+    room.leave(made["a"])
+    room.leave(made["d"])
+    made["f"].owes = False
+    assert room.enter(made["g"], "s")
+    assert (ended, room.ended, room.refused) == (["b"], 1, 2)
+
+
+class _Connection(BoundedProtocol):
+    """A connection without a server; `owes` says whether it has sent no whole request."""
+
+    def __init__(self, name: str, ended: Callable[[str], None]) -> None:
+        self.owes = True
+        self.transport = _Transport(lambda: ended(name))
+
+    @property
+    def is_owing(self) -> bool:
+        return self.owes
+
+
+class _Transport(asyncio.Transport):
+    """A transport that can be given up."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    def abort(self) -> None:
+        self._ended()
+
+
+# -- sizes
+
+
+async def test_a_body_above_its_limit_is_refused_by_its_head_and_while_it_is_read(doors: Doors) -> None:
+    too_much = b"x" * (LARGEST_BODY + 1)
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(48):
+            yield b"x" * 65536
+
+    async with doors.agent:
+        for content in (too_much, chunks()):
+            answer = await asyncio.to_thread(doors.control, "POST", "/v1/runs", content)
+            assert answer.status_code == 413
+            assert answer.json()["detail"] == "the body is larger than 1048576 bytes, the most that is taken"
+        assert (await asyncio.to_thread(doors.control, "POST", "/v1/runs", b'{"message": "hi"}')).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"message": "x", "output": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}", "nested too deeply"),
+        (b'{"message": "x", "output": ' + b'{"a":' * 150 + b"1" + b"}" * 150 + b"}", "nested too deeply"),
+        (
+            b'{"message": "x", "session": "' + b"s" * 257 + b'"}',
+            "a session's name has at most 256 characters, found 257",
+        ),
+        (
+            b'{"message": "x", "idempotency_key": "' + b"k" * 257 + b'"}',
+            "an idempotency key has at most 256 characters",
+        ),
+    ],
+    ids=["deep", "rather deep", "session", "key"],
+)
+async def test_what_is_too_deep_or_too_long_is_refused_in_one_sentence(doors: Doors, body: bytes, said: str) -> None:
+    async with doors.agent:
+        answer = await asyncio.to_thread(doors.control, "POST", "/v1/runs", body)
+        assert answer.status_code == 422
+        assert said in answer.json()["detail"]
+        longest = b'{"message": "x", "session": "' + b"s" * 256 + b'", "idempotency_key": "' + b"k" * 256 + b'"}'
+        assert (await asyncio.to_thread(doors.control, "POST", "/v1/runs", longest)).status_code == 202
+
+
+def test_a_request_that_does_not_say_its_host_is_refused(doors: Doors) -> None:
+    assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 400")
+    assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert rest_of(doors.tcp(b"GET /livez HTTP/1.0\r\nHost: evil.example\r\n\r\n")).startswith(b"HTTP/1.1 421")
