@@ -44,7 +44,7 @@ from spar.restraint import Restraint
 from spar.run import Receipt, RunStatus
 from spar.runs import Runs
 from spar.sessions import Sessions
-from spar.stats import Snapshot, Stats
+from spar.stats import SessionStats, Snapshot, Stats
 from spar.stepping import Stepping
 from spar.streams import Streams
 from spar.transcripts import Transcripts
@@ -74,7 +74,7 @@ class Agent:
     __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "budgets",
                  "clock", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping", "lanes",
                  "lifecycle", "memory", "modules", "name", "pace", "perceive", "plan_when_idle", "recovery", "reports",
-                 "requests", "runs", "sessions", "settings", "settled", "state", "stepping",
+                 "requests", "runs", "session_accounts", "sessions", "settings", "settled", "state", "stepping",
                  "steps", "transcripts")  # fmt: skip
 
     settings: Settings
@@ -120,7 +120,7 @@ class Agent:
         self.events = Events(self.name, clock=self.clock)
         self.events.on_handler_error = self.reports.handler_failed
         self.hooks = Hooks()
-        self.account = Stats()
+        self.account, self.session_accounts = Stats(), SessionStats()
         self.abilities: dict[str, Ability] = {}
         self.budgets = Budgets(self.settings.budgets.limits, self.clock, self.events, Restraint(self))
         self.requests = Requests(self.name, self.clock, self.events)
@@ -151,6 +151,13 @@ class Agent:
         """A snapshot of the statistics so far; safe from any thread."""
         return self.account.snapshot()
 
+    def stats_of(self, session: str) -> Snapshot:
+        """A snapshot of the statistics of one session in this process; safe from any thread.
+
+        Raises: LookupError for a session that has completed no cycle, or none for so long that it was forgotten.
+        """
+        return self.session_accounts.snapshot(session)
+
     @property
     def loop_interval(self) -> Interval:
         """Seconds between cycles, "adaptive", 0 or "off"; may be set at any time and counts from the next wait on."""
@@ -174,7 +181,8 @@ class Agent:
 
     def can_stream(self, actor: Module) -> bool:
         """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
-        return not self.stepping.is_under_way and hasattr(actor.part, "act_stream") and not self.hooks.at("after_plan")
+        is_guarded = self.hooks.at("after_plan") or self.hooks.at("before_act")
+        return not self.stepping.is_under_way and hasattr(actor.part, "act_stream") and not is_guarded
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:

@@ -21,6 +21,7 @@ from spar.clock import Clock
 from spar.config_file import explain
 from spar.errors import ConfigError, ContractError, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
+from spar.health_metrics import snapshot_of
 from spar.logs import get_logger
 from spar.metrics import Metrics
 from spar.parts import Part
@@ -402,7 +403,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "health": agent.health.snapshot(),
         "hooks": agent.hooks.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.modules.items()},
-        "memory": _snapshot_of(agent.memory),
+        "memory": snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
     }
@@ -419,9 +420,4 @@ def describe_lane(lane: Any) -> dict[str, Any]:
 
 
 def _snapshot(module: Any) -> dict[str, Any]:
-    return {"use": module.name, **_snapshot_of(module.part)}
-
-
-def _snapshot_of(part: Any) -> dict[str, Any]:
-    snapshot = getattr(part, "snapshot", None)
-    return snapshot() if callable(snapshot) else {}
+    return {"use": module.name, **snapshot_of(module.part)}

@@ -65,7 +65,7 @@ class Events:
         self.wanted = _Routes(self._channels)
         #: Who keeps what each run tells (`spar.streams.Streams`), where there are runs.
         self.runs: Any = None
-        self._streams: weakref.WeakSet[EventStream] | None = None
+        self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- listening
@@ -91,9 +91,14 @@ class Events:
             self._channel(kind)  # says what is no class of events
         stream = EventStream(self, kinds, buffer)
         if self._streams is None:
-            self._streams = weakref.WeakSet()
-        self._streams.add(stream)
+            self._streams = weakref.WeakValueDictionary()
+        self._streams[id(stream)] = stream
         return stream
+
+    def _open_streams(self) -> list[EventStream]:
+        """The streams that somebody holds; their references are copied in one step, as others may be added."""
+        references = [] if self._streams is None else self._streams.valuerefs()
+        return [stream for reference in references if (stream := reference()) is not None]
 
     def run(self, run_id: str, *, after: int = 0) -> Any:
         """What a run did and does: an async iterator of `spar.streams.RunEvent`, those whose `seq` is above `after`.
@@ -140,7 +145,7 @@ class Events:
 
     def close(self) -> None:
         """End the streams and the tasks of async handlers; subscriptions stay for the next start."""
-        for stream in list(self._streams or ()):
+        for stream in self._open_streams():
             stream.close()
         self._streams = None
         if self.runs is not None:
@@ -156,13 +161,14 @@ class Events:
 
     @property
     def waiting(self) -> int:
-        """How many events wait for async handlers and the readers of streams."""
-        streams = list(self._streams or ())
+        """How many events wait for async handlers and the readers of streams; from any thread."""
+        streams = self._open_streams()
         return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        return tuple(item for channel in self._channels.values() for item in channel.subscriptions)
+        """Who is told of events; from any thread."""
+        return tuple(item for channel in list(self._channels.values()) for item in channel.subscriptions)
 
     # -- for subscriptions
 

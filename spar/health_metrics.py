@@ -24,13 +24,15 @@ PUSHED = "(push)"
 
 
 def snapshot_of(part: object) -> Mapping[str, Any]:
-    """What a part says of itself; nothing if it says nothing, or cannot."""
+    """What a part says of itself; nothing if it says nothing, and what is wrong (`error`) if it cannot."""
     snapshot = getattr(part, "snapshot", None)
     try:
         found = snapshot() if callable(snapshot) else {}
-    except Exception:  # a part of somebody else's; the others are still told
-        return {}
-    return found if isinstance(found, Mapping) else {}
+    except Exception as error:  # a part of somebody else's; the others are still told
+        return {"error": f"its snapshot() raised {error!r:.200}"}
+    if not isinstance(found, Mapping):
+        return {"error": f"its snapshot() returned {type(found).__name__}, expected a mapping"}
+    return found
 
 
 def sensors(agent: Agent) -> Mapping[str, Any]:

@@ -31,12 +31,17 @@ POINTS: dict[str, tuple[str, bool]] = {
     "before_run": ("the message that the run is about; deny ends the run", False),
     "after_run": ("the run's status, error and output", False),
     "before_cycle": ("the cycle id; deny skips the cycle", False),
+    "before_sense": ("nothing; deny skips the cycle", False),
+    "after_sense": ("the perceptions; deny skips the rest of the cycle", False),
     "before_plan": ("the perceptions; rewrite replaces them, deny skips the plan", False),
     "after_plan": ("the action; rewrite replaces it, deny drops it", False),
+    "before_act": ("the action as it is to be carried out; deny leaves it out", False),
+    "after_act": ("the action's result; deny leaves its reflection out", False),
     "before_call": ("the call; rewrite replaces it, deny refuses it", True),
     "after_call": ("the call's result", False),
     "result_persist": ("the call's result as it will be kept; rewrite replaces it", False),
-    "before_reflect": ("the action's result", False),
+    "before_reflect": ("the action's result; deny leaves its reflection out", False),
+    "after_reflect": ("the reflection", False),
     "before_compaction": ("the session's key; deny leaves its transcript as it is", False),
     "after_compaction": ("the compaction's entry", False),
     "message_sending": ("the text that people are to be told; rewrite replaces it, deny keeps it back", False),
@@ -149,7 +154,9 @@ class Hooks:
 
     def snapshot(self) -> dict[str, list[str]]:
         """Who is asked, by point in the order of asking; and who failed too often, under "off"."""
-        found = {point: [_name(entry.hook) for entry in entries] for point, entries in self._hooks.items() if entries}
+        found = {
+            point: [_name(entry.hook) for entry in entries] for point, entries in list(self._hooks.items()) if entries
+        }
         return {**found, "off": list(self.off)} if self.off else found
 
     def at(self, point: str) -> bool:

@@ -17,7 +17,7 @@ from spar.crash import crashpoint
 from spar.cycle import STANDING, Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
-from spar.hooks import HookContext, Outcome
+from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.inbox import PLACES, Inbox, Mode, Place, collected, overflow
 from spar.journal import Item, Unfinished
 from spar.logs import get_logger
@@ -152,6 +152,15 @@ class Lane:
     def is_busy(self) -> bool:
         """Whether it has a run, under way or about to be."""
         return self.run is not None or self.inbox.has_runs
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether hooks are asked about a cycle of a session that has taken nothing yet."""
+        cycle = self.cycle
+        return (
+            not self.is_standing and self.run is None and cycle is not None and cycle.phase == "sense"
+            and not cycle.items and not self.stop_reason
+        )  # fmt: skip
 
     # -- what comes in
 
@@ -302,7 +311,7 @@ class Lane:
             return cycle.perceptions
         if point == "after_plan" and isinstance(outcome.value, Action):
             return answering(outcome.value, cycle.perceptions)
-        return outcome.value
+        return outcome.value if point in REWRITABLE else value
 
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         self.agent.report(cycle, fault, error, policy)
@@ -337,8 +346,11 @@ class Lane:
         agent.account.cycle(outcome, duration)
         if cycle.result is not None:
             guarded(cycle, agent.account.calls.add, cycle.result.results)
+        own = guarded(cycle, agent.session_accounts.cycle, self.session, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             guarded(cycle, agent.health.observe, cycle, duration)
+            if own is not None:
+                own.consecutive_failures = agent.health.streaks.worst_of(self.session)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
         run, end = self.run if cycle.run is not None else None, None

@@ -27,6 +27,8 @@ from spar.types import Action, ActionResult, Fault, Phase
 
 #: What a phase may end with that is no error of it.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
+#: Under which name a cycle keeps what a phase brought, where a hook that is against it cannot undo that.
+DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
 #: Makes the coroutine of one attempt at a phase from what the phase before it brought.
 PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
@@ -118,7 +120,11 @@ class Loop:
         if self.wanted[PhaseCompleted]:
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
                                                session=cycle.session))  # fmt: skip
-        return await desk.ask(f"after_{phase}", cycle, product) if self.hooks.are_used else product
+        if not self.hooks.are_used:
+            return product
+        if phase in DONE:
+            setattr(cycle, DONE[phase], product)
+        return await desk.ask(f"after_{phase}", cycle, product)
 
     def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
         """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""

@@ -239,19 +239,28 @@ class Recovery:
                 await self.hand_out(each)
                 continue
             self._tried = each.cycle_id if isinstance(each, Unfinished) else each.id
-            await self.journal.safe()  # the end of what was tried before must not share the fate of this
-            if isinstance(each, Unfinished):
-                begun_on = (*each.items, each.run_id or "")
-                items = {item_id: self.in_hand[item_id] for item_id in begun_on if item_id in self.in_hand}
-                is_under_way = await self.cut.go_on(each, items, is_tried=True)
-            else:
-                is_under_way = await self.hand_out(each)
-            if not is_under_way:
-                self._tried = ""
-            else:
+            is_under_way = False
+            try:
+                is_under_way = await self._begin_trying(each)
+            except Exception as error:  # it stays in the journal, where the next start finds it; the others go on
+                log.warning("work of an earlier process not taken up", agent=self._agent.name, item=self._tried,
+                            reason=repr(error))  # fmt: skip
+            finally:
+                if not is_under_way:
+                    self._tried = ""
+            if is_under_way:
                 lane = self._agent.sessions.lane(each.session)
                 lane.wake.set()
                 self._agent.sessions.spawn(lane)
+
+    async def _begin_trying(self, each: Item | Unfinished) -> bool:
+        """Hand out what may have killed the process; False when there is nothing to be done about it any more."""
+        await self.journal.safe()  # the end of what was tried before must not share the fate of this
+        if isinstance(each, Item):
+            return await self.hand_out(each)
+        begun_on = (*each.items, each.run_id or "")
+        items = {item_id: self.in_hand[item_id] for item_id in begun_on if item_id in self.in_hand}
+        return await self.cut.go_on(each, items, is_tried=True)
 
     def tried(self, cycle: Cycle) -> None:
         """A cycle has ended; if it was what was being tried, the next one is."""

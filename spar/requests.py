@@ -33,7 +33,7 @@ class CalledOff(Exception):
 class Requests:
     """The event loop of one agent, what goes on in it behind the backs of its callers, and who waits for a change."""
 
-    __slots__ = ("_clock", "_events", "_name", "_tasks", "_thread_id", "_waiters", "exclusive", "loop")
+    __slots__ = ("_awaited", "_clock", "_events", "_name", "_tasks", "_thread_id", "_waiters", "exclusive", "loop")
 
     def __init__(self, name: str, clock: Clock, events: Events) -> None:
         self._name, self._clock, self._events = name, clock, events
@@ -42,6 +42,8 @@ class Requests:
         self.exclusive: asyncio.Task[Any] | None = None
         self._thread_id = 0
         self._tasks: set[asyncio.Task[Any]] | None = None
+        #: Those of them whose outcome somebody waits for.
+        self._awaited: set[asyncio.Task[Any]] = set()
         self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     # -- in which event loop and thread
@@ -105,7 +107,10 @@ class Requests:
     # -- in which task
 
     def in_background(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        """Do work in a task of its own, which is not in the middle of anything; that it fails is only logged."""
+        """Do work in a task of its own, which is not in the middle of anything; that it fails is logged.
+
+        What a caller asked for, and is told by what it awaits, is logged at `debug` (`exclusively`).
+        """
         context = contextvars.copy_context()
         context.run(_INSIDE.set, ())
         context.run(HANDLING.set, ())
@@ -122,7 +127,10 @@ class Requests:
         if not self._tasks:
             self._tasks = None  # an empty set takes memory, too
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("request failed", agent=self._name, request=task.get_name(), reason=repr(error))
+            # What somebody awaits is told to them as well; of the rest nobody hears but here.
+            write = log.debug if isinstance(error, CalledOff) or task in self._awaited else log.warning
+            write("background work failed", agent=self._name, work=task.get_name(), reason=repr(error))
+        self._awaited.discard(task)
 
     async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
         """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
@@ -142,6 +150,7 @@ class Requests:
                 self.notify()
 
         task = self.in_background(alone(), name)
+        self._awaited.add(task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

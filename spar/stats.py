@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spar.types import OUTCOMES, PHASES, CallResult, Outcome, Phase
+from spar.types import OUTCOMES, PHASES, ActionResult, CallResult, Fault, Outcome, Phase
 
 #: Upper bounds in seconds: 0.1 s times powers of two, from 0.1 ms to seven minutes.
 BOUNDS: tuple[float, ...] = tuple(0.1 * 2.0**power for power in range(-10, 13))
@@ -237,3 +238,53 @@ class Stats:
             match (state.get("durations") or {}).get(name):
                 case [int(count), int() | float() as total]:
                     series.before = (series.before[0] + count, series.before[1] + total)
+
+
+#: Sessions whose statistics are kept; of more, those that turned longest ago are forgotten.
+MOST_SESSIONS = 1_000
+
+
+class Ended(Protocol):
+    """What is counted of a cycle that has ended (`spar.cycle.Cycle`)."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def durations(self) -> Sequence[tuple[Phase, float]]: ...
+    @property
+    def faults(self) -> Sequence[Fault]: ...
+    @property
+    def result(self) -> ActionResult | None: ...
+
+
+class SessionStats:
+    """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, Stats] = OrderedDict()
+
+    def cycle(self, session: str, cycle: Ended, duration: float) -> Stats:
+        """Count one cycle of a session that has ended (`duration` in seconds), and return the session's account."""
+        account = self._of.get(session)
+        if account is None:
+            account = self._of[session] = Stats()
+            if len(self._of) > MOST_SESSIONS:
+                self._of.popitem(last=False)
+        elif len(self._of) > 1:
+            self._of.move_to_end(session)
+        account.cycle(cycle.outcome, duration)
+        for phase, seconds in cycle.durations:
+            account.phases[phase].add(seconds)
+        for fault in cycle.faults:
+            account.errors_by_phase[fault.phase] += 1
+        if cycle.result is not None:
+            account.calls.add(cycle.result.results)
+        return account
+
+    def snapshot(self, session: str) -> Snapshot:
+        """The statistics of a session; from any thread. Raises: LookupError for one that has not turned lately."""
+        if (account := self._of.get(session)) is None:
+            raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
+        return account.snapshot()

@@ -273,7 +273,7 @@ class EventStream(AsyncIterator[Event]):
         self._closed = False
         receive = self._buffer.receive
         self._subscriptions = [events.connect(kind, receive, only_keeps=True) for kind in _widest(kinds)]
-        weakref.finalize(self, _unsubscribe, self._subscriptions).atexit = False
+        weakref.finalize(self, _forget, _running_loop(), self._subscriptions).atexit = False
 
     @property
     def waiting(self) -> int:
@@ -342,6 +342,27 @@ def _widest(kinds: tuple[type[Event], ...]) -> list[type[Event]]:
 def _unsubscribe(subscriptions: list[Subscription]) -> None:
     for subscription in subscriptions:
         subscription()
+
+
+def _forget(loop: asyncio.AbstractEventLoop | None, subscriptions: list[Subscription]) -> None:
+    """End the subscriptions of a stream that is gone, in the thread of the event loop that it was made in.
+
+    The collector that finds it may run in any other thread.
+    """
+    if loop is None or loop is _running_loop():
+        _unsubscribe(subscriptions)
+        return
+    try:
+        loop.call_soon_threadsafe(_unsubscribe, subscriptions)
+    except RuntimeError:  # it is closed: nothing runs there that could be disturbed
+        _unsubscribe(subscriptions)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _nobody(event: Event) -> None:

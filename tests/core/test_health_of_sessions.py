@@ -11,10 +11,12 @@ from planning.chain import Chain
 from planning.faults import provider_error
 from planning.planner import ModelPlanner
 from spar import Agent, PermanentError
+from spar.cycle import Cycle
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
 from spar.health import Health
 from spar.hooks import Decision
+from spar.stats import MOST_SESSIONS, SessionStats
 from spar.streaks import MOST_STREAKS, Streaks
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, Fault, Perception
@@ -405,3 +407,34 @@ async def test_a_session_that_has_come_to_rest_is_not_slow_any_more(clock: Virtu
         await clock.sleep(2)
         assert [(alert.kind, alert.session) for alert in heard.alerts] == [("slow", "bob")]
         assert [(end.kind, end.session) for end in heard.ends] == [("slow", "bob")]
+
+
+# -- statistics by session ------------------------------------------------------------------------------------
+
+
+async def test_each_session_has_statistics_of_its_own(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("bad", lambda: ValueError("no")), loop_interval=1.0, clock=clock)
+    async with agent:
+        assert await say(agent, "hi", "alice", times=3) == "ok"
+        await say(agent, "bad", "bob")
+        bob, alice = agent.stats_of("bob"), agent.stats_of("alice")
+        assert (alice.total_cycles, alice.failed_cycles, alice.outcomes["acted"]) == (3, 0, 3)
+        assert (bob.total_cycles, bob.failed_cycles, bob.errors_by_phase["plan"]) == (3, 3, 3)
+        assert (bob.consecutive_failures, alice.consecutive_failures) == (3, 0)
+        sessions = [agent.stats_of(session) for session in ("main", "alice", "bob")]
+        assert sum(each.total_cycles for each in sessions) == agent.stats.total_cycles
+        with pytest.raises(LookupError, match="carol"):
+            agent.stats_of("carol")
+
+
+def test_the_statistics_of_so_many_sessions_are_kept(clock: VirtualClock) -> None:
+    accounts, cycle = SessionStats(), Cycle("any", None, clock)
+    for number in range(MOST_SESSIONS):
+        accounts.cycle(f"s{number}", cycle, 0.1)
+    cycle.durations, cycle.faults = [("sense", 0.1), ("plan", 0.2)], (fault("reflect"),)
+    accounts.cycle("s0", cycle, 0.3)
+    accounts.cycle("one more", cycle, 0.1)
+    found = accounts.snapshot("s0")
+    assert (found.total_cycles, found.phase_mean_seconds["plan"], found.errors_by_phase["reflect"]) == (2, 0.2, 1)
+    with pytest.raises(LookupError):
+        accounts.snapshot("s1")

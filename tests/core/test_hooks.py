@@ -21,7 +21,7 @@ from spar.testing import (
     VirtualClock,
     stream,
 )
-from spar.types import Action, Call, CallResult, Perception, replace
+from spar.types import Action, Call, CallResult, Perception, Reflection, replace
 
 GUARD, OPEN = "before_call", "before_plan"
 CALL = Call("probe")
@@ -322,12 +322,17 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
         "agent_bootstrap",
         "service_start",
         "before_cycle",
+        "before_sense",
+        "after_sense",
         "before_plan",
         "after_plan",
+        "before_act",
         "before_call",
         "after_call",
         "result_persist",
+        "after_act",
         "before_reflect",
+        "after_reflect",
         "service_stop",
     ]
     values = {ctx.point: ctx.value for ctx in asked}
@@ -338,7 +343,12 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
     assert isinstance(values["after_plan"], Action)
     assert isinstance(values["before_call"], Call)
     assert isinstance(values["after_call"], CallResult)
+    assert values["before_sense"] is None
+    assert [p.content for p in values["after_sense"]] == ["hello"]
+    assert values["before_act"] == values["after_plan"]
+    assert values["after_act"] == values["before_reflect"]
     assert values["before_reflect"].status == "ok"
+    assert isinstance(values["after_reflect"], Reflection)
     assert {ctx.agent for ctx in asked} == {"watchman"}
     assert {ctx.cycle_id for ctx in asked[2:-1]} == {cycle_id}
     assert {ctx.session for ctx in asked} == {"main"}
@@ -483,6 +493,40 @@ async def test_message_received_may_refuse_or_rewrite_a_message(clock: VirtualCl
         receipt = await agent.submit("hello")
         assert (await agent.wait(receipt.run_id)).status == "ok"
     assert [p.content for p in planner.seen[0]] == ["HELLO"]
+
+
+@pytest.mark.parametrize(
+    ("point", "phases", "outcome"),
+    [
+        ("before_sense", [], "skipped"),
+        ("after_sense", ["sense"], "skipped"),
+        ("before_act", ["sense", "plan"], "skipped"),
+        ("after_act", ["sense", "plan", "act"], "acted"),
+        ("after_reflect", ["sense", "plan", "act", "reflect"], "acted"),
+    ],
+)
+async def test_a_hook_around_a_phase_may_leave_the_rest_out_and_undoes_nothing(
+    setup: Setup, point: str, phases: list[str], outcome: str
+) -> None:
+    setup.agent.hooks.add(point, lambda ctx: Decision.deny("no"))
+    assert await setup.turn() == outcome
+    assert setup.phases == phases
+    assert len(setup.tool.calls) == ("act" in phases)
+
+
+async def test_what_was_sensed_is_fixed_when_hooks_are_shown_it(setup: Setup) -> None:
+    setup.agent.hooks.add("after_sense", lambda ctx: ctx.value.clear())
+    setup.agent.hooks.add("after_sense", lambda ctx: Decision.rewrite([]))
+    assert await setup.turn() == "acted"
+    assert [event.phase for event in setup.of(ErrorOccurred)] == ["after_sense"]
+
+
+async def test_a_hook_at_before_act_sees_a_streamed_plan_whole(clock: VirtualClock) -> None:
+    setup = Setup(clock, planned=stream([Call("probe"), 0.5, Call("probe")]))
+    sizes: list[int] = []
+    setup.agent.hooks.add("before_act", lambda ctx: sizes.append(len(ctx.value.calls)))
+    assert await setup.turn() == "acted"
+    assert sizes == [2]
 
 
 async def test_a_hook_at_after_plan_sees_a_streamed_plan_whole(clock: VirtualClock) -> None:
