@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from acting.launch import Ended, Launch, begin, cut, finish, timed_out
 from acting.minutes import Minutes
-from acting.slots import Gate
+from acting.slots import Gate, passed
 from acting.stage import Stage, fault, wire_of
 from acting.step import Step
 from spar.board import message_of
@@ -39,7 +38,7 @@ async def _run(stage: Stage, launch: Launch, gates: tuple[Gate, ...], step: Step
     end = partial(_end, stage, launch, minutes, held)
     try:
         for gate in gates:
-            await _taken(gate)
+            await passed(gate)
             held.append(gate)
         if is_to_be_safe and minutes is not None and (against := await minutes.safe(step)) is not None:
             end(Ended("failed", fault=against.fault))
@@ -50,26 +49,6 @@ async def _run(stage: Stage, launch: Launch, gates: tuple[Gate, ...], step: Step
         raise
     if ended is not None:
         end(ended)
-
-
-async def _taken(gate: Gate) -> None:
-    """Wait for a gate."""
-    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def called(_: Any) -> bool:
-        if turn.done():
-            return False
-        turn.set_result(None)
-        return True
-
-    if gate.take(called):
-        return
-    try:
-        await turn
-    except asyncio.CancelledError:
-        if turn.done() and not turn.cancelled():
-            gate.release()
-        raise
 
 
 def _leave(stage: Stage, launch: Launch, end: Callable[[Ended], None], _: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from math import isnan
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -25,7 +25,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.paths import shorten
 from spar.protocols import Effect
-from spar.terms import Approval, OnError, ToolTerms, terms_of
+from spar.terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,11 +37,48 @@ BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
 Activity = Callable[..., Any]
 
 
+class UnresolvedError(RuntimeError):
+    """What was asked for is a value that is not there yet."""
+
+
+class Resolved(Mapping[str, Any]):
+    """The parameters of a call of which some still refer to values to come. Raises: UnresolvedError for those."""
+
+    def __init__(self, params: Mapping[str, Any], unresolved: Collection[str]) -> None:
+        self._params, self._unresolved = params, unresolved
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._unresolved:
+            raise UnresolvedError(name)
+        return self._params[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+
 class Entry:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
-    __slots__ = ("_call", "_resources", "_threads", "activity", "effect_of", "is_blocking", "is_ungated", "name",
-                 "output", "parameters", "rules", "slots", "target", "terms")  # fmt: skip
+    __slots__ = (
+        "_call",
+        "_names",
+        "_resources",
+        "_threads",
+        "activity",
+        "effect_of",
+        "is_blocking",
+        "is_ungated",
+        "name",
+        "output",
+        "parameters",
+        "rules",
+        "slots",
+        "target",
+        "terms",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
@@ -54,7 +91,9 @@ class Entry:
         self.rules: ToolSchema | None = None
         #: The name of what carries it out; its own for a function or an object, "" for none.
         self.activity = name
-        self._resources = getattr(target, "resources_of", None)
+        by_function = terms.resources if callable(terms.resources) else None
+        self._names: tuple[str, ...] = () if callable(terms.resources) else terms.resources
+        self._resources = [each for each in (getattr(target, "resources_of", None), by_function) if each is not None]
         self.is_ungated = not (self.slots.limit or terms.resources or terms.rate or self._resources)
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
@@ -63,12 +102,25 @@ class Entry:
 
     def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         """What a call with these parameters excludes others from."""
-        if self._resources is None:
-            return self.terms.resources
+        if not self._resources:
+            return self._names
         try:
-            return (*self.terms.resources, *map(str, self._resources(params)))
+            return (*self._names, *[str(name) for names in self._resources for name in names(params)])
+        except UnresolvedError:
+            raise
         except Exception:  # it cannot tell: then one after the other
-            return (*self.terms.resources, f"tool {self.name}")
+            return (*self._names, f"tool {self.name}")
+
+    def resources_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
+        """Return the same before the values of `unresolved` are there; None if it depends on one of them."""
+        try:
+            return self.resources_of(Resolved(params, unresolved) if unresolved else params)
+        except UnresolvedError:
+            return None
+
+    def effect_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> Effect:
+        """Return what a call does, before the values of `unresolved` are there; as the tool says, if it depends."""
+        return self.effect_of(Resolved(params, unresolved) if unresolved else params)
 
     @property
     def wants_messages(self) -> bool:
@@ -210,7 +262,8 @@ def check_terms(terms: ToolTerms) -> None:
         ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
         ("detach", isinstance(terms.detach, bool), "true or false"),
         ("rate", is_rate(terms.rate), "a count in a time like '10/min' or '2/s', or ''"),
-        ("resources", all_text(terms.resources), "a tuple of names"),
+        ("resources", all_text(terms.resources) or callable(terms.resources), "a tuple of names, or a function"),
+        ("order", terms.order in get_args(Order), "parallel or plan"),
         ("on_error", terms.on_error in get_args(OnError), "error or branch"),
         ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
         ("brings_untrusted", isinstance(terms.brings_untrusted, bool), "true or false"),

@@ -21,6 +21,7 @@ from msgspec import Struct
 from acting.deadlines import Deadline
 from acting.entries import Entry
 from acting.expectations import is_expecting, unmet
+from acting.slots import passed
 from acting.stage import MESSAGE_LIMIT, Scope, Stage, fault, fault_of
 from acting.tool_context import tool_context
 from spar.clock import Clock, Timer
@@ -162,6 +163,8 @@ async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], a
         if pause is None:
             return ended
         await stage.clock.sleep(pause)
+        if rate := stage.rate_of(launch.entry):
+            await passed(rate)
         if stage.spending is not None and not stage.spending.again(launch):
             return ended
         ended = _attempt(stage, launch)

@@ -8,6 +8,7 @@ no two calls ever wait for each other.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
@@ -28,10 +29,30 @@ class Gate(Protocol):
     def release(self) -> None: ...
 
 
+async def passed(gate: Gate) -> None:
+    """Wait for a gate and take it."""
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def called(_: Any) -> bool:
+        if turn.done():
+            return False
+        turn.set_result(None)
+        return True
+
+    if gate.take(called):
+        return
+    try:
+        await turn
+    except asyncio.CancelledError:
+        if turn.done() and not turn.cancelled():
+            gate.release()
+        raise
+
+
 class Slots:
     """At most `limit` holders (0: any number)."""
 
-    __slots__ = ("_queue", "limit", "used")
+    __slots__ = ("__weakref__", "_queue", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
@@ -51,10 +72,6 @@ class Slots:
             if callback(about):
                 return
         self.used -= 1
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.used
 
 
 class Rate:

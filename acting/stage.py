@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -21,34 +22,38 @@ from acting.catalog import Catalog
 from acting.deadlines import Deadlines
 from acting.guard import LoopGuard
 from acting.slots import Gate, Rate, Slots
+from acting.start_order import sequence
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import HookContext, Outcome
 from spar.journal import CallJournal
 from spar.plain import is_flat, plain, shortened
+from spar.terms import Order
 from spar.threads import Threads
 from spar.types import Call, Fault, Trust, replace
 
 if TYPE_CHECKING:
+    from acting.entries import Entry
     from acting.office import Office
     from acting.proposal import Proposal
     from acting.spending import Spending
 
-MOST_RESOURCES = 10_000  # names that exclude each other, before idle ones are forgotten
 _SHORT = 1024  # characters of all names of a call together that need no cutting
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
 
 class Limits(Struct, frozen=True):
     """Bounds of an executor: calls at once in a run, bytes of a result as JSON, seconds between cancelling and leaving
-    behind, seconds that closing waits for detached calls, how many of those there may be."""
+    behind, seconds that closing waits for detached calls, how many of those there may be; in which
+    order calls that change something run."""
 
     max_parallel: int = 64
     largest_result: int = 16 << 20
     grace: float = 0.5
     drain: float = 5.0
     max_detached: int = 64
+    order: Order = "parallel"
 
     @classmethod
     def of(cls, settings: Mapping[str, Any] | None) -> Limits:
@@ -59,6 +64,10 @@ class Limits(Struct, frozen=True):
                 raise ConfigError(
                     f"no setting {key!r} for acting; known: {', '.join(cls.__struct_fields__)}", path=(key,)
                 )
+            if key == "order":
+                if value not in get_args(Order):
+                    raise ConfigError(f"order is {value!r}, expected 'parallel' or 'plan'", path=(key,))
+                continue
             is_count = key.startswith(("max_", "largest_"))
             if isinstance(value, bool) or not isinstance(value, int if is_count else (int, float)) or isnan(value):
                 raise ConfigError(f"{key} is {value!r}, expected a {'whole ' if is_count else ''}number", path=(key,))
@@ -109,7 +118,8 @@ class Stage:
         self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)  # of detached calls, for the next run to end
         self.late_messages: deque[dict[str, Any]] = deque(maxlen=100)
         self._approver: Threads | None = None
-        self._resources: dict[str, Slots] = {}
+        #: Each stays as long as a call holds it, waits for it or is going to.
+        self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._rates: dict[str, Rate] = {}
         self._fence = int(clock.now().timestamp() * 1e6)
 
@@ -132,17 +142,35 @@ class Stage:
             return ()
         gates: list[Gate] = [entry.slots] if entry.slots.limit else []
         gates += [self._resource(name) for name in sorted(set(entry.resources_of(proposal.params)))]
-        if entry.terms.rate:
-            gates.append(
-                self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
-            )
+        if rate := self.rate_of(entry):
+            gates.append(rate)
         return tuple(gates)
+
+    def rate_of(self, entry: Entry) -> Rate | None:
+        """Return what each attempt at a call of this tool passes; None where it has no rate."""
+        if not entry.terms.rate:
+            return None
+        return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
+
+    def lines_of(self, entry: Entry, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
+        """Return the names at which a call keeps the order of the plan; None if they depend on values to come."""
+        is_sequence = self.limits.order == "plan" and entry.terms.effect != "read"
+        if entry.is_ungated and not is_sequence and entry.terms.order != "plan":
+            return ()
+        resources = entry.resources_before(params, unresolved)
+        if resources is None:
+            return None
+        own = (sequence(entry.name),) if entry.terms.order == "plan" else ()
+        if is_sequence and entry.effect_before(params, unresolved) != "read":
+            own = (*own, sequence())
+        return (*own, *resources)
 
     def _resource(self, name: str) -> Slots:
         """The one slot of what calls exclude each other from."""
-        if len(self._resources) > MOST_RESOURCES:
-            self._resources = {each: slots for each, slots in self._resources.items() if not slots.is_idle}
-        return self._resources.get(name) or self._resources.setdefault(name, Slots(1))
+        slots = self._resources.get(name)
+        if slots is None:
+            slots = self._resources[name] = Slots(1)
+        return slots
 
     def keep_journal(self, journal: CallJournal | None) -> None:
         """Have calls written down here from now on; fences then grow with every process that opens it."""

@@ -52,7 +52,7 @@ class Step(Node, Proposal):
 
     __slots__ = ("allowed", "arguments", "asking", "began", "binds", "call", "corrections", "draft", "entry", "fare",
                  "found", "gates", "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told",
-                 "launch", "params", "passed", "result", "target", "ticket")  # fmt: skip
+                 "launch", "lines", "params", "passed", "result", "target", "ticket")  # fmt: skip
 
     entry: Entry
     params: dict[str, Any]
@@ -67,6 +67,7 @@ class Step(Node, Proposal):
         self.result: CallResult | None = None
         self.is_reading = self.is_small = self.is_admitted = self.is_started = False
         self.gates: Sequence[Gate] = ()
+        self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
         self.passed = self.began = 0
         self.ticket, self.is_guest, self.binds = "", False, None
         self.fare: Fare | None = None

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from acting.approvals import Confirm
+from acting.dead_ends import reaches
 from acting.detached import detach
 from acting.gate import judged, pass_gate, passes, redeem
 from acting.graph import Graph
@@ -24,6 +25,7 @@ from acting.minutes import Minutes
 from acting.parked import Parking, leave_behind
 from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
+from acting.start_order import StartOrder
 from acting.step import Step
 from spar.board import Board
 from spar.crash import crashpoint
@@ -52,6 +54,7 @@ class Tick:
         self._replayed: dict[str, Step] = {}
         self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
         self._parking = Parking()
+        self._order = StartOrder()
         self._context = copy_context()
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
@@ -60,6 +63,7 @@ class Tick:
             stage, scope, self._minutes, self._launch, self._complete, self._held_back, self._break_down
         )
         self._busy = 0  # calls that are admitted, and without a result; questions that are being taken back
+        self._is_live = False  # whether the calls come from a stream, which may itself wait for what they bring
         self._is_closed = self._is_aborted = False
         self._stopped: tuple[str, ...] = ()  # why nothing further is started, and the reason of what is skipped for it
         self._breakdown: BaseException | None = None
@@ -79,6 +83,7 @@ class Tick:
             return
         try:
             if hasattr(calls, "__aiter__"):
+                self._is_live = True
                 async for item in calls:
                     self.arrive(item)
             else:
@@ -120,8 +125,10 @@ class Tick:
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._finish(step, step.failed(why))
-        elif self._known and call.id in self._known:
-            self._replayed[call.id] = step
+        else:
+            self._take_place(step)
+            if self._known and call.id in self._known:
+                self._replayed[call.id] = step
         if not self._known:
             self._drain()
 
@@ -147,13 +154,36 @@ class Tick:
         self._graph.end(step, ended.status == "ok")
         self._drain()
 
+    def _take_place(self, step: Step) -> None:
+        """Take its place among those that are to start in the order of the plan."""
+        lines = self._stage.lines_of(step.entry, step.params, step.found if step.is_reading else ())
+        if lines != ():
+            self._order.enter(step, lines)
+
     # -- starting
+
+    def _let_pass(self) -> bool:
+        """Let a call start before its turn if nothing runs and those before it wait for it; whether there was one.
+
+        Once no more calls arrive, they can wait for nothing else.
+        """
+        waiting = self._order.waiting
+        if not waiting or self._busy != waiting or not (self._is_closed or self._is_live):
+            return False
+        first = self._order.next
+        if not self._is_closed and not all(reaches(other, [first]) for other in self._order.ahead_of(first)):
+            return False
+        self._order.let(first)
+        return True
 
     def _drain(self) -> None:
         """Act on what the graph says until it says nothing more."""
         graph = self._graph
         while not self._is_aborted:
-            while graph.doomed or graph.ready:
+            while graph.doomed or graph.ready or self._order.due:
+                for step in self._order.taken():
+                    if step.result is None:
+                        self._go(step)
                 while graph.doomed:
                     self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
                 ready, graph.ready = graph.ready, []
@@ -161,6 +191,8 @@ class Tick:
                     step = cast(Step, node)
                     if step.result is None:
                         self._start(step)
+            if self._let_pass():
+                continue
             if not self._is_closed or self._busy:
                 return
             stuck = graph.stuck()
@@ -197,7 +229,13 @@ class Tick:
                 self._hands.spawn(self._gated(step), step.call.tool)
 
     def _go(self, step: Step) -> None:
-        """It may run: detached, or by a hand as soon as its gates are open."""
+        """It may run: detached, or by a hand as soon as it is its turn and its gates are open."""
+        order = self._order
+        if step.lines is None:
+            order.name(step, self._stage.lines_of(step.entry, step.params, ()) or ())
+        if (step.lines or order.waiting) and not order.is_first(step):
+            step.is_started = False
+            return
         if step.is_detached:
             step.is_started = True
             self._busy -= 1
@@ -217,6 +255,8 @@ class Tick:
             if not step.gates[step.passed].take(self._opened, step):
                 return False
             step.passed += 1
+        if step.lines:
+            self._order.begin(step)
         return True
 
     def _opened(self, step: Step) -> bool:
@@ -226,6 +266,8 @@ class Tick:
         step.passed += 1
         if self._pass(step):
             self._hands.offer(step)
+            if self._order.due:  # not now: whoever has given way may be in the middle of its end
+                asyncio.get_running_loop().call_soon(self._drain)
         return True
 
     def _launch(self, step: Step) -> Launch:
@@ -281,6 +323,8 @@ class Tick:
         """Keep the result, write what it brought, tell it and free what waits for it."""
         if step.passed:
             self._release(step)
+        if step.lines != ():
+            self._order.end(step)
         if step.fare is not None and self._stage.spending is not None:
             self._stage.spending.release(step)
         if self._minutes is not None:

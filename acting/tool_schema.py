@@ -29,6 +29,7 @@ _TERMS = {
     "_concurrency": "concurrency",
     "_rate": "rate",
     "_resources": "resources",
+    "_order": "order",
     "_onError": "on_error",
     "_safeWithUntrusted": "safe_with_untrusted",
     "_bringsUntrusted": "brings_untrusted",

@@ -18,10 +18,10 @@ MAIN: Final = f"""\
 You work in steps. In each step you call tools, or give the final output, or both.
 - As long as something has to be done or found out first, call tools and leave the output null: what they bring is there
 in the next step. As soon as what you know suffices, give the output and call nothing.
-- Calls of one step run at the same time. To use what one call returns in another one of the same step, give the first
-an `_outputPath` such as "†state.page" and write "†state.page" as the whole value of the other's parameter: it waits for
-it. "†state.page.title" and "†state.list.0" lead further in, "†input.name" reads the input. Inside longer text † means
-nothing.
+- Calls of one step run at the same time, in no fixed order, unless one waits for another. To use what one call returns
+in another one of the same step, give the first an `_outputPath` such as "†state.page" and write "†state.page" as the
+whole value of the other's parameter: it waits for it. "†state.page.title" and "†state.list.0" lead further in,
+"†input.name" reads the input. Inside longer text † means nothing.
 - Never make up what a call is to bring. Refer to it, or wait for the next step.
 - `_after` lists ids (`_id`) of calls that must end well first, where no value is read.
 - What worked is done: do not call it again. What failed is listed with its reason: correct the call, or find another

@@ -97,7 +97,9 @@ class ToolPart(Part):
     rate: Annotated[str, Field(pattern=r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
     """How many may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
     resources: tuple[Text, ...] | None = None
-    """Names; calls that share one never overlap."""
+    """Names; calls that share one never overlap, and start in the order of the plan."""
+    order: Literal["parallel", "plan"] | None = None
+    """"plan": its calls run one after another, in the order of the plan."""
     approval: Literal["auto", "ask", "deny"] | None = None
     """Whether people are asked before a call; rules under `approval` can say more."""
     safe_with_untrusted: bool | None = None

@@ -7,7 +7,7 @@ async def weather(city: str) -> str:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
 from msgspec import Struct
@@ -17,14 +17,18 @@ from spar.protocols import Effect
 F = TypeVar("F", bound=Callable[..., Any])
 Approval = Literal["auto", "ask", "deny"]
 OnError = Literal["error", "branch"]
+Order = Literal["parallel", "plan"]
+#: Names that calls exclude each other by, or a function that gives them for a call's parameters.
+Resources = tuple[str, ...] | Callable[[Mapping[str, Any]], Iterable[str]]
 
 
 class ToolTerms(Struct, frozen=True):
     """Under which terms a tool is called: `effect`, `timeout` and `retries` per attempt (seconds, count),
     `approval`, whether the run waits for it (`detach`), how many at once (`concurrency`, 0 = any number).
 
-    `rate` is how many may start in which time (`"10/min"`, `"2/s"`; "" = any number); calls that share a name in
-    `resources` never overlap. `on_error="branch"` writes what it raises to the last alternative of the call's output
+    `rate` is how many attempts may start in which time (`"10/min"`, `"2/s"`; "" = any number); calls that share a name
+    in `resources` never overlap and start in the order of the plan, `order="plan"` lets the calls of this tool run one
+    after another in that order. `on_error="branch"` writes what it raises to the last alternative of the call's output
     path. `safe_with_untrusted` says that text from outside may fill its parameters without a person looking,
     `brings_untrusted` that what it returns is such text: calls that read it are untrusted.
     """
@@ -37,7 +41,8 @@ class ToolTerms(Struct, frozen=True):
     detach: bool = False
     concurrency: int = 0
     rate: str = ""
-    resources: tuple[str, ...] = ()
+    resources: Resources = ()
+    order: Order = "parallel"
     on_error: OnError = "error"
     safe_with_untrusted: bool = False
     brings_untrusted: bool = False
@@ -56,7 +61,8 @@ def tool(
     detach: bool = False,
     concurrency: int = 0,
     rate: str = "",
-    resources: tuple[str, ...] = (),
+    resources: Resources = (),
+    order: Order = "parallel",
     on_error: OnError = "error",
     safe_with_untrusted: bool = False,
     brings_untrusted: bool = False,

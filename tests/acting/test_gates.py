@@ -215,7 +215,7 @@ async def test_a_slot_goes_to_whoever_waits_longest_and_still_wants_it() -> None
     assert told == ["gone", "here"]
     assert slots.used == 1
     slots.release()
-    assert slots.is_idle
+    assert slots.used == 0
 
 
 async def test_a_rate_counts_only_starts_that_were_wanted() -> None:
