@@ -247,10 +247,11 @@ class Agent:
         await self.lifecycle.run()
 
     async def stop(self, deadline: float | None = None) -> None:
-        """Let the cycle in hand finish, close the modules in reverse order, flush experiences, save state.
+        """Let the cycle in hand finish, flush experiences, save state, close the modules side by side, then the memory.
 
-        Args: deadline: seconds until what still runs is cancelled, and a grace later left behind; its cycle is
-            recorded as interrupted. None: as long as the phases' own deadlines allow.
+        Args: deadline: seconds until what still runs (a hook, a cycle, the closing of a module) is cancelled, and a
+            grace later left behind; a cycle cut so is recorded as interrupted. None: each step has a bound of its own.
+        A second stop with an earlier deadline shortens the first.
         Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
         """
         await self.lifecycle.stop(deadline)

@@ -21,7 +21,7 @@ from spar.events import ErrorOccurred
 from spar.health import Health, Limits
 from spar.logs import get_logger
 from spar.modules import PRODUCT_OF, Module
-from spar.opening import Opening
+from spar.opening import Opening, outcome_of
 from spar.pacing import Pace
 from spar.policies import Backoff
 from spar.protocols import Host
@@ -211,13 +211,24 @@ class Assembly:
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:
-        agent = self._agent
-        for opening in reversed(openings):
-            error = await opening.close(CLOSE_WITHIN)
-            if error is not None:
-                fault = Fault.of(error, part=opening.name, phase="close")
-                log.warning("closing failed", agent=agent.name, part=opening.name, reason=fault.message)
-                agent.events.publish(ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue"))
+        """Close these in reverse order, the modules side by side and after them the memory that they write to."""
+        memory = self._agent.memory
+        modules = [opening for opening in reversed(openings) if opening.part is not memory]
+        for rank in (modules, [opening for opening in openings if opening.part is memory]):
+            began = self._agent.clock.monotonic()
+            tasks = {opening: task for opening in rank if (task := opening.leave()) is not None}
+            late = await self._agent.lifecycle.wait_for(tasks.values(), CLOSE_WITHIN)
+            for opening, task in tasks.items():
+                seconds = self._agent.clock.monotonic() - began
+                error = opening.late(task, min(seconds, CLOSE_WITHIN)) if task in late else outcome_of(task)
+                if error is not None:
+                    self._not_closed(opening, error, is_left_behind=not task.done())
+
+    def _not_closed(self, opening: Opening, error: BaseException, *, is_left_behind: bool) -> None:
+        agent, fault = self._agent, Fault.of(error, part=opening.name, phase="close")
+        log.warning("closing failed", agent=agent.name, part=opening.name, reason=fault.message,
+                    is_left_behind=is_left_behind)  # fmt: skip
+        agent.events.publish(ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue", exception=error))
 
     def _lost(self, opening: Opening, error: BaseException) -> None:
         """A module has closed by itself, as one does whose background task failed."""

@@ -220,8 +220,8 @@ class Keeping:
         self._know(ability)
         return ability
 
-    async def close(self) -> None:
-        """Have everything written that was accepted, and save; a failure is said and keeps nobody from stopping."""
+    async def flush(self) -> None:
+        """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
         keeper, agent = self.keeper, self._agent
         if keeper is None:
             return
@@ -232,9 +232,12 @@ class Keeping:
         else:
             if not is_written:
                 log.error("experiences not stored in time", agent=agent.name, waiting=keeper.waiting)
+
+    async def save(self) -> None:
+        """Write the agent's state down; a failure is said and keeps nobody from stopping."""
         self._reserved = 0
-        if self.has_loaded:
-            await self._save(agent.events.seq + SEQ_AHEAD)
+        if self.keeper is not None and self.has_loaded:
+            await self._save(self._agent.events.seq + SEQ_AHEAD)
 
     async def _reserve(self) -> None:
         """See to it that no number of an event is ever used twice, even if the process should be killed."""

@@ -7,7 +7,7 @@ Both are tables. Starting, stopping, pausing and resuming are here; what they se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spar.crash import crashpoint
@@ -54,11 +54,12 @@ HANDLERS_WITHIN = 1.0
 class Lifecycle:
     """The transitions of one agent; its state itself is `agent.state`, which anybody may read."""
 
-    __slots__ = ("_agent", "_stop_by", "_stop_task", "_watch")
+    __slots__ = ("_agent", "_stop_task", "_watch", "stop_by")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._stop_by = float("inf")
+        #: When a stop that is being made has to be over (monotonic seconds); another stop may bring it forward.
+        self.stop_by = float("inf")
         self._stop_task: asyncio.Task[None] | None = None
         self._watch: LoopWatcher | None = None
 
@@ -195,7 +196,7 @@ class Lifecycle:
         self.bind()
         agent = self._agent
         if deadline is not None:
-            self._stop_by = min(self._stop_by, agent.clock.monotonic() + deadline)
+            self.stop_by = min(self.stop_by, agent.clock.monotonic() + deadline)
             agent.requests.notify()
         stopping = self.request_stop()
         if not agent.requests.is_inside:
@@ -212,33 +213,32 @@ class Lifecycle:
         try:
             await self._outwait()
             requests.exclusive = asyncio.current_task()
-            if agent.state not in ("created", "stopped"):
-                await agent.reports.ask("service_stop", agent)
+            is_to_be_told = agent.state not in ("created", "stopped")
+            if is_to_be_told:
                 self.enter("stopping")
             elif not agent.stepping.has_stepped:
                 agent.events.close()
                 return
             try:
                 agent.sessions.wake_all()
+                if is_to_be_told:
+                    await self.in_time(agent.reports.ask("service_stop", agent), "hooks at service_stop")
                 crashpoint("shutdown.drain")
                 await self._drain()
                 agent.stepping.close_chain()
                 agent.recovery.end()
-                await agent.sessions.see_off(self._stop_by)
-                await agent.keeping.close()
+                await self.in_time(agent.sessions.see_off(), "hooks at session_end")
+                await self.in_time(agent.keeping.flush(), "the store's flush")
+                await self.in_time(agent.keeping.save(), "saving")
                 await agent.assembly.close()
             finally:
                 if agent.state == "stopping":
                     self.enter("stopped")
             agent.stepping.has_stepped = False
-            try:
-                async with asyncio.timeout(HANDLERS_WITHIN):
-                    await agent.events.drain()
-            except TimeoutError:
-                log.warning("handlers still busy", agent=agent.name)
+            await self.in_time(agent.events.drain(), "handlers", HANDLERS_WITHIN)
             agent.events.close()
         finally:
-            self._stop_by = float("inf")
+            self.stop_by = float("inf")
             if requests.exclusive is asyncio.current_task():
                 requests.exclusive = None
             requests.notify()
@@ -252,15 +252,14 @@ class Lifecycle:
         asked = clock.monotonic()
         while (task := requests.exclusive) is not None:
             is_undone = task.get_name().partition(" ")[0] in CALLED_OFF
-            left = min(self._stop_by, asked + CALLED_OFF_AFTER if is_undone else float("inf")) - clock.monotonic()
+            left = min(self.stop_by, asked + CALLED_OFF_AFTER if is_undone else float("inf")) - clock.monotonic()
             if left <= 0 and not task.cancelling():
                 task.cancel()
             await requests.change(left if left > 0 else None)
 
     async def _drain(self) -> None:
         """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
-        agent = self._agent
-        grace = max(step.grace for step in agent.steps.values())
+        agent, grace = self._agent, self.grace
         for answer, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
             for lane in list(agent.lanes.values()):
                 if lane.strand.task is not None and answer == "cut":
@@ -268,10 +267,56 @@ class Lifecycle:
                 elif lane.strand.task is not None and answer == "abandon":
                     lane.strand.abandon()
             while not agent.sessions.is_quiet:
-                left = self._stop_by + more - agent.clock.monotonic()
+                left = self.stop_by + more - agent.clock.monotonic()
                 if left <= 0:
                     break
                 await agent.requests.change(left)
+
+    async def in_time(self, work: Coroutine[Any, Any, object], what: str, within: float = float("inf")) -> None:
+        """Do one step of a stop, which has its own bounds, no longer than the stop itself may take.
+
+        What is not done by then is cancelled, and left behind when it ignores that; either is said.
+        Args: within: seconds that it may take in any case.
+        """
+        task = self._agent.requests.in_background(work, f"{what} of")
+        late = await self.wait_for([task], within)
+        if late:
+            log.warning("not done in time for the stop", agent=self._agent.name, part=what,
+                        is_left_behind=not task.done())  # fmt: skip
+
+    async def wait_for(self, tasks: Iterable[asyncio.Task[Any]], within: float) -> set[asyncio.Task[Any]]:
+        """Wait for tasks as long as a stop allows it, at most `within` seconds; what is late is cancelled.
+
+        A step has a grace from the deadline of the stop on, or from its own beginning where that is later: one half of
+        it to be done, the other half to see to its cancellation.
+        Returns: the tasks that were cancelled; those of them that are not done are left behind.
+        """
+        clock, pending = self._agent.clock, [task for task in tasks if not task.done()]
+        began = clock.monotonic()
+        await self._wait(pending, lambda: min(began + within, max(self.stop_by, began) + self.grace / 2))
+        late = {task for task in pending if not task.done()}
+        for task in late:
+            task.cancel()
+        if late:
+            end = clock.monotonic() + self.grace / 2
+            await self._wait(list(late), lambda: end)
+        return late
+
+    async def _wait(self, tasks: Sequence[asyncio.Task[Any]], until: Callable[[], float]) -> None:
+        """Wait until tasks are done, at most until a time (monotonic seconds) that may be brought forward meanwhile."""
+        requests = self._agent.requests
+        for task in tasks:
+            task.add_done_callback(lambda _: requests.notify())
+        while any(not task.done() for task in tasks):
+            left = until() - self._agent.clock.monotonic()
+            if left <= 0:
+                break
+            await requests.change(left)
+
+    @property
+    def grace(self) -> float:
+        """Seconds from the deadline of a stop until what is not done is left behind."""
+        return max(step.grace for step in self._agent.steps.values())
 
     # -- inside
 

@@ -54,6 +54,19 @@ class Opening:
 
     async def close(self, timeout: float = 10.0) -> BaseException | None:
         """Leave the part; what it raised, or that it took longer than `timeout` seconds. Idempotent, never raises."""
+        task = self.leave()
+        if task is None:
+            return None
+        if not task.done():
+            await asyncio.wait([task], timeout=timeout)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=GRACE)
+            return self.late(task, timeout)
+        return outcome_of(task)
+
+    def leave(self) -> asyncio.Task[None] | None:
+        """Ask the part to close, without waiting. Returns: the task that holds it; None when it is not open."""
         task, is_open = self._task, self.is_open
         self._task = None
         if task is None or not (is_open or task.done()):
@@ -64,14 +77,12 @@ class Opening:
             self._close.set_result(None)
         if not self._opened.done():
             task.cancel()
-        if is_open:
-            done, _ = await asyncio.wait([task], timeout=timeout)
-            if not done:
-                task.cancel()
-                await asyncio.wait([task], timeout=GRACE)
-                task.add_done_callback(_retrieve)
-                return TimeoutError(f"{self.name} did not close within {timeout:g} s")
-        return None if task.cancelled() else task.exception()
+        return task
+
+    def late(self, task: asyncio.Task[None], seconds: float) -> BaseException:
+        """Say that the part did not close in so many seconds; what it raises some time later is retrieved."""
+        task.add_done_callback(_retrieve)
+        return TimeoutError(f"{self.name} did not close within {seconds:.3g} s")
 
     async def _hold(self, opened: asyncio.Future[None], close: asyncio.Future[None]) -> None:
         try:
@@ -95,6 +106,11 @@ class Opening:
     def _is_lost(close: asyncio.Future[None]) -> bool:
         """Whether nobody asked it to close: a part that cancels the task it lives in cancels what it waits for, too."""
         return close.cancelled() or not close.done()
+
+
+def outcome_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Return what the closing of a part raised, None if it went well or was called off."""
+    return None if task.cancelled() else task.exception()
 
 
 def _for_the_opener(error: BaseException) -> BaseException:

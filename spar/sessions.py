@@ -118,14 +118,13 @@ class Sessions:
             ending = self._agent.requests.in_background(self._asked("session_end", lane.session), "end of a session of")
             self._endings = (*(other for other in self._endings if not other.done()), ending)
 
-    async def see_off(self, until: float) -> None:
-        """Wait for the hooks that are being told of sessions' ends, at most until a time (monotonic seconds)."""
-        while any(not ending.done() for ending in self._endings):
-            left = until - self._agent.clock.monotonic()
-            if left <= 0:
-                break
-            await self._agent.requests.change(left)
-        self._endings = ()
+    async def see_off(self) -> None:
+        """Wait for the hooks that are being told of sessions' ends."""
+        try:
+            while any(not ending.done() for ending in self._endings):
+                await self._agent.requests.change()
+        finally:
+            self._endings = ()
 
     def revive(self) -> None:
         """Free the lanes from a loop that ended in the middle of their work; those with nothing to do are forgotten."""

@@ -218,6 +218,29 @@ def test_a_second_signal_cancels_at_once_and_the_cut_is_on_the_tape(spar: Any, s
     assert spar("--json", "cycles", "list").json[0]["outcome"] == "interrupted"
 
 
+def test_a_second_signal_ends_a_module_that_hangs_in_closing(spar: Any, start: Any) -> None:
+    (spar.folder / "lid.py").write_text(
+        "import asyncio, pathlib\n"
+        "class Lid:\n"
+        "    async def __aenter__(self): ...\n"
+        "    async def __aexit__(self, *exc):\n"
+        "        pathlib.Path('closing').touch()\n"
+        "        await asyncio.sleep(600)\n"
+        "    async def reflect(self, result): ...\n"
+    )
+    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "lid:Lid"')
+    service = start("--set", "service.drain=600").ready()
+    service.signal(signal.SIGTERM)
+    spar.until((spar.folder / "closing").exists, "the closing under way")
+
+    service.signal(signal.SIGTERM)
+
+    assert service.wait() == 0
+    (line,) = [line for line in service.log if line["msg"] == "closing failed"]
+    assert line["reason"].startswith("Lid did not close within")
+    assert "10 s" not in line["reason"]  # which is what it would have had
+
+
 def test_work_that_outlasts_the_drain_is_cut(spar: Any, start: Any) -> None:
     with_slow_tool(spar, 600)
     service = start("--set", "service.drain=0.5").ready()
