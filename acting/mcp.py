@@ -207,15 +207,16 @@ class McpServer:
             found = listing or {}
             stamp = self._pins.stamp()  # what is changed from now on is seen by the next look
             off: dict[str, str] = {}
+            can_accept = True
             try:
                 if listing is None:
                     found = await self._threads.run(self._pins.accepted)
                 elif found:
                     off = await self._threads.run(self._pins.judge, found)
             except SparError as error:
-                off = dict.fromkeys(found, str(error))
+                off, can_accept = dict.fromkeys(found, str(error)), False
             self._stamp, self._listing = stamp, listing
-            made = offer(self.name, found, off, self._policy, self._send)
+            made = offer(self.name, found, off, self._policy, self._send, can_accept=can_accept)
             before = {tool.key: tool for tool in self._offer.tools}
             tools = tuple(before.get(tool.key, tool) for tool in made.tools)
             has_changed = tools != self._offer.tools

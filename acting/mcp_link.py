@@ -1,8 +1,9 @@
 """Keeps one connection to an MCP server up: connects, lists its tools, notices changes, and connects again.
 
 All of it is one task, because the SDK's scopes belong to the task that entered them; calls come from other tasks. A
-connection that breaks ends its calls at once. An idle server is asked for its tools now and then: that is how one that
-hangs or was restarted behind an address is noticed. Processes and sockets live in real time, and so does this.
+connection that breaks ends its calls at once. An idle server is asked for its tools now and then, and at once after a
+call that it did not answer in time: that is how one that hangs or was restarted behind an address is noticed. Processes
+and sockets live in real time, and so does this.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ STEADY = 10.0
 """Seconds that a connection must have lasted for its end not to count as one failure more."""
 LIST_WITHIN = 15.0
 """Seconds for one listing of an idle server."""
+ANSWER_WITHIN = 5.0
+"""Seconds for the listing that a server owes after a call that it did not answer in time."""
 _CALM = 1.0  # seconds between two listings, however often the server says that they changed
 _MOST_PAGES = 50
 _LATE = 5.0  # seconds after the executor's own deadline
@@ -67,6 +70,7 @@ class Link:
         self._client: Client | None = None
         self._wake = asyncio.Event()
         self._broken: Exception | None = None
+        self._is_suspected = False
         self._in_flight = self.failures = 0
         self._stopping = asyncio.Event()
         self.tried = asyncio.Event()
@@ -102,7 +106,7 @@ class Link:
 
     async def _once(self) -> None:
         """One connection, from its beginning to its end. Raises: whatever ended it, unless that was `stop`."""
-        self._broken = None
+        self._broken, self._is_suspected = None, False
         own = types.Implementation(name="spar", version=_version())
         with anyio.CancelScope(deadline=anyio.current_time() + self._start_timeout) as limit:
             async with Client(
@@ -142,10 +146,12 @@ class Link:
             self._wake.clear()
             if self._broken is not None:
                 raise self._broken
+            within = ANSWER_WITHIN if self._is_suspected else LIST_WITHIN
+            self._is_suspected = False
             if not has_changed and self._in_flight:
                 continue  # a server that does one thing at a time answers when it is done
             try:
-                with anyio.fail_after(min(self._start_timeout, LIST_WITHIN)):
+                with anyio.fail_after(min(self._start_timeout, within)):
                     await self._list(client)
             except (TimeoutError, MCPError) as error:
                 if self._in_flight and not _is_lost(error):
@@ -216,7 +222,12 @@ class Link:
             # Not `call_tool`: it matches the server's regular expressions with a matcher that they can stall.
             answer = await client.session.send_request(request, _ANSWER, timeout + _LATE, progress_callback=on_progress)
         except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:
+                self._suspect()
             raise self._meant(error, is_once) from error
+        except asyncio.CancelledError:  # as at the deadline of the call
+            self._suspect()
+            raise
         except ValidationError as error:
             raise PermanentError(
                 f"the answer of {self._name} is no result of a tool: {error.errors()[0]['msg']}"
@@ -228,6 +239,11 @@ class Link:
         if "result_type" in answer.model_fields_set:
             raise PermanentError(f"{self._name} asks for more input, which nobody here can give")
         raise PermanentError(f"the answer of {self._name} is no result of a tool")
+
+    def _suspect(self) -> None:
+        """Look at once whether the server answers at all."""
+        self._is_suspected = True
+        self._wake.set()
 
     def _meant(self, error: MCPError, is_once: bool) -> Exception:
         if error.code == REQUEST_TIMEOUT:

@@ -80,6 +80,7 @@ class Place:
         if self._url:
             found = import_module("acting.mcp_http").stream(self._url, self._headers, self._guard, resolver, silence)
         else:
+            words.begin()
             found = import_module("acting.mcp_pipes").pipes(self._program(), words)
         return found
 

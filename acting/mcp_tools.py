@@ -78,8 +78,12 @@ class Offer(Struct, frozen=True):
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], policy: Policy, send: Send) -> Offer:
-    """The tools among `found` that the policy allows, named `server__tool`; those in `off` say why they are."""
+def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], policy: Policy, send: Send, *,
+          can_accept: bool = True) -> Offer:  # fmt: skip
+    """The tools among `found` that the policy allows, named `server__tool`; those in `off` say why they are.
+
+    Args: can_accept: whether people can accept those that are off; not where the file of the accepted is damaged.
+    """
     tools: dict[str, RemoteTool] = {}
     refused: dict[str, str] = {}
     for remote, definition in found.items():
@@ -92,7 +96,7 @@ def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], 
             refused[remote] = f"{name!r} is already the name of its tool {tools[name].remote!r}"
         else:
             why = off.get(remote, "")
-            hint = f"; look at it and accept it with: spar mcp accept {server} {_quoted(remote)}"
+            hint = f"; look at it and accept it with: spar mcp accept {server} {_quoted(remote)}" if can_accept else ""
             sentence = f"tool {remote!r} of server {server!r} is switched off: {why}{hint}" if why else ""
             tools[name] = RemoteTool(name, definition, policy, send, sentence)
     for remote in sorted(policy.named() - set(found)):

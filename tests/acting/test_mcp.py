@@ -17,6 +17,7 @@ import pytest
 
 from acting import Executor
 from acting.mcp import McpServer
+from acting.mcp_words import Words
 from acting.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError, InDoubtError, PermanentError, TransientError
@@ -367,6 +368,58 @@ async def test_a_server_that_hangs_is_noticed_when_nobody_calls_and_replaced(wor
         assert not is_alive(world.starts[0])
 
 
+async def test_a_call_that_is_not_answered_in_time_has_a_server_that_hangs_replaced_at_once(world: World) -> None:
+    world.offer("hang", "echo")
+    async with world.open(refresh=3600.0, start_timeout=1.5) as source:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call(source, "hang"), 0.2)
+        await until(lambda: len(world.starts) == 2, "another start")
+        await until(lambda: source.snapshot()["state"] == "connected", "the connection")
+        assert await call(source, "echo") == "{}"
+
+
+async def test_a_call_that_is_not_answered_in_time_leaves_a_server_that_answers_alone(world: World) -> None:
+    world.offer("silent", "echo")
+    async with world.open(refresh=3600.0, start_timeout=1.5) as source:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call(source, "silent"), 0.2)
+            assert await call(source, "echo") == "{}"
+    assert len(world.starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "quoted"),
+    [
+        (
+            [
+                "/srv/x.js:3",
+                "",
+                "Error: no API_KEY in the environment",
+                "    at main (/srv/x.js:3:9)",
+                "}",
+                "Node.js v20",
+            ],
+            "; it said: Error: no API_KEY in the environment",
+        ),
+        (
+            ["Traceback (most recent call last):", '  File "x.py", line 1', "KeyError: 'TOKEN_FILE'"],
+            "; it said: KeyError: 'TOKEN_FILE'",
+        ),
+        (["starting", "fatal error in the database", "bye"], "; it said: fatal error in the database"),
+        ([f"line {n}" for n in range(9)], "; it said last: line 4 | line 5 | line 6 | line 7 | line 8"),
+        ([], ""),
+    ],
+)
+def test_of_what_a_program_said_the_telling_line_is_quoted(said: list[str], quoted: str) -> None:
+    words = Words()
+    words.hear(b"Error: of the program before")
+    words.begin()
+    for line in said:
+        words.hear(line.encode())
+    assert words.last() == quoted
+
+
 async def test_stray_lines_on_standard_output_are_dropped_and_counted(world: World) -> None:
     world.offer("garbage")
     async with world.open() as source:
@@ -494,8 +547,9 @@ async def test_damaged_pins_switch_everything_off(world: World) -> None:
         pass
     (world.folder / "state" / "mcp" / "s.json").write_text("{")
     async with world.open() as source:
-        with pytest.raises(PermanentError, match=r"the pins in .* are damaged"):
+        with pytest.raises(PermanentError, match=r"the pins in .* are damaged .*; delete the file to") as refused:
             await call(source, "echo")
+    assert "spar mcp accept" not in str(refused.value)  # it would be refused for the same reason
 
 
 async def test_more_tools_than_are_taken_are_left_out_and_told(world: World) -> None:
