@@ -89,14 +89,19 @@ _CALLED: Final = "Calls that ended well, oldest first, and where each wrote what
 
 
 def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], ...]:
-    """The calls of each step in the order of the plan, with what came of them as JSON; steps without calls are left
-    out. The newest results are shown at up to `limit` characters each, the older ones at what is left of the room."""
+    """The calls of each step in the order of the plan, with what came of them as JSON.
+
+    Calls that were put off for a new message, and steps without calls, are left out. The newest results are shown at up
+    to `limit` characters each, the older ones at what is left of the room.
+    """
     room = _ROOM * limit
     found: list[tuple[Made, ...]] = []
     for step in reversed(steps):
         where = places(step.messages)
         told: list[Made] = []
         for each in reversed(step.results):
+            if each.reason == "steered":  # it was not begun and is offered again, once
+                continue
             came = to_json(shown(plain(_outcome(each, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room))))
             room -= len(came)
             told.append(_made(each, came, limit))
@@ -137,7 +142,10 @@ def _outcome(result: CallResult, where: Mapping[str, str]) -> Wire:
 
 
 def unpaired(messages: Iterable[Wire], steps: Iterable[ActionResult]) -> list[Wire]:
-    """The messages without those that say what came of these steps' calls, and stand beside the calls instead."""
+    """The messages without the results of these steps' calls, which stand beside the calls instead.
+
+    Errors stay: they are what the next answer has to deal with.
+    """
     paired = {each.call.id for step in steps for each in step.results}
     return [each for each in messages if not _says_what_came(each, paired)]
 
@@ -148,7 +156,4 @@ def _says_what_came(message: Mapping[str, Any], paired: set[str]) -> bool:
     kind, payload = read_message(message)
     if kind == CALLED:
         return True
-    if kind not in ("result", "error") or not isinstance(payload, Mapping):
-        return False
-    call = payload.get("call")
-    return (call.get("_id") if isinstance(call, Mapping) else call) in paired
+    return kind == "result" and isinstance(payload, Mapping) and payload.get("call") in paired

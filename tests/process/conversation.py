@@ -121,8 +121,10 @@ class Novelist:
 
 
 def question_of(asked: Asked) -> str:
-    """What is new in a request: the run in hand, with its results and errors."""
-    return content_of(asked.messages[-1])
+    """What is new in a request: the run in hand, with its calls and what came of them, from its question on."""
+    messages = asked.messages
+    called = (number for number, message in enumerate(messages) if message.get("tool_calls"))
+    return "\n\n".join(map(content_of, messages[next(called, len(messages)) - 1 :]))
 
 
 def is_summing_up(asked: Asked) -> bool:
