@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory import chain, log, mark, schema
+from memory import chain, log, mark, schema, seals
 from spar.errors import ConfigError, TransientError
 from spar.types import Fault
 
@@ -33,7 +33,7 @@ _READER_BUSY_MS = 2_000
 _EPOCH = "epoch"
 FLUSHED = "flushed"  # the number of a flush, as in `mark`, or written only for the flush that this brings
 #: Keys in the table `state` that are not the agent's.
-OWN_KEYS = (_EPOCH, chain.ANCHOR, FLUSHED)
+OWN_KEYS = (_EPOCH, chain.ANCHOR, FLUSHED, seals.HEAD)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
 TAIL = 1_000  # facts whose chain is looked at when it is opened
 
@@ -143,9 +143,11 @@ def _look_at_pages(path: str) -> None:
 
 def _next_epoch(connection: Connection) -> int:
     connection.execute("BEGIN IMMEDIATE")
+    sealing = seals.Seals(connection)
     try:
         epoch = max(0, epoch_of(connection)) + 1
         connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (_EPOCH, str(epoch)))
+        sealing.write()
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory import facts, own_rows, pieces, records, transcripts
+from memory import facts, own_rows, pieces, records, seals, transcripts
 from spar.crash import crashpoint
 from spar.errors import ConfigError
 
@@ -41,6 +41,8 @@ def _add_transcripts(connection: Connection) -> None:
 def _add_rows(connection: Connection) -> None:
     connection.execute(own_rows.TABLE)
     connection.execute(pieces.TABLES)
+    connection.execute(seals.TABLE)
+    seals.seal_all(connection)
 
 
 STEPS: tuple[Step, ...] = (_create, _add_records, _add_journal, _add_transcripts, _add_rows)

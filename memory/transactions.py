@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from memory import log
 from memory.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
 from memory.mark import Mark
+from memory.seals import Seals
 from spar.errors import FencedError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Transactions:
         self.must_mend = False
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
         self.groups = self.flushes = 0
+        self._seals = Seals(connection)
         self._mark = Mark(name) if reopen is not None else None
         self._number = self.pages = 0
         self.must_number = True  # the next flush, in the file itself
@@ -82,7 +84,7 @@ class Transactions:
             self._number_flush()
             has_changed = True
         self.pages = 0
-        connection.execute("COMMIT")
+        self.commit()
         self.groups += 1
         if must_flush:
             self.flushes += has_changed
@@ -94,8 +96,15 @@ class Transactions:
             self.flush_at = time.monotonic() + FLUSH_WITHIN
         return outcomes
 
+    def commit(self) -> None:
+        """Seal what the transaction has changed and commit it. Raises: apsw.Error; `undo` it then."""
+        self._seals.write()
+        self.connection.execute("COMMIT")
+        self._seals.done()
+
     def undo(self) -> None:
         """Leave the transaction that failed, if there is one. Raises: apsw.Error."""
+        self._seals.forget()
         if self._is_connected and self.connection.in_transaction:  # a full disk may have rolled back by itself
             self.connection.execute("ROLLBACK")
 
@@ -128,6 +137,7 @@ class Transactions:
             if is_storage(error):
                 raise
             self.connection.execute("ROLLBACK TO unit")
+            self._seals.distrust()
             outcome = Rejected(error)
         self.connection.execute("RELEASE unit")
         return outcome
@@ -145,6 +155,7 @@ class Transactions:
             self.must_number = True  # closing emptied the log, perhaps
             self.connection = self._reopen()
             self._is_connected = True
+            self._seals = Seals(self.connection)
             self._synchronous = ""
             self.connected()
         self.must_mend = False

@@ -134,7 +134,7 @@ class Upkeep:
         now = time.monotonic()
         self._transactions.begin()
         has_more = self._tend(self._connection)
-        self._connection.execute("COMMIT")
+        self._transactions.commit()
         self._changes = self._connection.total_changes()
         self._due[self._tend_once], self._overdue_at = (now, now) if has_more else (now + TEND_AGAIN, None)
         if self._wal_pages - self._checkpointed >= WAL_PAGES:

@@ -1,7 +1,8 @@
 """Looks at every page and every row of a file, which may be in use, and says what does not fit.
 
-Four questions: does SQLite find its pages whole, are the tables those that we made and no others, does the chain of
-facts hold from the first to the last, and can every row be read. It changes nothing.
+Five questions: does SQLite find its pages whole, are the tables those that we made and no others, does the chain of
+facts hold from the first to the last, can every row be read, and is every row as it was written, with none put in and
+none taken away (`memory.seals`). It changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import chain, database, schema
+from memory import chain, database, schema, seals
 from memory.codec import decode
 from memory.database import DamagedError
 from spar.types import Experience
@@ -85,10 +86,15 @@ def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]
         _tables(connection),
         _chain(connection),
         *(_bodies(connection, rows, *b) for b in _BODIES),
+        _seals(connection),
     )
+    told: set[tuple[str, str]] = set()
     for step in steps:
         try:
-            yield from step
+            for finding in step:
+                if not finding.row or (finding.table, finding.row) not in told:  # once is enough for a row
+                    told.add((finding.table, finding.row))
+                    yield finding
         except (apsw.CorruptError, apsw.NotADBError) as error:  # what cannot be read here may be readable elsewhere
             yield Finding("file", "", str(error))
 
@@ -122,6 +128,12 @@ def _names(connection: Connection) -> set[tuple[str, str]]:
 def _chain(connection: Connection) -> Iterator[Finding]:
     if broken := chain.check(connection):
         yield Finding("fact", str(broken.seq), broken.why)
+
+
+def _seals(connection: Connection) -> Iterator[Finding]:
+    if schema.version(connection) == len(schema.STEPS):  # there are none in an older file
+        for broken in seals.check(connection):
+            yield Finding(broken.table, broken.row, broken.why)
 
 
 def _bodies(

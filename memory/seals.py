@@ -1,0 +1,334 @@
+"""A seal for every row: a digest over all its columns, so that no row can be changed, added or taken away unseen.
+
+The seals stand in a table of their own. How many there are of each table, with their sum, stands in the table `state`
+under `seals`, with number and link of the newest fact. All of it changes in the transaction that changes the rows:
+SQLite tells of each row that a transaction touches (its pre-update hook); the seals are written before the commit.
+Facts have no seals: they are a chain (`memory.chain`), of which only the end must be known.
+
+It shows that a row was altered, put in or taken out, not who did it: whoever can write the file can seal what he wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from memory import chain
+
+if TYPE_CHECKING:
+    from apsw import Connection, PreUpdate
+
+#: Format 5 adds this table.
+TABLE = """
+CREATE TABLE seal (
+    tbl     INTEGER NOT NULL,   -- which table, as numbered in seals.py
+    key     NOT NULL,           -- of the row: its number, its name, or its names with a NUL between them
+    digest  INTEGER NOT NULL,   -- over all columns
+    PRIMARY KEY (tbl, key)
+) WITHOUT ROWID;
+"""
+
+#: The key in the table `state`; it seals itself by what it says.
+HEAD: Final = "seals"
+_LIMIT = 1 << 64
+_PUT = "INSERT OR REPLACE INTO seal (tbl, key, digest) VALUES (?, ?, ?)"
+_BATCH = 500
+
+Key = int | str
+
+
+class Sealed(NamedTuple):
+    """A table whose rows are sealed: its number, the columns of its key, the column by which people know a row."""
+
+    number: int
+    key: tuple[str, ...]
+    name: str = ""
+
+
+#: Numbers are never used for another table.
+TABLES: Final[dict[str, Sealed]] = {
+    "experience": Sealed(1, ("seq",), "id"),
+    "cycle": Sealed(2, ("seq",), "id"),
+    "state": Sealed(3, ("key",)),
+    "record": Sealed(4, ("kind", "id")),
+    "item": Sealed(5, ("id",)),
+    "open_cycle": Sealed(6, ("id",)),
+    "doubt": Sealed(7, ("id",)),
+    "spent": Sealed(8, ("window", "quantity")),
+    "transcript": Sealed(9, ("seq",)),
+    "writer": Sealed(10, ("seq",)),
+    "own_row": Sealed(11, ("owner", "key")),
+    "tape_piece": Sealed(12, ("seq",)),
+}
+
+
+class Head(msgspec.Struct):
+    """What all seals come to: by table their number and sum, and the newest fact."""
+
+    rows: dict[str, tuple[int, int]]
+    fact: int = 0
+    link: str = ""
+
+
+class Broken(NamedTuple):
+    """A row that does not fit: in which table, which one, why."""
+
+    table: str
+    row: str
+    why: str
+
+
+class Touched:
+    """A row that a transaction has touched: whether it is new with it, and its digest now; None once it is gone."""
+
+    __slots__ = ("digest", "is_new", "must_read")
+
+    def __init__(self, *, is_new: bool) -> None:
+        self.is_new, self.must_read = is_new, False
+        self.digest: int | None = None
+
+
+class Seals:
+    """Keeps the seals of a connection that writes. Call `write` before each commit, `done` after it or `forget`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._touched: dict[tuple[str, Key], Touched] = {}
+        self._has_facts = False
+        self._head: Head | None = None
+        self._next: Head | None = None
+        connection.preupdate_hook(self._touch, id="seals")
+
+    def write(self) -> None:
+        """Seal the rows that this transaction has touched. Raises: apsw.Error."""
+        if not self._touched and not self._has_facts:
+            return
+        if self._head is None:
+            self._head = head(self._connection) or counted(self._connection)
+        rows = dict(self._head.rows)
+        new: list[tuple[int, Key, int]] = []
+        for (name, key), row in self._touched.items():
+            if row.must_read:
+                found = _row(self._connection, name, key)
+                row.digest = None if found is None else digest_of(found)
+            count, total = rows.get(name, (0, 0))
+            number = TABLES[name].number
+            if row.is_new and row.digest is not None:
+                new.append((number, key, row.digest))
+                more, added = 1, row.digest
+            else:
+                more, added = (0, 0) if row.is_new else _seal(self._connection, number, key, row.digest)
+            rows[name] = (count + more, (total + added) % _LIMIT)
+        if new:
+            self._connection.executemany(_PUT, new)
+        self._next = write_head(self._connection, rows)
+        self._touched, self._has_facts = {}, False
+
+    def done(self) -> None:
+        """The transaction was committed."""
+        self._head, self._next = self._next or self._head, None
+
+    def forget(self) -> None:
+        """The transaction was undone."""
+        self._touched, self._has_facts, self._next = {}, False, None
+
+    def distrust(self) -> None:
+        """A part of the transaction was undone: what was touched is to be read again."""
+        for row in self._touched.values():
+            row.must_read, row.is_new = True, False
+
+    def _touch(self, update: PreUpdate) -> None:
+        name = update.table_name
+        if name == "fact":
+            self._has_facts = True
+            return
+        if (table := TABLES.get(name)) is None:
+            return
+        new: Any = update.new
+        row: Any = new if new is not None else update.old
+        key = _key_of(row[: len(table.key)])  # the key stands first in each of them
+        if key == HEAD and name == "state":
+            return
+        touched = self._touched.get((name, key))
+        if touched is None:
+            touched = self._touched[name, key] = Touched(is_new=update.op == "INSERT")
+        touched.digest = None if new is None else digest_of(new)
+
+
+def head(connection: Connection) -> Head | None:
+    """What the seals come to, as it was written last; None where that cannot be read."""
+    text = connection.execute("SELECT value FROM state WHERE key = ?", (HEAD,)).get
+    try:
+        return msgspec.json.decode(str(text), type=Head) if text is not None else None
+    except msgspec.DecodeError:
+        return None
+
+
+def counted(connection: Connection) -> Head:
+    """What the seals come to, counted anew."""
+    names = {table.number: name for name, table in TABLES.items()}
+    rows: dict[str, tuple[int, int]] = {}
+    for number, digest in connection.execute("SELECT tbl, digest FROM seal"):
+        name = names.get(int(str(number)), str(number))
+        count, total = rows.get(name, (0, 0))
+        rows[name] = count + 1, (total + int(str(digest))) % _LIMIT
+    return Head(rows)
+
+
+def write_head(connection: Connection, rows: dict[str, tuple[int, int]]) -> Head:
+    """Write what the seals come to, with the newest fact as it is now."""
+    newest = connection.execute("SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
+    found = Head(rows) if newest is None else Head(rows, int(str(newest[0])), bytes(newest[1]).hex())
+    text = msgspec.json.encode(found).decode()
+    connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (HEAD, text))
+    return found
+
+
+def seal_all(connection: Connection) -> None:
+    """Seal every row of every table, in place of all seals that there are: the step of a migration."""
+    connection.execute("DELETE FROM seal")
+    rows: dict[str, tuple[int, int]] = {}
+    for name, table in TABLES.items():
+        count = total = 0
+        for _, key, row in _rows(connection, name, table):
+            if (name, key) == ("state", HEAD):
+                continue
+            digest = digest_of(row)
+            connection.execute(_PUT, (table.number, key, digest))
+            count, total = count + 1, (total + digest) % _LIMIT
+        rows[name] = (count, total)
+    write_head(connection, rows)
+
+
+def check(connection: Connection) -> Iterator[Broken]:
+    """Hold every row against its seal, and all seals against what they come to. In short reads: others may write.
+
+    Raises: apsw.Error when the rows cannot be read.
+    """
+    there = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not {"seal", "state", "fact"} <= there:
+        return  # that they are missing is another's finding
+    for name, table in TABLES.items():
+        if name in there:
+            yield from _held_against_seals(connection, name, table)
+    yield from _totals(connection)
+
+
+def digest_of(row: tuple[Any, ...]) -> int:
+    """A digest over all columns of a row."""
+    return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
+
+
+def _totals(connection: Connection) -> Iterator[Broken]:
+    connection.execute("BEGIN")
+    try:
+        known, found = head(connection), counted(connection).rows
+        fact = None if known is None or not known.fact else (known.fact, known.link)
+        link = None if fact is None else connection.execute("SELECT link FROM fact WHERE seq = ?", (fact[0],)).get
+        newest = chain.newest(connection)
+    finally:
+        connection.execute("COMMIT")
+    if known is None:
+        yield Broken("state", HEAD, "it is missing or cannot be read: nobody knows how many rows there were")
+        return
+    for name in sorted(known.rows.keys() | found.keys()):
+        told, held = known.rows.get(name, (0, 0)), found.get(name, (0, 0))
+        if told[0] != held[0]:
+            yield Broken(name, "", f"{held[0]} rows are sealed, {told[0]} were")
+        elif told != held:
+            yield Broken(name, "", "its seals do not come to what they did: a row and its seal were changed")
+    if fact is not None and newest < fact[0]:
+        yield Broken("fact", str(newest + 1), f"it is missing, and so are all up to number {fact[0]}")
+    elif fact is not None and (not isinstance(link, bytes) or link.hex() != fact[1]):
+        yield Broken("fact", str(fact[0]), "it is not the one that was written last")
+
+
+def _held_against_seals(connection: Connection, name: str, table: Sealed) -> Iterator[Broken]:
+    for batch, seals in _batches(connection, name, table):
+        for shown, key, row in batch:
+            sealed = seals.pop(key, None)
+            if (name, key) == ("state", HEAD):
+                continue
+            if sealed is None:
+                yield Broken(name, shown, "it has no seal: it was put in by somebody else")
+            elif row is None or digest_of(row) != sealed:
+                yield Broken(name, shown, "it was altered: its seal does not fit")
+        for key in seals:
+            yield Broken(name, _shown(key), "it is missing")
+
+
+def _batches(
+    connection: Connection, name: str, table: Sealed
+) -> Iterator[tuple[list[tuple[str, Key, Any]], dict[Key, int]]]:
+    """The rows of a table, some at a time in the order of their keys, each time with the seals of that stretch."""
+    last: Key | None = None
+    while True:
+        connection.execute("BEGIN")
+        try:
+            beyond, bindings = ("", ()) if last is None else ("AND key > ?", (last,))
+            query = f"SELECT key, digest FROM seal WHERE tbl = ? {beyond} ORDER BY key LIMIT {_BATCH}"
+            seals = {key: int(str(digest)) for key, digest in connection.execute(query, (table.number, *bindings))}
+            end = list(seals)[-1] if len(seals) == _BATCH else None
+            batch = list(_rows(connection, name, table, last, end))
+        finally:
+            connection.execute("COMMIT")
+        yield batch, seals
+        if end is None:
+            return
+        last = end
+
+
+def _rows(
+    connection: Connection, name: str, table: Sealed, after: Key | None = None, upto: Key | None = None
+) -> Iterator[tuple[str, Key, Any]]:
+    """How people know a row, its key and its columns; None for those of one that cannot be read as what it is."""
+    key, columns = " || char(0) || ".join(table.key), f"({', '.join(table.key)})"
+    marks = f"({', '.join('?' * len(table.key))})"
+    bounds = [(sql, _parts(value)) for sql, value in ((">", after), ("<=", upto)) if value is not None]
+    where = " AND ".join(f"{columns} {sql} {marks}" for sql, _ in bounds) or "1"
+    given = tuple(part for _, parts in bounds for part in parts)
+    query = f"SELECT {key}, {table.name or key}, * FROM {name} WHERE {where}"
+    try:
+        for found, shown, *row in connection.execute(query, given):
+            yield _shown(shown), found, tuple(row)
+    except UnicodeDecodeError:  # a text that is none any more: one by one, to say which
+        for (found,) in list(connection.execute(f"SELECT {key} FROM {name} WHERE {where}", given)):
+            yield _shown(found), found, _row(connection, name, found)
+
+
+def _row(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
+    """The columns of a row by its key; None where it is not there, or cannot be read."""
+    where = " AND ".join(f"{column} = ?" for column in TABLES[name].key)
+    try:
+        return connection.execute(f"SELECT * FROM {name} WHERE {where}", _parts(key)).fetchone()
+    except UnicodeDecodeError:
+        return None
+
+
+def _seal(connection: Connection, number: int, key: Key, digest: int | None) -> tuple[int, int]:
+    """Seal a row that was there, or take its seal away; by how much that changes number and sum of the seals."""
+    before = connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
+    old = int(before) if isinstance(before, int) else None
+    if digest is None:
+        if old is not None:
+            connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
+        return (0, 0) if old is None else (-1, -old)
+    if digest != old:
+        connection.execute(_PUT, (number, key, digest))
+    return int(old is None), digest - (old or 0)
+
+
+def _key_of(columns: tuple[Any, ...]) -> Key:
+    """The key of a row as one value: no text of ours has a NUL in it, so the order is that of the columns."""
+    return columns[0] if len(columns) == 1 else "\0".join(map(str, columns))
+
+
+def _parts(key: Key) -> tuple[Key, ...]:
+    return tuple(key.split("\0")) if isinstance(key, str) else (key,)
+
+
+def _shown(key: Any) -> str:
+    return str(key).replace("\0", "/")
