@@ -15,6 +15,7 @@ import msgspec
 from spar import exits
 from spar.cli.context import fail
 from spar.errors import ConfigError
+from spar.server.steps import step_input
 from spar.types import Action, ActionResult, Perception, Phase
 
 LAST_STEP = "last-step.json"
@@ -31,7 +32,6 @@ class LastSteps(msgspec.Struct):
 #: What a phase takes, what it brings, by the names of `LastSteps`.
 TAKES: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result"}
-KINDS: dict[Phase, Any] = {"plan": list[Perception], "act": Action, "reflect": ActionResult}
 
 
 def step_alone(loaded: Any, phase: Phase, given: Any, folder: Path) -> Any:
@@ -49,7 +49,7 @@ def step_alone(loaded: Any, phase: Phase, given: Any, folder: Path) -> Any:
         fail(str(error), exits.CONFIG)
     file = folder / LAST_STEP
     last = LastSteps() if phase == "sense" else _last(file)
-    taken = _read(given, KINDS[phase]) if given is not None else getattr(last, TAKES.get(phase, ""), None)
+    taken = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
 
     async def step() -> Any:
         try:
@@ -81,8 +81,8 @@ def _last(file: Path) -> LastSteps:
         fail(f"{file}: what the last step brought cannot be read ({error}); begin anew with: spar step sense")
 
 
-def _read(given: Any, kind: Any) -> Any:
+def _read(given: Any, phase: Phase) -> Any:
     try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        fail(f"the given value does not fit: {error}", exits.USAGE)
+        return step_input(phase, given)
+    except ValueError as error:
+        fail(str(error), exits.USAGE)

@@ -118,13 +118,15 @@ def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
 def step(options: Options, phase: Phase, given: str | None) -> None:
     """Run one phase and print what it brought, on a paused running service or standing alone.
 
-    Without GIVEN (a JSON value, or @FILE) it goes on from what the last step brought.
+    Without GIVEN (a JSON value, or @FILE) it goes on from what the last step brought. To act, GIVEN is an action, a
+    list of calls or one call.
 
     \b
     Examples:
       spar step sense
       spar step plan
       spar step plan '[{"content": "disk full", "kind": "message"}]'
+      spar step act '[{"_tool": "note", "text": "hello"}]'
       spar step act && spar step reflect
     """
     body = _given(given)

@@ -23,7 +23,8 @@ from spar.server.gate import Gate
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.recovery import recovery_routes
 from spar.server.runs import run_routes
-from spar.types import PHASES, Action, ActionResult, Perception
+from spar.server.steps import step_input
+from spar.types import PHASES
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a step, a pause or a stop may take before the caller is told to look again.
 LONG_PATIENCE = 900.0
-
-STEP_INPUT: dict[str, Any] = {"sense": None, "plan": list[Perception], "act": Action, "reflect": ActionResult}
 
 
 def control(service: Service) -> Starlette:
@@ -69,7 +68,7 @@ def control(service: Service) -> Starlette:
         if body and phase == "sense":
             raise ValueError("sense takes nothing: it looks for itself")
         if body:
-            given = [decoded(body, STEP_INPUT[phase])]
+            given = [step_input(phase, decoded(body, Any))]
         return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
 
     async def restore(request: Request) -> Response:

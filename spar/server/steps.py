@@ -1,0 +1,44 @@
+"""What a step is given as JSON: what the step before brought, or calls as models and documents write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from spar.types import Action, ActionResult, Call, Perception, replace
+
+#: What each phase takes.
+KINDS: Mapping[str, Any] = {"plan": list[Perception], "act": Action, "reflect": ActionResult}
+
+
+def step_input(phase: str, value: Any) -> Any:
+    """Return what a phase is to work on.
+
+    Args: value: JSON; for act an action, a list of calls or one call; each call in its fields or on the wire
+        (`{"_tool": …}`).
+    Raises: ValueError that says where and what does not fit.
+    """
+    try:
+        return _action(value) if phase == "act" else msgspec.convert(value, KINDS[phase])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the given value does not fit: {error}") from None
+
+
+def _action(value: Any) -> Action:
+    if isinstance(value, list) or (isinstance(value, Mapping) and "_tool" in value):
+        value = {"calls": value if isinstance(value, list) else [value]}
+    calls = value.get("calls") if isinstance(value, Mapping) else None
+    if not isinstance(calls, list):
+        return msgspec.convert(value, Action)
+    made = tuple(_call(call, f"calls[{index}]") for index, call in enumerate(calls))
+    return replace(msgspec.convert({**value, "calls": []}, Action), calls=made)
+
+
+def _call(value: Any, where: str) -> Call:
+    try:
+        is_wire = isinstance(value, Mapping) and "_tool" in value
+        return Call.from_wire(value) if is_wire else msgspec.convert(value, Call)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
