@@ -13,7 +13,7 @@ from acting.stage import Stage, fault, wire_of
 from acting.step import Step
 from spar.board import message_of
 from spar.events import CallCompleted, CallFailed
-from spar.types import CallResult, Message, replace
+from spar.types import CallResult, Message, replace, without_service_keys
 
 
 def detach(stage: Stage, launch: Launch, step: Step, minutes: Minutes | None) -> CallResult:
@@ -66,7 +66,7 @@ def _end(stage: Stage, launch: Launch, minutes: Minutes | None, held: list[Gate]
         minutes.attached(result)
     if type(ended.value) is Message:
         message = ended.value
-        stage.late_messages.append(message_of(message.kind, message.data, message.instance))
+        stage.late.add(launch.scope.session, message_of(message.kind, message.data, message.instance))
         result = replace(result, output=message.data)
     stage.tell(
         CallCompleted if ended.status == "ok" else CallFailed,
@@ -77,4 +77,5 @@ def _end(stage: Stage, launch: Launch, minutes: Minutes | None, held: list[Gate]
     )
     if ended.fault is not None:
         error = {"kind": ended.fault.kind, "message": ended.fault.message}
-        stage.late_errors.append({"call": wire_of(launch.call), "error": error})
+        data = {"call": without_service_keys(wire_of(launch.call)), "error": error}
+        stage.late.add(launch.scope.session, data, is_error=True)

@@ -305,6 +305,9 @@ def timed_out(launch: Launch) -> Ended:
     """The end of a call that is late, whether it obeyed or was left behind."""
     seconds = launch.entry.terms.timeout
     message = f"tool {launch.entry.name!r} did not end within {seconds:g} s"
+    if launch.effect == "once":
+        message = f"{message} and may have had its effect: find out before repeating it"
+        return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act", False, {"in_doubt": True}))
     return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act"))
 
 

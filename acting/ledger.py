@@ -42,7 +42,9 @@ _ERRORS = frozenset({"error", "failed", "failure"})
 class Ledger:
     """The data of one tick. Moments are a count that orders beginnings and writes."""
 
-    def __init__(self, stage: Stage, board: Board, graph: Graph, resume: ActionResult | None = None) -> None:
+    def __init__(self, stage: Stage, board: Board, graph: Graph, session: str,
+                 resume: ActionResult | None = None) -> None:  # fmt: skip
+        self._session = session
         self._stage, self._board, self._graph = stage, board, graph
         self._earlier = [each for each in resume.messages if each.get("kind") != "error"] if resume else []
         self._notes: list[Note] = []
@@ -141,9 +143,10 @@ class Ledger:
 
         Args: corrections: what people and hooks made of its calls, told as messages of their own.
         """
-        late, self._stage.late_errors = self._stage.late_errors, type(self._stage.late_errors)(maxlen=100)
+        # A tick that was cut off hands nothing over: nobody may read what it says.
+        late_errors, late = ([], []) if interrupted else self._stage.late.take(self._session)
         told = [each for each in results if _is_told(each)]
-        errors = (*late, *map(self._error, told))
+        errors = (*late_errors, *map(self._error, told))
         told_apart = [*[message_of("correction", each) for each in corrections],
                       *[message_of("error", error) for error in errors]]  # fmt: skip
         return ActionResult(
@@ -151,7 +154,7 @@ class Ledger:
             "interrupted" if interrupted else _status(results, why),
             results,
             self._board.state,
-            (*self._earlier, *self._messages(), *self._late(), *told_apart),
+            (*self._earlier, *self._messages(), *late, *told_apart),
             errors,
             why,
             duration,
@@ -180,12 +183,6 @@ class Ledger:
                     message["_outputMethod"] = method
             found += told
         return found
-
-    def _late(self) -> list[dict[str, Any]]:
-        """Messages of detached calls that ended since the last outcome."""
-        late = list(self._stage.late_messages)
-        self._stage.late_messages.clear()
-        return late
 
     def _error(self, result: CallResult) -> dict[str, Any]:
         why = result.fault or Fault("error", result.status)

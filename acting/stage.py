@@ -7,7 +7,6 @@ at its deadline. Both are counted, both are held here so that neither vanishes, 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,7 @@ from msgspec.structs import asdict
 from acting.catalog import Catalog
 from acting.deadlines import Deadlines
 from acting.guard import LoopGuard
+from acting.late import Late
 from acting.slots import Gate, Rate, Slots
 from acting.start_order import sequence
 from spar.clock import Clock
@@ -115,8 +115,7 @@ class Stage:
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
-        self.late_errors: deque[dict[str, Any]] = deque(maxlen=100)  # of detached calls, for the next run to end
-        self.late_messages: deque[dict[str, Any]] = deque(maxlen=100)
+        self.late = Late(lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped"))
         self._approver: Threads | None = None
         #: Each stays as long as a call holds it, waits for it or is going to.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()

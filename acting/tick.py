@@ -48,7 +48,7 @@ class Tick:
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
         self._graph = Graph(board.has, stage.fallback)
-        self._ledger = Ledger(stage, board, self._graph, resume)
+        self._ledger = Ledger(stage, board, self._graph, scope.session, resume)
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
         self._known = {each.call.id: each for each in known}
         self._replayed: dict[str, Step] = {}

@@ -122,7 +122,7 @@ class Books:
             self._recovery.in_hand[account.past.id] = account.past
         if record is not None and record.result is not None and not is_to_go_on:
             for result in record.result.results:
-                if result.status == "in_doubt":
+                if result.is_in_doubt:
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
         agent.keeping.stored_all(experiences, record)
         self._recovery.tried(cycle)

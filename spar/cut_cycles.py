@@ -68,7 +68,7 @@ class CutCycles:
         agent, journal = self._agent, self._recovery.journal
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
         for result in cycle.known:
-            if result.status == "in_doubt":
+            if result.is_in_doubt:
                 self._recovery.doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
         again: dict[str, Item] = {}
         if not cycle.is_stepped and (cycle.action is None or tries(cycle, items) >= MOST_ATTEMPTS):

@@ -401,6 +401,13 @@ class CallResult(Struct, frozen=True):
     duration: Seconds = 0.0
     verified: bool | None = None
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nobody knows if it had an effect that must not be repeated: also of one that timed out."""
+        if self.status == "timeout" and self.fault is not None:
+            return self.fault.detail.get("in_doubt") is True
+        return self.status == "in_doubt"
+
 
 class ActionResult(Struct, frozen=True):
     """What became of an action: exactly one `CallResult` for each call, in the order of arrival.

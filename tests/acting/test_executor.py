@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
+from acting.late import Late
 from spar.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -596,6 +597,8 @@ async def test_a_late_call_is_cancelled_at_its_deadline_and_its_siblings_go_on()
 
     assert cancelled
     assert statuses(result) == ["timeout", "ok", "skipped dep_failed"]
+    assert result.results[0].is_in_doubt  # it must not be repeated unknowingly
+    assert "may have had its effect" in str(result.results[0].fault)
     assert "did not end within 0.02 s" in str(result.results[0].fault)
     assert others() == set()
 
@@ -864,6 +867,53 @@ async def test_a_detached_calls_failure_is_an_error_of_the_next_run() -> None:
     assert (first.errors, second.status, third.errors) == ((), "ok", ())
     assert [(error["call"]["_id"], error["error"]["message"]) for error in second.errors] == [("b", "later")]
     assert second.messages[-1]["kind"] == "error"
+
+
+async def test_nothing_that_detached_calls_bring_is_dropped_however_many_there_are() -> None:
+    @tool(detach=True, effect="read")
+    async def background(n: int) -> Message:
+        if n % 2:
+            raise ValueError(f"later {n}")
+        return Message("news", {"n": n})
+
+    executor = Executor([background], settings={"max_detached": 1000})
+    first = await executor.run([Call("background", {"n": n}) for n in range(300)])
+    await until(lambda: executor.snapshot()["detached"] == 0)
+    second = await executor.run([])
+
+    news = [each["data"]["n"] for each in (*first.messages, *second.messages) if each["kind"] == "news"]
+    assert news == list(range(0, 300, 2))
+    assert [each["error"]["message"] for each in (*first.errors, *second.errors)] == [
+        f"later {n}" for n in range(1, 300, 2)
+    ]
+
+
+async def test_what_a_detached_call_brings_is_for_its_own_session() -> None:
+    @tool(detach=True, effect="read")
+    async def background() -> Message:
+        return Message("news", 1)
+
+    executor = Executor([background])
+    await executor.act(Action((Call("background"),)), Context("main", "c1", "mine"))
+    await until(lambda: executor.snapshot()["detached"] == 0)
+    other = await executor.act(Action(()), Context("main", "c2", "other"))
+    mine = await executor.act(Action(()), Context("main", "c3", "mine"))
+
+    assert (len(other.messages), len(mine.messages)) == (0, 1)
+
+
+def test_what_waits_too_long_for_a_tick_is_dropped_oldest_first_and_told() -> None:
+    told: list[tuple[str, str]] = []
+    late = Late(lambda session, fault: told.append((session, fault.kind)), limit=100)
+    for number in range(4):
+        late.add("a" if number < 2 else "b", {"data": str(number) * 30}, is_error=number == 3)
+
+    errors, messages = late.take("a")
+    assert (len(errors), messages, told) == (1, [], [("a", "dropped"), ("a", "dropped")])
+    assert errors[0]["call"] is None
+    assert "2 messages or errors of detached calls were dropped" in errors[0]["error"]["message"]
+    assert [len(found) for found in late.take("b")] == [1, 1]
+    assert late.take("a") == ([], [])
 
 
 async def test_detached_calls_are_bounded_and_cancelled_when_they_outlast_the_drain() -> None:

@@ -265,6 +265,35 @@ async def test_a_call_that_was_put_off_by_a_stop_and_then_begun_again_is_in_doub
     assert effects == []
 
 
+@pytest.mark.parametrize("obeys", [True, False])
+async def test_a_call_that_timed_out_after_it_began_is_in_doubt_if_it_must_not_be_repeated(
+    tmp_path: Path, clock: VirtualClock, obeys: bool
+) -> None:
+    hang = Hang(ignore_cancel=not obeys)
+
+    @tool(effect="once", timeout=1.0)
+    async def transfer() -> None:
+        await hang.wait()
+
+    @tool(effect="read", timeout=1.0)
+    async def ask() -> None:
+        await asyncio.Event().wait()
+
+    plans = [Action((Call("transfer", id="a"), Call("ask", id="b")))]
+
+    async def plan(perceptions: Any) -> Action | None:
+        return plans.pop() if plans else None
+
+    async with agent_at(tmp_path, clock, plan, tools=[transfer, ask]) as agent:
+        agent.push(Perception("go"))
+        await clock.sleep(5)
+        doubts = await agent.recovery.doubts.list()
+        hang.release()
+
+    assert [doubt.call.id for doubt in doubts] == ["a"]
+    assert "did not end within 1 s and may have had its effect" in doubts[0].why
+
+
 @pytest.fixture
 async def doubtful(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Agent, list[Perception]]]:
     """An agent with a call in doubt, and what its planner is told."""

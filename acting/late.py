@@ -1,0 +1,74 @@
+"""Messages and errors of detached calls that have ended, until the next tick of their session takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from spar.types import Fault
+
+MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
+
+
+class _Entry(Struct):
+    session: str
+    is_error: bool
+    data: dict[str, Any]
+    size: int
+    is_waiting: bool = True
+
+
+class Late:
+    """Messages and errors by session, of at most `limit` bytes together.
+
+    Beyond that the oldest are dropped, which is counted, told by `tell` and to the session they were for.
+    """
+
+    __slots__ = ("_all", "_dropped", "_limit", "_sessions", "_size", "_tell")
+
+    def __init__(self, tell: Callable[[str, Fault], object], limit: int = MOST_BYTES) -> None:
+        self._tell, self._limit = tell, limit
+        self._all: deque[_Entry] = deque()
+        self._sessions: dict[str, deque[_Entry]] = {}
+        self._dropped: dict[str, int] = {}
+        self._size = 0
+
+    def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
+        """Keep a message or an error until the session's next tick."""
+        entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
+        self._all.append(entry)
+        self._sessions.setdefault(session, deque()).append(entry)
+        self._size += entry.size
+        while self._size > self._limit and self._all:
+            self._drop(self._all.popleft())
+
+    def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the errors and the messages for a session, oldest first, and forget them."""
+        entries = self._sessions.pop(session, deque[_Entry]())
+        for entry in entries:
+            entry.is_waiting = False
+            self._size -= entry.size
+        while self._all and not self._all[0].is_waiting:
+            self._all.popleft()
+        errors = [entry.data for entry in entries if entry.is_error]
+        if number := self._dropped.pop(session, 0):
+            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self._limit)}})
+        return errors, [entry.data for entry in entries if not entry.is_error]
+
+    def _drop(self, entry: _Entry) -> None:
+        if not entry.is_waiting:
+            return
+        self._size -= entry.size
+        session = entry.session
+        self._sessions[session].popleft()  # entries of a session are dropped in the order in which they came
+        number = self._dropped[session] = self._dropped.get(session, 0) + 1
+        self._tell(session, Fault("dropped", _sentence(number, self._limit), "act", "act", retryable=False))
+
+
+def _sentence(number: int, limit: int) -> str:
+    waited = f"more than {limit} bytes waited for a next cycle"
+    return f"{number} messages or errors of detached calls were dropped: {waited}"
