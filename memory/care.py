@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory import backup, ballast, chain, database, lock, schema, verify
+from memory import backup, ballast, chain, database, lock, losses, schema, verify
 from memory.database import IN_MEMORY
 from spar.errors import ConfigError, SparError
 
@@ -60,10 +60,14 @@ class Care:
         """Every page and every row. Raises: ConfigError, TransientError."""
         return verify.verify(self._file())
 
+    def acknowledge(self) -> int:
+        """Somebody has seen what was lost; how many losses that were. Raises: OSError."""
+        return len(losses.acknowledge(self._file()))
+
     def examine(self) -> list[Line]:
         """How the file is and what is around it; quick, and never raises for what it finds."""
         path = self._file()
-        lines = [_sqlite(), _holder(path), _disk(path)]
+        lines = [_sqlite(), _holder(path), _disk(path), *_losses(path)]
         if not Path(path).exists():
             return [*lines, Line("memory", "ok", f"there is none at {path} yet; the first run makes it")]
         lines += [_sizes(path), _ballast(path, self._ballast_size), _copy(path), *_set_aside(path)]
@@ -131,6 +135,12 @@ def _copy(path: str) -> Line:
     if age > _OLD_COPY and Path(path).stat().st_mtime > copy.stat().st_mtime + _OLD_COPY:
         return Line("copy", "warn", found, "see in the log why none was made, or: spar backup")
     return Line("copy", "ok", found)
+
+
+def _losses(path: str) -> Iterator[Line]:
+    for loss in losses.unseen(path):
+        when = loss.at.isoformat(timespec="seconds")
+        yield Line("loss", "bad", f"{when}: {loss.what}", "when you have seen to it: spar doctor --acknowledge")
 
 
 def _set_aside(path: str) -> Iterator[Line]:

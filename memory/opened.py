@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import database, salvage
+from memory import database, losses, salvage
 from memory.backup import Copies
 from memory.ballast import SIZE, Ballast
 from memory.database import IN_MEMORY, Prepared
@@ -146,7 +147,11 @@ async def open_file(
         if read_only:
             database.inspect(path, read_only=True)
             return None
-        return salvage.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
+        prepared = salvage.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
+        if path != IN_MEMORY and prepared.faults:
+            with suppress(OSError):  # it is told in any case
+                losses.note(path, [fault.message for fault in prepared.faults])
+        return prepared
 
     # A thread cannot be cancelled: when the caller is, what it opens in the end is closed again.
     opening = asyncio.ensure_future(threads.run(prepare))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
@@ -22,6 +23,7 @@ from memory import (
     experiences,
     facts,
     interchange,
+    losses,
     orphans,
     own_rows,
     pieces,
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 R = TypeVar("R")
+
+#: Kinds of faults by which something that was kept, or was to be, is lost.
+_LOSSES = ("damaged", "permanent")
 
 _MOST = 10_000  # rows of one answer: more is an export
 _EXPORT_BATCH = 500  # rows of one short read
@@ -485,6 +490,16 @@ class Memory:
             raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
         return self._opened
 
+    def _note_loss(self, opened: Opened, message: str) -> None:
+        """Have the writer's thread note it beside the file: the event loop waits for no disk."""
+
+        def note(connection: Connection) -> None:
+            with suppress(OSError):
+                losses.note(self.path, [message])
+
+        with suppress(SparError):  # it is being closed, or read-only
+            opened.writer.offer(note, len(message))
+
     async def _read(self, work: Callable[[Connection], R]) -> R:
         """What the work returned, from the file with all that was told before."""
         if self._journal is not None:
@@ -509,6 +524,8 @@ class Memory:
             self._file.writer.tell(Fault("gone", told, "memory", retryable=False))
 
     def _told(self, fault: Fault | None) -> None:
+        if fault is not None and fault.kind in _LOSSES and self.path != IN_MEMORY and self._opened is not None:
+            self._note_loss(self._opened, fault.message)
         try:
             self.on_fault(fault)
         except Exception:  # who listens badly must not disturb the writing

@@ -41,6 +41,14 @@ MOST_ABILITIES = 10_000
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
+#: What the log says of a memory's faults that do not keep it from writing, by kind.
+_SAID = {
+    "damaged": "memory is damaged",
+    "permanent": "memory has lost an item",
+    "too_large": "too large to be kept",
+    "gone": "work of an agent that is gone is put aside",
+    "superseded": "transcript not kept",
+}
 
 
 class Keeping:
@@ -182,7 +190,7 @@ class Keeping:
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
-        log.error("memory cannot write", agent=agent.name, part=fault.part, reason=fault.message)
+        log.error(_SAID.get(fault.kind, "memory cannot write"), agent=agent.name, part=fault.part, reason=fault.message)
         agent.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
         if is_fenced and agent.state in ("running", "pausing"):
             agent.lifecycle.fail(fault.message)  # what it would do now nobody would remember

@@ -83,13 +83,17 @@ def verify(options: Options) -> None:
 
 
 @click.command("doctor")
+@click.option("--acknowledge", is_flag=True, help="say that you have seen what was lost; it is told no more")
 @click.pass_obj
-def doctor(options: Options) -> None:
+def doctor(options: Options, acknowledge: bool) -> None:
     """One page on how everything is, and what to do about it; ends with code 1 if something is bad.
+
+    A loss or damage of the memory stays bad until it is acknowledged.
 
     \b
     Example:
       spar doctor
+      spar doctor --acknowledge
     """
     from spar.errors import ConfigError
 
@@ -102,7 +106,11 @@ def doctor(options: Options) -> None:
     else:
         lines += [_folder(loaded.folder / loaded.settings.service.state_dir), _service(options)]
         try:
-            found = _care(options).examine()
+            care = _care(options)
+            if acknowledge:
+                with _explained("acknowledge"):
+                    lines.append(("acknowledged", "ok", f"{care.acknowledge()} losses", ""))
+            found = care.examine()
             lines += [(each.name, each.state, each.found, each.advice) for each in found]
         except (click.ClickException, ConfigError) as error:
             lines.append(("memory", "bad", str(error), "spar config check"))

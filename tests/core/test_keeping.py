@@ -172,3 +172,15 @@ async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_aft
     async with worker(Memory.open(f"sqlite:///{tmp_path}/m.db")) as agent:
         assert list(agent.abilities) == order
         assert [key.partition("|")[2][:1] for key in order] == ["a", "c", "b"]
+
+
+async def test_the_log_names_what_is_wrong_with_a_memory(
+    clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = States()
+    async with Agent(memory=store, clock=clock):
+        store.on_fault(Fault("damaged", "page 3 is torn", part="memory", retryable=False))
+        store.on_fault(Fault("io", "no disk", part="memory"))
+
+    said = [line for line in capsys.readouterr().err.splitlines() if "ERROR" in line]
+    assert ["memory is damaged" in said[0], "memory cannot write" in said[1]] == [True, True]

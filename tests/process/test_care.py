@@ -66,3 +66,20 @@ def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_wit
     assert second.code == 1, second
     assert [line["state"] for line in second.json] == ["bad"]
     assert "nonsense" in second.json[0]["found"]
+
+
+def test_a_loss_is_bad_until_somebody_acknowledges_it(spar: Any, service: Any) -> None:
+    from memory import losses
+
+    service.stop()
+    [file] = spar.state.glob("*.db")
+    losses.note(str(file), ["what came after noon is missing"])
+
+    asked = spar("doctor")
+    assert asked.code == 1
+    assert "what came after noon is missing" in asked.out
+    assert "spar doctor --acknowledge" in asked.out
+    acknowledged = spar("doctor", "--acknowledge")
+    assert "1 losses" in acknowledged.out
+    assert found(spar, "service")
+    assert "what came after noon" not in spar("doctor").out

@@ -1,0 +1,68 @@
+"""What was lost stays bad until somebody has acknowledged it, and is told once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory import Memory, losses
+from memory.care import Care
+from spar.types import Experience, Fault
+
+
+def bad(path: Path) -> list[str]:
+    return [line.found for line in Care(str(path), 0).examine() if (line.name, line.state) == ("loss", "bad")]
+
+
+async def filled(path: Path) -> None:
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        for number in range(200):
+            await memory.store(Experience(f"number {number} " + "x" * 200))
+
+
+def damage(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[4096 * 2 : 4096 * 6] = b"\xff" * 4096 * 4
+    path.write_bytes(raw)
+
+
+async def test_damage_that_was_mended_at_the_start_is_bad_until_it_is_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    await filled(path)
+    damage(path)
+    for _ in range(2):  # the second start finds a file that is well again
+        async with Memory.open(f"sqlite:///{path}", ballast=0):
+            pass
+        [said] = bad(path)
+        assert "was damaged and is set aside as" in said
+
+    assert Care(str(path), 0).acknowledge() == 1
+    assert bad(path) == []
+    assert Care(str(path), 0).acknowledge() == 0
+
+
+async def test_what_is_lost_while_it_runs_is_noted_too(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        memory._told(Fault("damaged", "a row cannot be read: item 'x'", "memory"))
+        memory._told(Fault("io", "the disk is slow", "memory"))
+        await memory.flush()
+
+    [said] = bad(path)
+    assert said.endswith("a row cannot be read: item 'x'")
+
+
+def test_a_loss_that_was_acknowledged_is_not_told_again_and_a_new_one_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+    losses.note(path, ["one", "one", "two"])
+    assert [loss.what for loss in losses.acknowledge(path)] == ["one", "two"]
+
+    losses.note(path, ["two", "three"])
+
+    assert [loss.what for loss in losses.unseen(path)] == ["three"]
+    assert len(losses.read(path)) == 3
+
+
+def test_a_note_that_cannot_be_read_is_a_loss_as_well(tmp_path: Path) -> None:
+    (tmp_path / "m.db.losses").write_bytes(b"{\n")
+
+    assert "line 1 of" in losses.unseen(str(tmp_path / "m.db"))[0].what
