@@ -337,10 +337,13 @@ class Memory:
         before: str | datetime | None = None,
         outcome: str | None = None,
         session: str | None = None,
+        failed: bool = False,
     ) -> list[dict[str, Any]]:
-        """Summaries, the newest first; `before` a time, or the id of the last one that was seen."""
+        """Summaries, the newest first; `before` a time, or the id of the last one that was seen; `failed`: only cycles
+        that failed or of whose calls one did."""
+        most = max(0, min(limit, _MOST))
         return await self._read(
-            lambda connection: tape.summaries(connection, max(0, min(limit, _MOST)), before, outcome, session)
+            lambda connection: tape.summaries(connection, most, before, outcome, session, is_failed=failed)
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:

@@ -25,7 +25,17 @@ from memory import facts, pieces
 from memory.codec import decode, encode, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
-from spar.types import Action, ActionResult, CallResult, CycleRecord, Fault, Perception, Reflection, replace
+from spar.types import (
+    Action,
+    ActionResult,
+    CallResult,
+    CycleRecord,
+    Fault,
+    Perception,
+    Reflection,
+    count_calls,
+    replace,
+)
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -96,7 +106,9 @@ def row(cycle: CycleRecord) -> Row:
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
-    columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, _LATER, body)
+    calls = _calls(cycle)
+    summary = encode(_summary(cycle), limit=1 << 62) if calls["failed"] else _LATER
+    columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
     return Row(columns, found.texts)
 
 
@@ -199,9 +211,16 @@ def _raw_of(value: Any) -> Raw:
 
 
 def summaries(
-    connection: Connection, limit: int, before: str | datetime | None, outcome: str | None, session: str | None
+    connection: Connection,
+    limit: int,
+    before: str | datetime | None,
+    outcome: str | None,
+    session: str | None,
+    *,
+    is_failed: bool = False,
 ) -> list[dict[str, Any]]:
-    """The newest first. `before` is a time or the id of a cycle that was already seen."""
+    """The newest first. `before` is a time or the id of a cycle that was already seen; `is_failed`: only cycles that
+    failed or whose calls did."""
     conditions, bindings = ["1"], list[Any]()
     if isinstance(before, datetime):
         conditions.append("started_at < ?")
@@ -209,6 +228,8 @@ def summaries(
     elif before is not None:
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
+    if is_failed:  # the summary of a cycle whose calls failed is written with it
+        conditions.append("(outcome = 'failed' OR (summary != '' AND json_extract(summary, '$.failed_calls') > 0))")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
             conditions.append(f"{name} = ?")
@@ -328,18 +349,23 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _summary(cycle: CycleRecord) -> dict[str, Any]:
-    results = cycle.result.results if cycle.result is not None else ()
+    calls = _calls(cycle)
     return {
         "goal": safe(cycle.action.goal, _MAX_LINE) if cycle.action is not None else "",
         "about": _about(cycle),
         "perceptions": len(cycle.perceptions),
-        "calls": len(cycle.action.calls) if cycle.action is not None else 0,
-        "failed_calls": sum(1 for item in results if item.status not in ("ok", "skipped")),
+        "calls": calls,
+        "failed_calls": calls["failed"],
         "status": cycle.result.status if cycle.result is not None else None,
         "score": cycle.reflection.score if cycle.reflection is not None else None,
         "phases": cycle.phases,
         "faults": [safe(fault.message, _MAX_LINE) for fault in cycle.faults[:3]],
     }
+
+
+def _calls(cycle: CycleRecord) -> dict[str, int]:
+    """How its calls went; of a record that does not say so by its results."""
+    return cycle.calls or count_calls(() if cycle.result is None else cycle.result.results)
 
 
 def _about(cycle: CycleRecord) -> str:

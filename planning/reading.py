@@ -62,6 +62,7 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
     cooldown: Seconds = 0.0
     stop: bool = True
     answer: str | None = None
+    on_failure: str | None = None
     goal: str | None = None
     next_look: Seconds | None = None
     calls: tuple[CallTable, ...] = ()
@@ -101,6 +102,7 @@ class Rule(Struct, frozen=True):
     cooldown: float
     stop: bool
     answer: Template | None
+    on_failure: Template | None
     goal: Template | None
     next_look: float | None
     calls: tuple[CallRule, ...]
@@ -134,6 +136,10 @@ def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) 
             f"'unless' of rule {written.name!r} has no condition, so the rule could never match; leave it out",
             path=(*path, "unless"),
         )
+    if written.on_failure is not None and not written.calls:
+        raise ConfigError(
+            f"rule {written.name!r} makes no call that could fail; say it as its 'answer'", path=(*path, "on_failure")
+        )
     rule = Rule(
         number,
         written.name,
@@ -142,6 +148,7 @@ def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) 
         written.cooldown,
         written.stop,
         _text(written.answer, (*path, "answer")),
+        _text(written.on_failure, (*path, "on_failure")),
         _text(written.goal, (*path, "goal")),
         written.next_look,
         tuple(_calls(written, path, tools)),
@@ -321,7 +328,9 @@ def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:
     """A slot can come from the rule's pattern or from an intent; one that neither can fill is a slip of the pen."""
     if not rule.when.groups or written.when.intent is not None:
         return
-    compiled: list[tuple[Path, Any]] = [((*path, "answer"), rule.answer), ((*path, "goal"), rule.goal)]
+    compiled: list[tuple[Path, Any]] = [
+        ((*path, "answer"), rule.answer), ((*path, "on_failure"), rule.on_failure), ((*path, "goal"), rule.goal)
+    ]  # fmt: skip
     compiled += [((*path, "calls", number, "params"), call.params) for number, call in enumerate(rule.calls)]
     for here, value in compiled:
         for placeholder in placeholders_in(value):

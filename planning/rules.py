@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -29,7 +29,7 @@ from planning.templates import Facts, brings_untrusted, fill, render
 from spar.clock import Clock, SystemClock
 from spar.paths import Path
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
-from spar.types import Action, Call, Perception, replace
+from spar.types import Action, Answer, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
 COOLDOWN_LIMIT = 10_000
@@ -43,7 +43,7 @@ class Firing(Struct, frozen=True):
     rule: Rule
     calls: tuple[Call, ...] = ()
     writes: tuple[Path, ...] = ()
-    answer: str | None = None
+    answer: Answer | None = None
     goal: str = ""
     left_out: tuple[str, ...] = ()
 
@@ -218,6 +218,7 @@ class _Draft(Struct):
     def action(self, perceptions: Sequence[Perception]) -> Action | None:
         """One action, or None when no rule asks for anything and nothing went wrong."""
         answers = [firing.answer for firing in self.firings if firing.answer is not None]
+        texts = [answer.text for answer in answers if answer.text is not None]
         looks = [firing.rule.next_look for firing in self.firings if firing.rule.next_look is not None]
         calls = tuple(self._calls())
         reason = self._reason()
@@ -230,9 +231,10 @@ class _Draft(Struct):
             goal=goal,
             perceptions=tuple(perceptions),
             reason=reason,
-            output="\n".join(answers) if answers else None,
+            output="\n".join(texts) if texts else None,
             next_look=min(looks, default=None),
             trust="trusted",
+            answers=tuple(answers) if calls else (),
         )
 
     def _calls(self) -> Iterator[Call]:
@@ -279,15 +281,24 @@ def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
     for number, made_call in made.items():
         if after := rule.calls[number].after:
             made[number] = replace(made_call, after=tuple(made[other].id for other in after))
-    says = rule.answer is not None and (made or not rule.calls)
+    says = bool(made or not rule.calls)
     return Firing(
         rule,
         tuple(made.values()),
         tuple(place for number in made for place in rule.calls[number].writes),
-        render(rule.answer, facts) if rule.answer is not None and says else None,
+        _answer(rule, facts, made.values()) if says else None,
         render(rule.goal, facts) if rule.goal is not None else "",
         tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
     )
+
+
+def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
+    """What a rule has to say, if its calls go well and if not. One that only speaks of a failure says nothing else."""
+    if rule.answer is None and rule.on_failure is None:
+        return None
+    on_failure = render(rule.on_failure, facts) if rule.on_failure is not None else None
+    text = render(rule.answer, facts) if rule.answer is not None else None
+    return Answer(text, tuple(call.id for call in calls), on_failure)
 
 
 def _tainted(calls: Sequence[CallRule], facts: Facts) -> set[int]:

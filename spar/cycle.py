@@ -28,6 +28,7 @@ from spar.types import (
     Perception,
     Phase,
     Reflection,
+    count_calls,
     replace,
 )
 
@@ -155,6 +156,11 @@ class Cycle:
     def written_action(self) -> Action | None:
         return self.action.action if isinstance(self.action, OpenPlan) else self.action
 
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many of its calls were ok, failed and were skipped."""
+        return count_calls(() if self.result is None else self.result.results)
+
     def record(self, agent: str, duration: float) -> CycleRecord:
         """The cycle as it goes on the tape; what each product carries of its past is said once."""
         action, result, reflection = self.written_action, self.result, self.reflection
@@ -172,6 +178,7 @@ class Cycle:
             phases=dict(self.durations),
             faults=self.faults,
             notes=tuple([self._noted(*note) for note in self.notes]),
+            calls=self.calls,
         )
 
     def _noted(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spar.types import Call, CallResult, Experience, Fault, Phase, RunUsage
 
@@ -47,11 +47,14 @@ class PhaseCompleted(Event):
 
 
 class LoopCompleted(Event):
+    """A cycle has ended; `calls` counts those that were `ok`, `failed` and `skipped`."""
+
     cycle_id: str
     completed_at: datetime
     duration: float
     outcome: str
     session: str = "main"
+    calls: dict[str, int] = field(default_factory=dict)
 
 
 class ErrorOccurred(Event):

@@ -373,7 +373,7 @@ class Lane:
                 agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
-                                               outcome=outcome, session=self.session))  # fmt: skip
+                                               outcome=outcome, session=self.session, calls=cycle.calls))  # fmt: skip
         if agent.assembly.is_awaiting:
             agent.assembly.left(self)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from spar.answers import answer_of
 from spar.clock import Timer
 from spar.cycle import Cycle
 from spar.ids import new_id
@@ -269,9 +270,10 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
                 return End("error", f"waited for {run.waited:g} s (runs.patience): {action.deferred}", run.output)
             return _exceeded(run, elapsed, limits)
         run.planned()
-        if not isinstance(action, Action) or action.output is not None or not action.calls:
-            if isinstance(action, Action) and action.output is not None:
-                run.output = action.output
+        said = answer_of(action, cycle.result) if isinstance(action, Action) else None
+        if not isinstance(action, Action) or said is not None or not action.calls:
+            if said is not None:
+                run.output = said
             if not (run.is_to_verify and _has_failed(cycle.result)):
                 return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
             run.is_to_verify = False

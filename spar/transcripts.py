@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from spar.answers import answer_of
 from spar.cycle import Cycle
 from spar.outside import is_tainted, trust_of
 from spar.plain import plain, shown
 from spar.run import End, Run
 from spar.run_events import size_of
 from spar.transcript import Entry
-from spar.types import Action, CallResult, Perception
+from spar.types import Action, ActionResult, CallResult, Perception
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -107,7 +108,7 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
         run.unwritten = ()
     if has_turn:
         assert action is not None
-        entries.append(Entry("turn", _turn(action, result.results if result is not None else (), tools), run.id))
+        entries.append(Entry("turn", _turn(action, result, tools), run.id))
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
@@ -129,7 +130,8 @@ def _said(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
 
-def _turn(action: Action, results: Sequence[CallResult], tools: Mapping[str, Any]) -> dict[str, Any]:
+def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any]) -> dict[str, Any]:
+    results = result.results if result is not None else ()
     return {
         "calls": [
             {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, **_output(each),
@@ -137,6 +139,6 @@ def _turn(action: Action, results: Sequence[CallResult], tools: Mapping[str, Any
             for each in results
         ],
         "reason": action.reason,
-        "output": action.output,
+        "output": answer_of(action, result),
         "trust": "untrusted" if is_tainted(results, tools) else trust_of(action),
     }  # fmt: skip

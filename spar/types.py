@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -331,13 +331,26 @@ _KINDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str],
 )
 
 
+class Answer(Struct, frozen=True):
+    """What a plan has to say if its calls go well (`text`, None for nothing), and what instead if one does not.
+
+    `calls` are the ids that it depends on, none for one that is said in any case; without `on_failure` a plain sentence
+    tells which call did not go well, and why.
+    """
+
+    text: str | None
+    calls: tuple[str, ...] = ()
+    on_failure: str | None = None
+
+
 class Action(Struct, frozen=True):
     """What a plan decided: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
     bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
     decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
-    for now: its run goes on after `next_look` seconds, and waiting counts as no time of it.
+    for now: its run goes on after `next_look` seconds, and waiting counts as no time of it. `answers`: the `output`
+    consists of these, each of which is only given if its calls went well.
 
     Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
     Raises: TypeError, ValueError for a field that is not what it must be.
@@ -354,6 +367,7 @@ class Action(Struct, frozen=True):
     degraded: bool = False
     trust: Trust | None = None
     deferred: str = ""
+    answers: tuple[Answer, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.calls) is list:
@@ -407,6 +421,21 @@ class CallResult(Struct, frozen=True):
         if self.status == "timeout" and self.fault is not None:
             return self.fault.detail.get("in_doubt") is True
         return self.status == "in_doubt"
+
+
+#: What a call's status counts as, where calls are only counted: what failed, and what was not done at all.
+_COUNTED: dict[str, str] = {
+    "ok": "ok", "failed": "failed", "timeout": "failed", "in_doubt": "failed", "skipped": "skipped",
+    "cancelled": "skipped", "denied": "skipped",
+}  # fmt: skip
+
+
+def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
+    """Return how many calls ended `ok`, `failed` (a time-out and a call in doubt among them) and were `skipped`."""
+    counts = {"ok": 0, "failed": 0, "skipped": 0}
+    for result in results:
+        counts[_COUNTED.get(result.status, "failed")] += 1
+    return counts
 
 
 class ActionResult(Struct, frozen=True):
@@ -498,7 +527,7 @@ class Reflection(Struct, frozen=True):
 
 class CycleRecord(Struct, frozen=True):
     """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds; `notes` is what modules had
-    kept with it, such as what a model was asked."""
+    kept with it, such as what a model was asked; `calls` counts what was `ok`, `failed` and `skipped`."""
 
     cycle_id: str
     agent: str
@@ -513,6 +542,7 @@ class CycleRecord(Struct, frozen=True):
     phases: dict[str, float] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     notes: tuple[dict[str, Any], ...] = ()
+    calls: dict[str, int] = field(default_factory=dict)
 
 
 class Message(Struct, frozen=True):

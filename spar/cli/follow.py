@@ -46,6 +46,11 @@ def path_of(run_id: str) -> str:
     return f"/v1/runs/{quote(run_id, safe='', errors='replace')}"
 
 
+def has_failed(status: dict[str, Any]) -> bool:
+    """Whether an answered run leaves a call that did not go well; one that waits for an answer may still do."""
+    return any(each["error"]["kind"] != "parked" for each in status["errors"])
+
+
 def follow_run(options: Options, client: Client, run_id: str, after: int = 0) -> int:
     """Print what a run does until it ends; the exit code."""
     printed, tries, why = _Printed(), 0, "the service does not answer any more"
@@ -58,7 +63,10 @@ def follow_run(options: Options, client: Client, run_id: str, after: int = 0) ->
                 else:
                     printed.show(event)
                 if event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"):
-                    return exits.OK if event["data"]["phase"] == "end" else exits.FAILED
+                    if event["data"]["phase"] == "error":
+                        return exits.FAILED
+                    status = client.get(f"{path_of(run_id)}/wait", timeout=0)
+                    return exits.FAILED if has_failed(status) else exits.OK
         except NotRunningError as error:
             why = str(error) or why
         tries += 1

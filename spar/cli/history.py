@@ -51,17 +51,21 @@ def cycles() -> None:
     "--outcome", type=click.Choice(["acted", "skipped", "degraded", "failed", "interrupted"]), help="Only these."
 )
 @click.option("--session", help="Only of this session.")
+@click.option("--failed", is_flag=True, help="Only those that failed or of whose calls one did.")
 @click.pass_obj
-def list_cycles(options: Options, limit: int, outcome: str | None, session: str | None) -> None:
+def list_cycles(options: Options, limit: int, outcome: str | None, session: str | None, failed: bool) -> None:
     """List cycles, newest first (idle ones leave no trace).
 
     \b
     Examples:
       spar cycles list
-      spar cycles list --outcome failed --limit 5
+      spar cycles list --failed --limit 5
     """
-    found = from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session))
-    show(options, found, _cycles(found) if found else "no cycles yet")
+    found = from_store(
+        options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session, failed=failed)
+    )
+    is_chosen = failed or outcome or session
+    show(options, found, _cycles(found) if found else "no such cycles" if is_chosen else "no cycles yet")
 
 
 @cycles.command("show")
@@ -142,10 +146,18 @@ def export(options: Options, file: str) -> None:
 def _cycles(found: list[dict[str, Any]]) -> str:
     rows = [
         (local(each.get("started_at")), each["outcome"], took(float(each.get("duration", 0))), each["cycle_id"][:ID],
-         each.get("about") or "")
+         _calls(each.get("calls") or {}), each.get("about") or "")
         for each in found
     ]  # fmt: skip
-    return table((zoned("started"), "outcome", ">took", "cycle", "about"), rows)
+    return table((zoned("started"), "outcome", ">took", "cycle", "calls", "about"), rows)
+
+
+def _calls(counts: dict[str, int]) -> str:
+    """How a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed; "" for none."""
+    total = sum(counts.values())
+    if failed := counts.get("failed"):
+        return f"✗ {failed} of {total}"
+    return f"✓ {counts['ok']}" + (f", {counts['skipped']} not done" if counts.get("skipped") else "") if total else ""
 
 
 def _experience_lines(experience: dict[str, Any]) -> str:

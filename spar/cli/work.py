@@ -11,7 +11,7 @@ import click
 
 from spar import exits
 from spar.cli.context import NotRunningError, Options, connect, fail, one_line, printable, service, show
-from spar.cli.follow import NO_ANSWER, SILENCE, follow_run, path_of
+from spar.cli.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
 from spar.types import PHASES, Phase
 
 
@@ -35,6 +35,8 @@ def send(
     timeout: float,
 ) -> int:
     """Send a message to the running service and print its answer ("-" reads it from standard input).
+
+    Exits 0 when it ended well, 1 when it or one of its calls failed, 124 when there is no answer yet.
 
     \b
     Examples:
@@ -62,7 +64,7 @@ def send(
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def wait(options: Options, run_id: str, timeout: float) -> int:
-    """Wait for a run; exit 0 when it ended well, 1 when it failed, 124 when it still goes on.
+    """Wait for a run; exit 0 when it ended well, 1 when it or one of its calls failed, 124 when it still goes on.
 
     \b
     Example:
@@ -101,7 +103,7 @@ def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
                 error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")
                 called = f"{each['call']['_tool']}: " if each["call"] else ""
                 click.echo(one_line(printable(f"{what}: {called}{error['message']}")), err=True)
-        return exits.OK
+        return exits.FAILED if has_failed(status) else exits.OK
     if options.as_json:
         show(options, status)
     if status["status"] == "timeout":

@@ -87,7 +87,12 @@ def control(service: Service) -> Starlette:
     async def cycles(request: Request) -> Response:
         query = request.query_params
         limit = int(query.get("limit", "20"))
-        return reply(await service.memory.cycles(limit=limit, before=query.get("before"), outcome=query.get("outcome")))
+        return reply(
+            await service.memory.cycles(
+                limit=limit, before=query.get("before"), outcome=query.get("outcome"), session=query.get("session"),
+                failed=query.get("failed", "") in ("1", "true"),
+            )
+        )  # fmt: skip
 
     async def cycle(request: Request) -> Response:
         cycle_id = request.path_params["cycle_id"]

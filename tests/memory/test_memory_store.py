@@ -305,7 +305,11 @@ async def test_cycles_are_listed_newest_first_page_by_page(memory: Memory) -> No
     assert [line["cycle_id"] for line in await memory.cycles(outcome="failed")] == ["c006", "c003"]
     assert [line["cycle_id"] for line in await memory.cycles(session="s0", outcome="failed")] == ["c006"]
     assert first[0]["started_at"] == NOW + timedelta(minutes=7)
-    assert (first[0]["goal"], first[0]["calls"], first[0]["failed_calls"]) == ("free space", 1, 1)
+    assert (first[0]["goal"], first[0]["calls"], first[0]["failed_calls"]) == (
+        "free space",
+        {"ok": 0, "failed": 1, "skipped": 0},
+        1,
+    )
     assert first[0]["faults"] == ["x"]
 
 
