@@ -416,6 +416,8 @@ def describe_lane(lane: Any) -> dict[str, Any]:
         "waiting": lane.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,
+        "next_look": lane.planned_look,
+        "next_cycle_in": lane.rests_for,
     }
 
 

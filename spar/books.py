@@ -88,7 +88,7 @@ class Books:
         What cannot be made of it, such as its record, is reported and missing there; that it has ended is kept.
         """
         agent, is_idle, guarded = self._agent, cycle.outcome == "idle", self._agent.reports.guarded
-        if is_idle and not cycle.is_journalled and not cycle.items:
+        if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
             return
         failed: tuple[Item, ...] = ()
         fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
@@ -120,12 +120,12 @@ class Books:
             self._recovery.in_hand.pop(item.id, None)
         elif account.past is not None:
             self._recovery.in_hand[account.past.id] = account.past
-        if record is not None and record.result is not None and not is_to_go_on:
-            for result in record.result.results:
+        if record is not None and not is_to_go_on:
+            known = cycle.resumed.known if cycle.resumed is not None else ()
+            for result in record.result.results if record.result is not None else known:
                 if result.is_in_doubt:
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
         agent.keeping.stored_all(experiences, record)
-        self._recovery.tried(cycle)
 
     def run_ended(self, run: Run) -> None:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""

@@ -19,6 +19,8 @@ def undealt(cycle: Cycle) -> Fault | None:
     """Why what the cycle perceived has still to be dealt with; None when it has been."""
     if cycle.result is None and cycle.phase == "act":  # cut off in an actor that does not tell what it had done
         return None
+    if cycle.resumed is not None and cycle.resumed.action is not None:  # it had been decided on before
+        return None
     if cycle.result is not None and (not cycle.is_cut or any(each.attempts for each in cycle.result.results)):
         return None  # it was acted on, also by calls of a plan that broke off
     if cycle.is_cut:
@@ -35,7 +37,9 @@ def begun(cycle: Cycle, perceptions: Sequence[Perception]) -> Unfinished:
 
 def to_go_on(cycle: Cycle) -> Unfinished:
     """A cycle that was cut off in good order, as its next beginning finds it: this one counts as no attempt."""
-    found = cycle.resumed or begun(cycle, cycle.perceptions)
+    if cycle.resumed is not None:
+        return cycle.resumed
+    found = begun(cycle, cycle.perceptions)
     return replace(found, attempts=found.attempts - 1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from spar.crash import crashpoint
+from spar.interrupted import Interrupted
 from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
@@ -26,38 +27,42 @@ class CutCycles:
     def __init__(self, agent: Agent, recovery: Recovery) -> None:
         self._agent, self._recovery = agent, recovery
 
-    async def go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = (),
-                    *, is_tried: bool = False) -> bool:  # fmt: skip
+    async def go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = ()) -> bool:
         """See to one; whether it goes on under its own id.
 
         Args: items: accepted work by id, from which what it was begun on is taken; said: what was said in runs (ids of
-            perceptions), which go on with it themselves; is_tried: nothing else is tried meanwhile.
+            perceptions), which go on with it themselves.
         """
-        agent = self._agent
         if cycle.effect:
             return self._reattach(cycle)
         if cycle.is_stepped or tries(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
             self._break_up(cycle, items, said)
             return False
-        run = None
+        is_suspect, run = tries(cycle, items) > 1, None
         if cycle.run_id is not None:
-            run = await self._recovery.run_of(items.pop(cycle.run_id, None), is_begun=True)
+            run = await self._recovery.run_of(items.pop(cycle.run_id, None))
         if cycle.run_id is not None and run is None:  # it was ended meanwhile
             self._break_up(cycle, items, said)
             return False
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
                 self._recovery.in_hand[item_id] = item
-        going = replace(cycle, attempts=cycle.attempts + 1)
-        self._reopen(going)
-        crashpoint("recover.resume")
-        if is_tried:
-            await self._recovery.journal.safe()  # counted before it is tried
-        lane = agent.sessions.lane(cycle.session)
-        if run is not None:
-            lane.run = run
-        lane.apart.append(going)
+        self._recovery.resume_with(cycle, run, is_suspect=is_suspect)
         return True
+
+    async def begun_again(self, cycle: Unfinished) -> None:
+        """Count this beginning of a cycle durably before anything of it is done: it may be what kills the process."""
+        journal = self._recovery.journal
+        if journal is None:
+            return
+        self._reopen(replace(cycle, attempts=cycle.attempts + 1))
+        crashpoint("recover.resume")
+        await journal.safe()
+
+    def give_up(self, piece: Interrupted) -> None:
+        """The run of interrupted work has ended: nothing of it goes on."""
+        if piece.cycle is not None and self._recovery.journal is not None:
+            self._break_up(piece.cycle, {}, ())
 
     def _reopen(self, cycle: Unfinished) -> None:
         name = self._agent.name
@@ -112,10 +117,7 @@ class CutCycles:
 
     def go_on_with(self, cycle: Unfinished) -> None:
         """Have a cycle of its own execute this, which stands in the journal."""
-        lane = self._agent.sessions.lane(cycle.session)
-        lane.apart.append(cycle)
-        lane.wake.set()
-        self._agent.sessions.spawn(lane)
+        self._recovery.resume_with(cycle, None)
 
 
 def tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from spar.clock import Clock
 from spar.endings import ENDS_PROCESS
 from spar.errors import ContractError, PhaseTimeoutError
-from spar.journal import Unfinished
 from spar.paths import shorten
 from spar.plain import shortened
 from spar.plan_stream import OpenPlan
@@ -32,6 +31,9 @@ from spar.types import (
     replace,
 )
 
+if TYPE_CHECKING:
+    from spar.interrupted import Interrupted
+
 #: The session of the standing lane, whose sense polls the sensors.
 STANDING = "main"
 #: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
@@ -48,8 +50,20 @@ AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "refl
 LARGEST_NOTE = 1 << 20
 
 
+#: The most that a failure is left alone for when it asks for it (seconds).
+LONGEST_PATIENCE = 300.0
+
+
 class Skip(Exception):
     """The cycle ends here; why is already said."""
+
+
+def asked_patience(fault: Fault) -> float:
+    """Return the seconds for which a failure asks to be left alone, at most `LONGEST_PATIENCE`; 0 when it does not."""
+    asked = fault.detail.get("retry_after")
+    if not fault.retryable or isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
+        return 0.0
+    return min(float(asked), LONGEST_PATIENCE)
 
 
 class Step(Struct, frozen=True):
@@ -75,7 +89,7 @@ class Step(Struct, frozen=True):
         """Seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
         if attempt >= self.attempts or not fault.retryable:
             return None
-        wait = float(fault.detail.get("retry_after") or self.backoff.delay(attempt))
+        wait = asked_patience(fault) or self.backoff.delay(attempt)
         return wait if wait <= LONGEST_WAIT else None
 
 
@@ -83,15 +97,16 @@ class Cycle:
     """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
 
     One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
-    `resumed` is the cycle of an earlier process that this one goes on with, under its id.
+    `taken` is the interrupted work that it deals with, `resumed` the cycle that this is, whose id it has.
     """
 
-    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "is_cut", "is_journalled", "is_skipped",
-                 "is_stepped", "items", "note_errors", "notes", "noticed", "outcome", "perceptions", "phase",
-                 "reflection", "result", "resumed", "run", "said", "session", "started")  # fmt: skip
+    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "has_sensed", "is_cut", "is_journalled",
+                 "is_skipped", "is_stepped", "items", "note_errors", "notes", "noticed", "outcome", "perceptions",
+                 "phase", "reflection", "result", "resumed", "run", "said", "session", "started", "taken")  # fmt: skip
 
-    def __init__(self, session: str, run: RunContext | None, clock: Clock, resumed: Unfinished | None = None) -> None:
-        self.session, self.run, self._clock, self.resumed = session, run, clock, resumed
+    def __init__(self, session: str, run: RunContext | None, clock: Clock, taken: Interrupted | None = None) -> None:
+        self.session, self.run, self._clock, self.taken = session, run, clock, taken
+        self.resumed = resumed = taken.cycle if taken is not None else None
         self.started = clock.monotonic()
         self._id = resumed.cycle_id if resumed is not None else ""
         self.items: tuple[str, ...] = ()  # accepted work that it took
@@ -110,6 +125,7 @@ class Cycle:
         self.faults: tuple[Fault, ...] = ()
         self.error: BaseException | None = None
         self.is_stepped = self.is_cut = self.is_skipped = False
+        self.has_sensed = False  # whether its sense phase has begun
         self.outcome: Outcome = "idle"
 
     @property
@@ -141,11 +157,26 @@ class Cycle:
         return sum(seconds for _, seconds in self.durations) if self.is_stepped else now - self.started
 
     @property
+    def is_refused(self) -> bool:
+        """Whether a hook denied it before it began: nothing was taken, and nothing comes of it."""
+        return self.is_skipped and not self.has_sensed
+
+    @property
     def next_look(self) -> float | None:
         """When to look again (seconds), as the reflection or else the plan proposed."""
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
+        return self.planned_look
+
+    @property
+    def planned_look(self) -> float | None:
+        """When to look again (seconds), as the plan proposed."""
         return self.action.next_look if isinstance(self.action, Action) else None
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds for which what failed asks to be left alone; 0 when it does not."""
+        return max((asked_patience(fault) for fault in self.faults), default=0.0) if self.faults else 0.0
 
     @property
     def deferred(self) -> str:

@@ -48,7 +48,10 @@ class DeadLetters:
         log.error("put aside", agent=agent.name, item=item.id, attempts=item.attempts, reason=why)
         agent.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
         if item.kind == "run":
-            agent.runs.end(agent.runs.restore(item, [], is_begun=True), End("error", reason))
+            run = agent.runs.restore(item, [])
+            if run.started_at is None:
+                agent.runs.start(run)
+            agent.runs.end(run, End("error", reason))
 
     async def revive(self, id: str) -> Item:
         """Have it tried again, as if it were new. Raises: LookupError for an id that is none; ConflictError when it

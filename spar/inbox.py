@@ -6,6 +6,7 @@ what goes when too many wait is `runs.drop`. Who is told, and what a run is, is 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
@@ -41,32 +42,33 @@ _SUMMARY, _SUMMARIES = 160, 50
 class Inbox:
     """Of one session. Empty ones are many, so nothing is made before it is needed.
 
-    `quiet_until` is when collected messages become a run (monotonic seconds); `since` when something began to wait
-    where nothing did.
+    `quiet_until` is when collected messages become a run (monotonic seconds).
     """
 
-    __slots__ = ("_dropped", "_pushed", "_runs", "_steers", "quiet_until", "since")
+    __slots__ = ("_dropped", "_interrupting", "_pushed", "_runs", "_steers", "quiet_until")
 
     def __init__(self) -> None:
-        self._pushed: deque[Perception] | None = None
+        self._pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
         self._runs: deque[Run] | None = None
         self._steers: deque[Run] | None = None
         self._dropped: list[Perception] | None = None
-        self.quiet_until = self.since = 0.0
+        self._interrupting: Run | None = None  # waits, and makes way for a newer one
+        self.quiet_until = 0.0
 
     # -- what comes
 
     def push(self, perception: Perception, now: float) -> None:
-        if not self.waiting:
-            self.since = now
         if self._pushed is None:
             self._pushed = deque()
-        self._pushed.append(perception)
+        self._pushed.append((perception, now))
 
-    def add(self, run: Run, place: Place, now: float, quiet: float) -> None:
-        """Have a message wait. Args: quiet: seconds without a further one until collected ones become a run."""
-        if not self.waiting:
-            self.since = now
+    def add(self, run: Run, place: Place, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
+        """Have a message wait.
+
+        Args: quiet: seconds without a further one until collected ones become a run; is_interrupting: whether a newer
+            message of its kind takes its place.
+        """
+        run.queued_at = now
         if place == "steer":
             if self._steers is None:
                 self._steers = deque()
@@ -77,6 +79,8 @@ class Inbox:
         run.is_collected = place == "collect"
         if run.is_collected:
             self.quiet_until = now + quiet
+        if is_interrupting:
+            self._interrupting = run
         if place == "front":
             self._runs.appendleft(run)
         else:
@@ -85,7 +89,7 @@ class Inbox:
     # -- what goes
 
     def take_pushed(self) -> list[Perception]:
-        taken = list(self._pushed) if self._pushed else []
+        taken = [perception for perception, _ in self._pushed or ()]
         if self._pushed:
             self._pushed.clear()
         return taken
@@ -94,11 +98,11 @@ class Inbox:
         """The run that begins now, and those that become part of it; None when none does yet."""
         if not self._runs or self.wait(now) > 0:
             return None
-        first = self._runs.popleft()
+        first = self._taken(self._runs)
         others: list[Run] = []
         # Who says something with other rights is heard by himself.
         while first.is_collected and self._runs and self._belongs(self._runs[0], first):
-            others.append(self._runs.popleft())
+            others.append(self._taken(self._runs))
         return first, others
 
     def take_steers(self) -> list[Run]:
@@ -117,8 +121,23 @@ class Inbox:
         for waiting in (self._runs, self._steers):
             if waiting and run in waiting:
                 waiting.remove(run)
+                self._forget(run)
                 return True
         return False
+
+    def _taken(self, queue: deque[Run]) -> Run:
+        run = queue.popleft()
+        self._forget(run)
+        return run
+
+    def _forget(self, run: Run) -> None:
+        if self._interrupting is run:
+            self._interrupting = None
+
+    def take_superseded(self) -> Run | None:
+        """Take out the interrupting message that waits, if one does: a newer one has the word."""
+        run = self._interrupting
+        return run if run is not None and self.drop(run) else None
 
     def make_room(self, cap: int, *, is_summed_up: bool) -> list[Run]:
         """Take the oldest messages out until there is room for one more; what they said is summed up, if asked."""
@@ -127,7 +146,7 @@ class Inbox:
             source = self._runs or self._steers
             if not source:
                 break
-            gone.append(source.popleft())
+            gone.append(self._taken(source))
         if is_summed_up and gone:
             self._dropped = [*(self._dropped or ()), *(gist(run.message) for run in gone)][-_SUMMARIES:]
         return gone
@@ -149,6 +168,20 @@ class Inbox:
         return len(self._pushed or ()) + len(self._runs or ()) + len(self._steers or ())
 
     @property
+    def oldest(self) -> float | None:
+        """Since when what came first waits (monotonic seconds); None when nothing does. From any thread."""
+        found: list[float] = []
+        with contextlib.suppress(IndexError):  # another thread takes out what was there
+            if self._pushed:
+                found.append(self._pushed[0][1])
+            if self._steers:
+                found.append(self._steers[0].queued_at)
+            if self._runs:
+                found.append(self._runs[0].queued_at)
+                found.append(self._runs[1].queued_at)  # one that interrupts stands before those that came earlier
+        return min(found, default=None)
+
+    @property
     def messages(self) -> int:
         return len(self._runs or ()) + len(self._steers or ())
 
@@ -167,7 +200,7 @@ class Inbox:
     @property
     def contents(self) -> tuple[list[Perception], list[Run]]:
         """What was handed over and waits."""
-        return list(self._pushed or ()), [*(self._steers or ()), *(self._runs or ())]
+        return [perception for perception, _ in self._pushed or ()], [*(self._steers or ()), *(self._runs or ())]
 
     @staticmethod
     def _belongs(run: Run, first: Run) -> bool:

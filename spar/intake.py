@@ -115,7 +115,9 @@ class Intake:
                 self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
             if not lane.is_busy:
                 lane.rehouse()
-        before, is_busy = lane.run, lane.is_busy
+        if mode == "interrupt" and (superseded := lane.inbox.take_superseded()) is not None:
+            agent.runs.end(superseded, End("error", "superseded"))
+        before, is_busy = lane.run or lane.interrupted.first_run(), lane.is_busy
         if lane.queue(run, mode) == "front" and before is not None:
             agent.runs.say(run, "interrupting")
             agent.requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
@@ -251,10 +253,6 @@ class Intake:
                 await agent.runs.wait(run.id, grace)
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
-        if lane.run is run:
-            lane.run = None
-            lane.rehouse()
-        elif not lane.is_busy:
-            lane.rehouse()
+        lane.leave(run)
         agent.runs.end(run, end)
-        agent.sessions.retire(lane)
+        agent.sessions.left(lane)

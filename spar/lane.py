@@ -2,24 +2,26 @@
 
 `main` is the standing lane, whose sense polls the sensors. Every other lane is made when its first message comes
 and ends when nothing is left to do. Lanes of one agent share its modules; their cycles never wait for one another.
+A run needs a place, which `spar.sessions` gives: `main` turns without one and begins no run, any other lane does not
+turn, and leaves it after each run when others wait.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from spar.clock import Timer
 from spar.crash import crashpoint
 from spar.cycle import STANDING, Cycle, Skip
 from spar.events import LoopCompleted, LoopStarted
 from spar.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.inbox import PLACES, Inbox, Mode, Place, collected, overflow
-from spar.journal import Item, Unfinished
+from spar.interrupted import Interrupted, InterruptedWork
 from spar.logs import get_logger
 from spar.loop import Loop
 from spar.modules import result_of
@@ -41,6 +43,8 @@ log = get_logger("spar.lane")
 LONGEST_DEFERRAL = 300.0
 #: How a run ends about whose last cycle nothing can be said.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
+#: Seconds after which a cycle that a hook denied is tried again at the latest, while something waits for it.
+LONGEST_REFUSAL = 60.0
 
 
 class _OthersTurn:
@@ -56,9 +60,10 @@ _OTHERS_TURN = _OthersTurn()
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_told", "agent", "apart", "calls", "cycle", "inbox", "is_resuming", "is_turning",
-                 "last_completed", "loop", "modules", "rests_until", "run", "session", "stop_reason", "strand", "turns",
-                 "wake")  # fmt: skip
+    __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "agent", "calls", "cycle", "has_place", "inbox",
+                 "interrupted", "is_open", "is_polling", "is_resuming", "is_turning", "last_completed", "loop",
+                 "modules", "passed_over", "planned_look", "resting", "rests_until", "run", "session", "stop_reason",
+                 "strand", "turns", "waits_for_place", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session = agent, session
@@ -68,14 +73,23 @@ class Lane:
         self.run: Run | None = None
         self._ended: tuple[Run, End] | None = None
         self._told: tuple[dict[str, Any], ...] = ()  # the messages of the run that has ended, for hooks
-        self.apart: deque[Item | Unfinished] = deque()  # what gets a cycle of its own: it was in hand before
+        self.interrupted = InterruptedWork(agent.recovery.may_try)
         self.cycle: Cycle | None = None
         self.last_completed = agent.clock.monotonic()
         self.rests_until: float | None = None
+        self.planned_look: float | None = None  # seconds that the last plan proposed in the place of the interval
         self.stop_reason = ""
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
         #: Those that its cycle in hand works with, and whether it is between the beginning of a cycle and its wait.
         self.modules, self.is_turning = agent.modules, False
+        #: Of its place among the runs under way: whether it has one, or waits for one; whether one that it is given now
+        #: is used at once; the cycle in whose middle it was passed over; the timer that has it wait again after a rest.
+        self.has_place = self.waits_for_place = False
+        self.is_open = True
+        self.passed_over: Cycle | None = None
+        self.resting: Timer | None = None
+        self._not_before = 0.0  # what failed asked to be left alone until then (monotonic seconds)
+        self._polled_at, self.is_polling = 0.0, True
         self.turns = Turns(self)
         self.calls = self.turns.calls
         self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
@@ -84,13 +98,18 @@ class Lane:
     # -- its life
 
     async def live(self) -> None:
-        """Turn after turn, while the agent runs; a session's lane also ends when it has nothing left to do."""
+        """Turn after turn, while the agent runs; a session's lane also ends when it has nothing to do now, and after
+        a run when others wait for its place."""
         agent = self.agent
-        while True:
+        if self.is_standing and agent.pace.interval == "off" and not self.has_work:
+            await self.wake.sleep(None)  # only what is pushed begins a cycle
+        while agent.state == "running" and await self._is_left_alone():
             if agent.assembly.is_holding:
                 await agent.assembly.hold(self)
                 if agent.state != "running":
                     return
+            if not (self.is_standing or self.has_work):
+                return  # it was called off, or somebody else's has to come first
             self.is_turning = True
             cycle = await self.loop.cycle()
             if cycle.is_journalled and not await agent.recovery.books.kept(is_answered=self._ended is not None):
@@ -99,41 +118,152 @@ class Lane:
                 await agent.settle(cycle)
             if self._ended is not None:
                 await self._say_ended(cycle, *self._ended)
-            if agent.state != "running" or not (self.is_standing or self.has_work):
+            if agent.state != "running":
                 return
             self.is_turning = False
             if agent.assembly.is_holding:
                 agent.requests.notify()
+            did_well = not (cycle.is_refused or cycle.faults)
+            keeps_place = did_well and cycle.run is None and self._has_run_to_begin
+            if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
+                agent.sessions.give_back(self)
             wait = agent.budgets.paced(self._wait_after(cycle), agent.pace.max_interval)
+            if is_done or (self.is_standing and not self.is_empty):
+                agent.sessions.offer(self, 0.0 if did_well else wait or 0.0)
+            if not self.is_standing and self.run is None and (wait != 0.0 or agent.sessions.do_others_wait):
+                self.rests_until = None if not wait else agent.clock.monotonic() + wait
+                return
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
-                if agent.state != "running":
-                    return
+                self.is_polling = True
             else:
                 self.rests_until = None if wait is None else agent.clock.monotonic() + wait
-                await self.wake.sleep(wait)
-                if agent.state != "running":
-                    return
+                self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
+
+    async def _is_left_alone(self) -> bool:
+        """Wait as long as what failed asked for, whatever comes meanwhile; whether the agent still runs then."""
+        clock = self.agent.clock
+        while (left := self._not_before - clock.monotonic()) > 0:
+            self.rests_until = self._not_before
+            await self.wake.sleep(left)
+            if self.agent.state != "running":
+                return False
+        return True
+
+    def _is_poll_due(self) -> bool:
+        """Whether a cycle that nobody has called for polls: a run that goes on does not bring the next poll forward."""
+        interval = self.agent.pace.interval
+        if self.run is None or interval == "adaptive":
+            return True
+        return interval != "off" and self.agent.clock.monotonic() >= self._polled_at + float(interval)
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed."""
-        agent, inbox = self.agent, self.inbox
-        # Collected messages wait until nobody says more, which nothing else has to wait for.
-        quiet = inbox.wait(agent.clock.monotonic()) if self.run is None else 0.0
+        agent, pace, run = self.agent, self.agent.pace, self.run
+        now = agent.clock.monotonic()
+        if self.is_polling and cycle.has_sensed:
+            self._polled_at = now
+        if cycle.is_refused:
+            return self._wait_refused()
         if not cycle.faults:
-            if self.apart or inbox.has_pushed or (self.run is None and inbox.has_runs and not quiet):
+            if self.inbox.has_pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
                 return 0.0
-            if self.run is not None and cycle.deferred and cycle.next_look is not None:
-                least = agent.pace.min_interval if agent.pace.interval != 0 else 0.0
-                return min(max(least, cycle.next_look), LONGEST_DEFERRAL)  # somebody else sets the pace
-        is_busy = self.has_work if not quiet else self.is_resuming
-        wait = pause_after(agent.pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look)
+            if run is not None and cycle.deferred and cycle.planned_look is not None:
+                least = pace.min_interval if pace.interval != 0 else 0.0
+                return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # somebody else sets the pace
+        is_busy = run is not None or self.is_resuming or (bool(cycle.faults) and self.has_work and not self._quiet)
+        self.planned_look = None if is_busy else cycle.planned_look
+        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look,
+                           planned_look=cycle.planned_look)  # fmt: skip
+        if wait is not None and not self.is_polling and not is_busy and pace.interval != "adaptive":
+            wait = max(self._polled_at + wait - now, 0.0)  # the interval is that of polling
         if cycle.faults:
             wait = agent.health.back_off(wait, cycle)
-        if quiet:
+            if patience := cycle.retry_after:
+                self._not_before = now + patience
+                wait = None if wait is None else max(wait, patience)
+        if (quiet := self._quiet) and self.can_begin:
             return quiet if wait is None or not self.is_standing else min(wait, quiet)
         return wait
+
+    def _wait_refused(self) -> float | None:
+        """The usual wait, though what the cycle was to deal with still waits: never none."""
+        pace = self.agent.pace
+        wait = pause_after(pace, 0)
+        if self.is_empty:
+            return wait
+        return min(wait or pace.min_interval, LONGEST_REFUSAL)
+
+    @property
+    def rests_for(self) -> float | None:
+        """Seconds until its next cycle, None while it turns or waits for what is pushed. From any thread."""
+        until = self.rests_until
+        return None if until is None else max(0.0, round(until - self.agent.clock.monotonic(), 3))
+
+    # -- what it has to do
+
+    @property
+    def _quiet(self) -> float:
+        """Seconds for which collected messages still wait, because somebody may say more."""
+        return self.inbox.wait(self.agent.clock.monotonic()) if self.run is None else 0.0
+
+    def _next_interrupted(self) -> Interrupted | None:
+        """The interrupted work that its next cycle takes; that of a run needs a place."""
+        if not self.interrupted:
+            return None
+        piece = self.interrupted.next(self.run)
+        return None if piece is not None and piece.run is not None and not self._may_pursue(piece.run) else piece
+
+    def _may_pursue(self, run: Run) -> bool:
+        return self.has_place or not self.is_standing or run is self.run
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether a run waits and may begin once nobody says more: none is in hand, none was interrupted."""
+        is_stepped = self.cycle is not None and self.cycle.is_stepped
+        return self._has_next_run and (self.has_place or not self.is_standing or is_stepped)
+
+    @property
+    def _has_next_run(self) -> bool:
+        return self.run is None and self.inbox.has_runs and not self.interrupted.has_runs
+
+    @property
+    def wants_place(self) -> bool:
+        """Whether it has a run to begin, or to go on with, and no place for that."""
+        if self.has_place:
+            return False
+        if not self.is_standing:
+            return self.has_work
+        return self.run is not None or self._has_run_to_begin
+
+    @property
+    def _has_run_to_begin(self) -> bool:
+        if self._has_next_run:
+            return not self._quiet
+        piece = self.interrupted.next(None) if self.interrupted and self.run is None else None
+        return piece is not None and piece.run is not None
+
+    @property
+    def since(self) -> float:
+        """Since when the oldest waits of what it has to do (monotonic seconds); who goes on with calls goes first."""
+        if self.is_resuming:
+            return 0.0
+        piece, oldest = self.interrupted.next(self.run), self.inbox.oldest
+        came = (oldest, piece.since if piece is not None else None)
+        return min([each for each in came if each is not None], default=0.0)
+
+    @property
+    def has_suspects_to_try(self) -> bool:
+        """Whether it has work that may have killed the process, which waits for nothing of its own session."""
+        return self.interrupted.has_suspects and self.interrupted.next(self.run) is not None
+
+    def wait_for_turn(self, now: float) -> float:
+        """Seconds for which it would have nothing to do though something waits: people still speak, or what failed asks
+        to be left alone."""
+        has_more = not self.is_standing and (self.inbox.has_pushed or self.run is not None or self.is_resuming)
+        quiet = self._quiet if self._has_next_run and not has_more else 0.0
+        return max(self._not_before - now, quiet, 0.0)
 
     @property
     def is_standing(self) -> bool:
@@ -146,12 +276,24 @@ class Lane:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.inbox.waiting or self.run is not None or self.is_resuming or self.apart)
+        """Whether a cycle would have something to do, though perhaps not at once."""
+        return (
+            self.run is not None
+            or self.inbox.has_pushed
+            or self.is_resuming
+            or self.can_begin
+            or self._next_interrupted() is not None
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left that it would be kept for."""
+        return not (self.inbox.waiting or self.run is not None or self.is_resuming or self.interrupted)
 
     @property
     def is_busy(self) -> bool:
         """Whether it has a run, under way or about to be."""
-        return self.run is not None or self.inbox.has_runs
+        return self.run is not None or self.inbox.has_runs or self.interrupted.has_runs
 
     @property
     def is_asking(self) -> bool:
@@ -171,11 +313,17 @@ class Lane:
     def queue(self, run: Run, mode: Mode = "followup") -> Place:
         """Have a message wait for its turn, or for the run in hand; returns where it waits."""
         place = PLACES[mode, self.is_busy]
-        self.inbox.add(run, place, self.agent.clock.monotonic(), self.agent.settings.runs.quiet)
+        self.inbox.add(run, place, self.agent.clock.monotonic(), self.agent.settings.runs.quiet,
+                       is_interrupting=mode == "interrupt")  # fmt: skip
         if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
             self.turns.steer(self.run.id)
         self.wake.set()
         return place
+
+    def resume_with(self, piece: Interrupted) -> None:
+        """Have interrupted work wait for a cycle of its own."""
+        self.interrupted.add(piece)
+        self.wake.set()
 
     def rehouse(self) -> None:
         """What was to be heard in a run that is gone becomes a run of its own."""
@@ -186,7 +334,7 @@ class Lane:
     @property
     def oldest(self) -> float | None:
         """Since when the oldest perception or run waits (monotonic seconds); None when none does. From any thread."""
-        return self.inbox.since if self.inbox.waiting else None
+        return self.inbox.oldest
 
     @property
     def waiting(self) -> int:
@@ -199,8 +347,9 @@ class Lane:
         runs, inbox = self.agent.runs, self.inbox
         pushed = inbox.take_pushed()
         cycle.items = tuple([perception.id for perception in pushed])
-        if self.run is None and inbox.has_runs:
+        if self.can_begin:
             self._begin_run()
+        self.is_open = False
         run = self.run
         if run is not None:
             if inbox.has_steers:
@@ -240,15 +389,18 @@ class Lane:
         self.modules = self.agent.modules
         self.loop.steps, self.loop.plan_when_idle = self.agent.steps, self.agent.plan_when_idle
 
-    def opened(self) -> Cycle:
+    def opened(self, *, is_stepped: bool = False) -> Cycle:
         agent = self.agent
         self.change_over()
-        apart = self.apart[0] if self.apart else None
-        resumed = apart if isinstance(apart, Unfinished) else None
+        piece = None if is_stepped else self._next_interrupted()
         run = self.run
-        if run is not None and apart is not None and (resumed is None or resumed.run_id != run.id):
-            run = None  # it has a cycle of its own, which is no part of the run in hand
-        cycle = Cycle(self.session, None if run is None else run.context(), agent.clock, resumed)
+        if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
+            run = piece.run
+            self.interrupted.take(piece)
+            agent.recovery.tries(piece)
+        cycle = Cycle(self.session, None if run is None else run.context(), agent.clock, piece)
+        if piece is not None:
+            cycle.items = piece.items
         self.cycle = cycle
         if agent.events.wanted[LoopStarted]:
             agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
@@ -299,10 +451,10 @@ class Lane:
         outcome = await self._consult(point, cycle, value)
         if outcome is None:
             return value
-        if outcome.stop_run and self.run is not None and cycle.run is not None:
-            self.agent.runs.end(self.run, End("error", outcome.reason or f"stopped by a hook at {point}"))
-            self.run = None
-            self.rehouse()
+        if outcome.stop_run and cycle.run is not None:
+            run = self.agent.runs.get(cycle.run.id)
+            self.agent.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+            self.leave(run)
         if outcome.denied:
             cycle.is_skipped = True
             raise Skip
@@ -342,6 +494,7 @@ class Lane:
         crashpoint("cycle.closing")
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None
+        self.is_open = True
         duration = cycle.duration(now)
         agent.account.cycle(outcome, duration)
         if cycle.result is not None:
@@ -353,20 +506,17 @@ class Lane:
                 own.consecutive_failures = agent.health.streaks.worst_of(self.session)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
-        run, end = self.run if cycle.run is not None else None, None
-        if run is not None:
-            end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
-        if agent.recovery.journal is not None:
-            guarded(cycle, agent.recovery.books.closed, cycle, duration, run, end, self._is_put_off(cycle))
-        else:
-            if outcome != "idle":
-                guarded(cycle, agent.keeping.remember, cycle, duration)
-            if run is not None:
-                guarded(cycle, self._transcribe, run, cycle, end)
+        run, end = self._run_of(cycle), None
+        if cycle.taken is not None:
+            agent.recovery.tried(cycle.taken)
+        if not self._is_put_back(cycle, cycle.taken):
+            if run is not None and not cycle.is_refused:
+                end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
+            guarded(cycle, self._write_down, cycle, duration, run, end)
         if run is not None and end is not None:
-            self.run, self._ended = None, (run, end)
+            self._ended = (run, end)
             self._told = run.context().messages if agent.hooks.at("after_run") else ()
-            self.rehouse()
+            self.leave(run)
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):
                 guarded(cycle, agent.deliveries.answer_at_once, run, end)
@@ -381,6 +531,44 @@ class Lane:
         """Keep in memory what a cycle adds to its session's transcript, where no store does."""
         if entries := self.agent.transcripts.entries_of(run, cycle, end):
             self.agent.transcripts.keep(self.session, entries)
+
+    def _run_of(self, cycle: Cycle) -> Run | None:
+        """The run that a cycle was opened for; None when it has ended meanwhile."""
+        return self.agent.runs.open_run(cycle.run.id) if cycle.run is not None else None
+
+    def _write_down(self, cycle: Cycle, duration: float, run: Run | None, end: End | None) -> None:
+        """Keep what a cycle came to."""
+        agent = self.agent
+        assert run is None or run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
+        if agent.recovery.journal is not None:
+            agent.recovery.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
+            return
+        if not (cycle.outcome == "idle" or cycle.is_refused):
+            agent.reports.guarded(cycle, agent.keeping.remember, cycle, duration)
+        if run is not None:
+            self._transcribe(run, cycle, end)
+
+    def _is_put_back(self, cycle: Cycle, piece: Interrupted | None) -> bool:
+        """Have interrupted work wait as it was if its cycle ended before its plan phase; whether that is so."""
+        if piece is None or cycle.phase != "sense" or (cycle.faults and piece.cycle is None):
+            return False
+        if cycle.is_cut and self.stop_reason not in ("", "stop"):  # called off
+            return False
+        if piece.run is None or piece.run.status is None:
+            self.interrupted.put_back(piece)
+        else:
+            self.agent.recovery.cut.give_up(piece)
+        return True
+
+    def leave(self, run: Run) -> None:
+        """A run has ended: what interrupted work it has is given up, and the next one may begin."""
+        for piece in self.interrupted.take_of(run):
+            self.agent.recovery.cut.give_up(piece)
+        if self.run is run:
+            self.run = None
+            self.rehouse()
+        elif not self.is_busy:
+            self.rehouse()
 
     def _is_put_off(self, cycle: Cycle) -> bool:
         """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""

@@ -64,7 +64,7 @@ class Loop:
             if self.hooks.are_used:
                 await self.desk.ask("before_cycle", cycle, cycle.id)
             perceptions = cycle.perceptions = await self.phase("sense", cycle, None)
-            if perceptions or cycle.run is not None or self.plan_when_idle:
+            if perceptions or cycle.run is not None or cycle.resumed is not None or self.plan_when_idle:
                 action = cycle.action = await self.phase("plan", cycle, perceptions)
                 if action is not None:
                     result = cycle.result = await self.phase("act", cycle, action)

@@ -8,9 +8,15 @@ from msgspec import Struct
 
 Interval = float | Literal["adaptive", "off"]
 
+#: The longest wait that a plan may propose in the place of a shorter fixed interval (seconds).
+LONGEST_LOOK = 3600.0
+
 
 class Pace(Struct, frozen=True):
-    """The settings of the pace, in seconds. `busy_count` perceptions in one cycle count as many."""
+    """The settings of the pace, in seconds. `busy_count` perceptions in one cycle count as many.
+
+    `min_interval` and `max_interval` bound "adaptive"; unfinished work goes on after `min_interval` under each of them.
+    """
 
     interval: Interval = 1.0
     min_interval: float = 0.5
@@ -18,26 +24,31 @@ class Pace(Struct, frozen=True):
     busy_count: int = 10
 
 
-def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: float | None = None) -> float | None:
-    """Seconds from the end of a cycle to the beginning of the next; None: until something is pushed.
+def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: float | None = None,
+                planned_look: float | None = None) -> float | None:  # fmt: skip
+    """Return the seconds from the end of a cycle to the beginning of the next; None: until something is pushed.
 
-    A busy agent (an unfinished run) looks again at once under `off` and after `min_interval` under `adaptive`.
-    A proposed `next_look` replaces the interval, clamped to min and max, unless a busy agent would look later by it;
-    `off` and 0 ignore it.
+    Unfinished work (`busy`) does not wait for the clock of sensing: it goes on after `min_interval`, or the fixed
+    interval where that is shorter. A proposal may bring the next look forward under `adaptive`, and put it off under a
+    fixed interval; `off` and 0 ignore it.
+
+    Args: next_look: seconds that the plan or the reflection proposed; planned_look: those that the plan proposed.
     """
+    if busy:
+        return pace.min_interval if isinstance(pace.interval, str) else min(float(pace.interval), pace.min_interval)
     if pace.interval == "off":
-        return 0.0 if busy else None
-    if pace.interval == 0:
-        return 0.0
-    usual = float(pace.interval) if pace.interval != "adaptive" else _adaptive(pace, perceptions, busy=busy)
-    if next_look is None:
+        return None
+    if pace.interval == "adaptive":
+        usual = _adaptive(pace, perceptions)
+        return usual if next_look is None else min(usual, max(pace.min_interval, next_look))  # NaN is the minimum
+    usual = float(pace.interval)
+    if usual == 0 or planned_look is None or not planned_look > usual:
         return usual
-    proposed = min(max(pace.min_interval, next_look), pace.max_interval)  # in this order NaN is the minimum
-    return min(proposed, usual) if busy else proposed
+    return min(planned_look, max(usual, LONGEST_LOOK))
 
 
-def _adaptive(pace: Pace, perceptions: int, *, busy: bool) -> float:
-    share = 1.0 if busy else min(perceptions / pace.busy_count, 1.0)
+def _adaptive(pace: Pace, perceptions: int) -> float:
+    share = min(perceptions / pace.busy_count, 1.0)
     return pace.max_interval - share * (pace.max_interval - pace.min_interval)
 
 

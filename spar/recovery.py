@@ -11,19 +11,19 @@ Without a journal nothing is kept and nothing goes on. What is written down of c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spar.books import Books
 from spar.clock import Timer
 from spar.crash import crashpoint
-from spar.cut_cycles import CutCycles, tries
-from spar.cycle import Cycle
+from spar.cut_cycles import CutCycles
 from spar.dead_letters import DeadLetters
 from spar.doubts import Doubts
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
+from spar.interrupted import Interrupted
 from spar.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.logs import get_logger
 from spar.policies import Backoff
@@ -50,7 +50,7 @@ REMEMBERED = 10_000
 class Recovery:
     """What of one agent is to be gone on with. `in_hand` holds the accepted work that this process has, by id."""
 
-    __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_tried",
+    __slots__ = ("_agent", "_counted", "_line", "_recent", "_suspects", "_timer", "_timers", "_trial",
                  "books", "cut", "doubts", "has_begun", "in_hand", "journal", "letters", "repeated", "resumed",
                  "shed")  # fmt: skip
 
@@ -66,9 +66,10 @@ class Recovery:
         self.doubts, self.letters = Doubts(agent), DeadLetters(agent)
         self._recent: dict[str, None] = {}
         self._suspects: dict[str, int] = {}
-        #: What may have killed the process, to be gone on with one after the other; the id of what is being tried.
-        self._line: deque[Unfinished | Item] = deque()
-        self._tried = ""
+        #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
+        #: being tried.
+        self._line: deque[str] = deque()
+        self._trial: Interrupted | None = None
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -123,8 +124,7 @@ class Recovery:
         for item_id in self._timers:  # found again at the next start
             self.in_hand.pop(item_id, None)
         self._timers.clear()
-        self._line.clear()
-        self._tried = ""
+        self._trial = None
         if self.journal is not None:
             self.journal.release(self._agent.name, self._agent)
         self._timer = self.journal = None
@@ -172,44 +172,23 @@ class Recovery:
     async def _take_up(self, items: list[Item], cycles: list[Unfinished], held: frozenset[str]) -> None:
         agent = self._agent
         mine = {lane.cycle.id for lane in agent.lanes.values() if lane.cycle is not None}
-        mine |= {each.cycle_id for lane in agent.lanes.values() for each in lane.apart if isinstance(each, Unfinished)}
+        mine |= {each.cycle.cycle_id for lane in agent.lanes.values() for each in lane.interrupted if each.cycle}
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.in_hand and not self._is_over(item)}
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
         said = {item.perception.id for item in items if item.into}
-        lined = {each.cycle_id for each in self._line if isinstance(each, Unfinished)}
-        going = 0
+        going = number = 0
         for cycle in cycles:
-            if cycle.cycle_id in lined:
-                continue
-            if not _is_suspect(cycle, by_id):
-                going += await self.cut.go_on(cycle, by_id, said)
-                continue
-            self._line.append(cycle)
-            going += 1
-            for item_id in (*cycle.items, cycle.run_id or ""):
-                if (item := by_id.pop(item_id, None)) is not None:
-                    await self._line_up(item)
-        number = 0
-        lined_up = {each.session for each in self._line if _is_of_run(each)}
+            going += await self.cut.go_on(cycle, by_id, said)
         for item in sorted(by_id.values(), key=lambda item: item.at):
             if item.id in self.in_hand:
                 continue
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
                 self.journal.keep(agent.name, item)
-            is_behind = _is_of_run(item) and item.session in lined_up  # who came first is served first
-            if item.due_at is None and (is_behind or 0 < item.attempts < MOST_ATTEMPTS):
-                await self._line_up(item)
-                self._line.append(item)
-                number += 1
-                if _is_of_run(item):
-                    lined_up.add(item.session)
-            else:
-                number += await self.hand_out(item)
+            number += await self.hand_out(item, is_suspect=item.due_at is None and item.attempts > 0)
         for item in parts:
             number += await self._rejoin(item)
-        await self._try_next()
         if going or number:
             self.resumed += going
             log.info("recovered", agent=agent.name, cycles=going, items=number)
@@ -223,69 +202,61 @@ class Recovery:
         self.journal.run_ended(run.id, run.status_at(None, self._agent.clock.now()))
         return True
 
-    async def _line_up(self, item: Item) -> None:
-        """Have it in hand while it waits in the line; its run can be asked after, and ended."""
-        self.in_hand[item.id] = item
-        if item.kind == "run":
-            await self.run_of(item)
+    # -- interrupted work, and what of it may have killed the process
 
-    async def _try_next(self) -> None:
-        """Go on with the next of what may have killed the process, unless one of them is being tried."""
-        while self._line and not self._tried:
-            each = self._line.popleft()
-            if isinstance(each, Item) and self._is_over(each):
+    def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool = False) -> None:
+        """Have interrupted work wait in its session for a cycle of its own."""
+        agent = self._agent
+        lane = agent.sessions.lane(work.session)
+        lane.resume_with(Interrupted(work, run, agent.clock.monotonic(), is_suspect=is_suspect))
+        if is_suspect:
+            self._line.append(work.session)
+        agent.sessions.spawn(lane)
+
+    def may_try(self, piece: Interrupted) -> bool:
+        """Whether nothing else is being tried that may have killed the process."""
+        return self._trial is None or self._trial is piece
+
+    def tries(self, piece: Interrupted) -> None:
+        """A cycle takes this."""
+        if piece.is_suspect:
+            self._trial = piece
+
+    def tried(self, piece: Interrupted) -> None:
+        """The cycle that took this has ended; if it was being tried, another one may be."""
+        if self._trial is not piece:
+            return
+        self._trial = None
+        agent = self._agent
+        for _ in range(len(self._line)):
+            session = self._line.popleft()
+            lane = agent.lanes.get(session)
+            if lane is None or not lane.interrupted.has_suspects:
                 continue
-            if isinstance(each, Item) and not each.attempts:  # it only had to wait for one before it
-                await self.hand_out(each)
-                continue
-            self._tried = each.cycle_id if isinstance(each, Unfinished) else each.id
-            is_under_way = False
-            try:
-                is_under_way = await self._begin_trying(each)
-            except Exception as error:  # it stays in the journal, where the next start finds it; the others go on
-                log.warning("work of an earlier process not taken up", agent=self._agent.name, item=self._tried,
-                            reason=repr(error))  # fmt: skip
-            finally:
-                if not is_under_way:
-                    self._tried = ""
-            if is_under_way:
-                lane = self._agent.sessions.lane(each.session)
+            self._line.append(session)
+            if lane.has_suspects_to_try:
                 lane.wake.set()
-                self._agent.sessions.spawn(lane)
-
-    async def _begin_trying(self, each: Item | Unfinished) -> bool:
-        """Hand out what may have killed the process; False when there is nothing to be done about it any more."""
-        await self.journal.safe()  # the end of what was tried before must not share the fate of this
-        if isinstance(each, Item):
-            return await self.hand_out(each)
-        begun_on = (*each.items, each.run_id or "")
-        items = {item_id: self.in_hand[item_id] for item_id in begun_on if item_id in self.in_hand}
-        return await self.cut.go_on(each, items, is_tried=True)
-
-    def tried(self, cycle: Cycle) -> None:
-        """A cycle has ended; if it was what was being tried, the next one is."""
-        if self._tried and self._tried in (cycle.id, *cycle.items):
-            self._tried = ""
-            self._agent.requests.in_background(self._try_next(), "recovery of")
+                agent.sessions.spawn(lane)
+                break
 
     async def _rejoin(self, item: Item) -> bool:
         """A message that had become a part of a run is one again; whether it had to be handed out instead."""
         agent, whole = self._agent, item.into
         if agent.runs.knows(whole) and (run := agent.runs.get(whole)).status is None:
             self.in_hand[item.id] = item
-            agent.runs.rejoin(run, agent.runs.restore(item, [], is_begun=False))
+            agent.runs.rejoin(run, agent.runs.restore(item, []))
             return False
         try:
             status = await self.status_of(whole)
         except LookupError:
             return await self.hand_out(replace(item, into=""))
         self.in_hand[item.id] = item
-        part = agent.runs.restore(item, [], is_begun=False)
+        part = agent.runs.restore(item, [])
         part.is_told = True  # its people were told when the run ended that it was a part of
         agent.runs.end(part, End("ok" if status.status == "ok" else "error", status.error, status.output))
         return False
 
-    async def hand_out(self, item: Item) -> bool:
+    async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
         """Give accepted work to its session's lane, when it is due; whether it goes there."""
         agent = self._agent
         if item.attempts >= MOST_ATTEMPTS:
@@ -299,17 +270,18 @@ class Recovery:
         self.in_hand[item.id] = item
         lane = agent.sessions.lane(item.session)
         if item.kind == "run":
-            if (run := await self.run_of(item)) is not None and run is not lane.run:
-                if run.is_planned and lane.run is None:  # it has begun: it waits for nobody, and is not dropped
-                    lane.run = run
-                    agent.runs.start(run)
-                else:
-                    lane.queue(run)
+            run = await self.run_of(item)
+            if run is None or run is lane.run:
+                return True
+            if run.is_planned or item.attempts:  # it has begun: it goes before all others, and is not dropped
+                self.resume_with(item, run, is_suspect=is_suspect)
+                return True
+            lane.queue(run)
         elif item.attempts or item.is_sensed:
-            lane.apart.append(item)
+            self.resume_with(item, None, is_suspect=is_suspect)
+            return True
         else:
             lane.push(item.perception)
-        lane.wake.set()
         agent.sessions.spawn(lane)
         return True
 
@@ -324,7 +296,7 @@ class Recovery:
         self.in_hand[item.id] = item
         self._timers[item.id] = agent.clock.call_at(agent.clock.monotonic() + wait, due)
 
-    async def run_of(self, item: Item | None, *, is_begun: bool = False) -> Run | None:
+    async def run_of(self, item: Item | None) -> Run | None:
         """The run of an item, with what its earlier cycles brought; None when there is no such item."""
         if item is None:
             return None
@@ -336,7 +308,7 @@ class Recovery:
                 results.append(replace(record.result, action=_whole(record)))
                 seen.update(perception.id for perception in record.perceptions)
         self.in_hand[item.id] = item
-        run = agent.runs.restore(item, results, is_begun=is_begun)
+        run = agent.runs.restore(item, results)
         run.seen |= seen
         return run
 
@@ -447,12 +419,3 @@ class Recovery:
 def _whole(record: CycleRecord) -> Action | None:
     """The action of a recorded cycle with what it was made from, which says how far it is to be trusted."""
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)
-
-
-def _is_of_run(work: Unfinished | Item) -> bool:
-    return work.run_id is not None if isinstance(work, Unfinished) else work.kind == "run"
-
-
-def _is_suspect(cycle: Unfinished, items: Mapping[str, Item]) -> bool:
-    """Whether a cycle was cut off more than once: it may be to blame, and is tried while no other such one is."""
-    return 1 < tries(cycle, items) < MOST_ATTEMPTS and cycle.action is not None and not cycle.effect

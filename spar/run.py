@@ -115,6 +115,7 @@ class Run:
         "number",
         "outcome",
         "output",
+        "queued_at",
         "reply",
         "results",
         "said",
@@ -159,6 +160,8 @@ class Run:
         self.into: Run | None = None
         self.absorbed: tuple[Run, ...] = ()
         self.is_collected = False
+        #: When it began to wait for its turn (monotonic seconds).
+        self.queued_at = 0.0
         #: Whether a hook changed its answer after it was kept, and whether the transcript knows that it has ended.
         self.is_changed = self.is_transcribed = False
         #: Whether people have been told how it ended.

@@ -90,12 +90,10 @@ class Runs:
         is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
         return Run(message, at, is_to_verify=self.verify_output, is_to_tell=is_to_tell)
 
-    def restore(self, item: Item, results: list[ActionResult], *, is_begun: bool) -> Run:
+    def restore(self, item: Item, results: list[ActionResult]) -> Run:
         """The run that an earlier process accepted, with what its cycles have brought so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
-            if is_begun and run.started_at is None:
-                self.start(run)
             return run
         run = self._made(item.perception, item.at, item.key)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
@@ -103,13 +101,12 @@ class Runs:
             run.new = run.unwritten = ()
         run.errors = tuple(results[-1].errors) if results else ()
         self._runs[run.id] = run
+        run.queued_at = self._clock.monotonic()
         self.open += 1
         if item.key:
             self._keys[item.key] = run.id
         if self._events.runs is not None:
             self._events.runs.begin(run.id, run.session, is_new=False)
-        if is_begun:
-            self.start(run)
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
@@ -130,6 +127,11 @@ class Runs:
 
     def is_open(self, run_id: str) -> bool:
         return run_id in self._runs and self._runs[run_id].status is None
+
+    def open_run(self, run_id: str) -> Run | None:
+        """The run with this id if it has not ended."""
+        run = self._runs.get(run_id)
+        return run if run is not None and run.status is None else None
 
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""

@@ -207,7 +207,7 @@ class RunSettings(Section):
     money: Money = "off"
     """What a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8
-    """How many runs may be under way at once, over all sessions."""
+    """How many runs may be under way at once, over all sessions, `main` included; the oldest message goes first."""
     verify_output: bool = True
     """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
     tell_errors: bool = True

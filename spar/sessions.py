@@ -2,11 +2,16 @@
 
 A lane turns by itself (`spar.lane`). Here it is made, given its task, begun anew when it broke, and forgotten when
 nothing is left to do; and here is done what has its place between two of its cycles.
+
+As many runs are under way as `runs.limit` says, each in a place. Who wants a place waits in one queue, in the order of
+the oldest messages: a message costs the same however many sessions wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,12 +42,17 @@ MOST_NOTES = 10
 class Sessions:
     """Who turns. `lanes` holds the lanes by their session's key."""
 
-    __slots__ = ("_agent", "_endings", "_restarts", "_told", "lanes")
+    __slots__ = ("_agent", "_alive", "_endings", "_number", "_places", "_queue", "_restarts", "_told", "lanes")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.lanes: dict[str, Lane] = {}
         self._restarts: Intensity | None = None
+        self._alive: set[Lane] = set()  # those that have a task
+        self._places = 0  # how many are taken
+        #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
+        self._queue: list[tuple[float, int, Lane]] = []
+        self._number = itertools.count()
         #: Sessions whose beginning the hooks were asked about, and the asking about ends that goes on.
         self._told: set[str] | None = None
         self._endings: tuple[asyncio.Task[None], ...] = ()
@@ -57,40 +67,119 @@ class Sessions:
 
     def is_in_hand(self, cycle_id: str) -> bool:
         """Whether this cycle goes on now."""
-        return any(lane.cycle is not None and lane.cycle.id == cycle_id for lane in self.lanes.values())
+        lanes = {*self._alive, self.lanes.get(STANDING)}
+        return any(lane is not None and lane.cycle is not None and lane.cycle.id == cycle_id for lane in lanes)
 
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
         """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
-        for lane in self.lanes.values():
-            if lane.cycle is not None and lane.cycle.id == cycle_id:
+        for lane in {*self._alive, self.lanes.get(STANDING)}:
+            if lane is not None and lane.cycle is not None and lane.cycle.id == cycle_id:
                 lane.cycle.notes = (*lane.cycle.notes[-MOST_NOTES + 1 :], (lane.cycle.phase, what))
 
     def begin_anew(self) -> None:
         """The agent is started: what broke before counts no more."""
         self._restarts = None
 
+    # -- who has its turn
+
     def spawn_all(self) -> None:
         self.lane(STANDING)
         self.spawn(*list(self.lanes.values()))
 
     def spawn(self, *lanes: Lane) -> None:
-        """Give lanes their task that have none and something to do, as far as the limit of sessions allows it."""
-        agent = self._agent
-        if agent.state != "running":
+        """Have lanes turn that have something to do: at once where there is a place, else when it is their turn."""
+        if self._agent.state != "running":
             return
-        idle = [lane for lane in lanes if lane.strand.task is None and (lane.is_standing or lane.has_work)]
-        if not idle:
+        for lane in lanes:
+            self._offer(lane)
+        self._fill()
+
+    @property
+    def do_others_wait(self) -> bool:
+        """Whether anybody waits for a place."""
+        return bool(self._queue)
+
+    def give_back(self, lane: Lane) -> None:
+        """Take the place of a lane that has no run in hand any more; who is to have it next shows with `offer`."""
+        if lane.has_place:
+            lane.has_place = False
+            self._places -= 1
+
+    def offer(self, lane: Lane, rest: float = 0.0) -> None:
+        """Have a lane wait for a place if it wants one, like everybody, after so many seconds."""
+        self._offer(lane, self._agent.clock.monotonic() + rest if rest else 0.0)
+        self._fill()
+
+    def _offer(self, lane: Lane, until: float = 0.0) -> None:
+        """Have a lane wait for a place, from this time on (monotonic seconds) at the earliest."""
+        if lane.resting is not None:
+            lane.resting.cancel()
+            lane.resting = None
+        if lane.is_standing and lane.strand.task is None:
+            self._start(lane)
+        elif not lane.is_standing and lane.strand.task is not None:
             return
-        alive = sum(other.strand.task is not None and not other.is_standing for other in self.lanes.values())
-        for lane in idle:
-            if not lane.is_standing:
-                if alive >= agent.settings.runs.limit:
-                    continue
-                alive += 1
-            lane.stop_reason = ""
-            lane.last_completed = agent.clock.monotonic()  # while it did not turn, no cycle was missed
-            lane.wake.clear()  # its first cycle comes at once
-            self.begin(lane, self._life(lane), partial(self._ended, lane))
+        if lane.run is not None and not lane.has_place:  # it had one when it began
+            self._grant(lane)
+            return
+        if lane.waits_for_place or lane.is_empty:
+            return
+        clock = self._agent.clock
+        now = clock.monotonic()
+        if (wait := max(until - now, lane.wait_for_turn(now))) > 0:
+            lane.resting = clock.call_at(now + wait, partial(self._rested, lane))
+        elif lane.wants_place:
+            self._enqueue(lane)
+
+    def _rested(self, lane: Lane) -> None:
+        lane.resting = None
+        self.spawn(lane)
+
+    def _enqueue(self, lane: Lane) -> None:
+        lane.waits_for_place = True
+        heapq.heappush(self._queue, (lane.since, next(self._number), lane))
+
+    def _fill(self) -> None:
+        """Give the places that are free to those whose oldest message is the oldest."""
+        limit, passed = self._agent.settings.runs.limit, None
+        while self._queue and self._places < limit:
+            entry = since, _, lane = heapq.heappop(self._queue)
+            lane.waits_for_place = False
+            if self.lanes.get(lane.session) is not lane or not lane.wants_place:
+                continue
+            if lane.since > since:  # what was oldest has gone
+                self._enqueue(lane)
+            elif self._is_to_be_passed_over(lane):
+                passed = entry
+            else:
+                self._grant(lane)
+        if passed is not None:
+            passed[2].waits_for_place = True
+            heapq.heappush(self._queue, passed)
+
+    @staticmethod
+    def _is_to_be_passed_over(lane: Lane) -> bool:
+        """Whether the standing lane is in the middle of a cycle that is no run's, which the others need not wait for;
+        one that was passed over before has the next place kept for it."""
+        if lane.is_open or (lane.passed_over is not None and lane.passed_over is not lane.cycle):
+            return False
+        lane.passed_over = lane.cycle
+        return True
+
+    def _grant(self, lane: Lane) -> None:
+        lane.has_place, lane.passed_over = True, None
+        self._places += 1
+        if lane.is_standing:
+            lane.wake.set()
+        else:
+            self._start(lane)
+
+    def _start(self, lane: Lane) -> None:
+        lane.stop_reason = ""
+        lane.last_completed = self._agent.clock.monotonic()  # while it did not turn, no cycle was missed
+        lane.wake.clear()  # its first cycle comes at once
+        self._alive.add(lane)
+        self.begin(lane, self._life(lane), partial(self._ended, lane))
 
     def resume(self, session: str) -> None:
         """The actor has calls of this session to go on with: its next cycle comes at once."""
@@ -104,15 +193,25 @@ class Sessions:
         with self._agent.requests.inside():
             lane.strand.start(work, done)
 
+    def left(self, lane: Lane) -> None:
+        """A run of this lane was called off: what waited for its end goes on."""
+        if lane.is_standing and lane.run is None and lane.cycle is None:
+            self.give_back(lane)
+        lane.wake.set()
+        self.spawn(lane)
+        self.retire(lane)
+
     def retire(self, lane: Lane) -> None:
         """Forget a session's lane that has nothing left to do."""
-        if lane.is_standing or lane.has_work or lane.strand.task is not None:
+        if lane.is_standing or not lane.is_empty or lane.strand.task is not None:
             return
         if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
             return
         del self.lanes[lane.session]
         self._agent.assembly.forget(lane)
         self._agent.health.rests(lane.session)
+        if lane.resting is not None:
+            lane.resting.cancel()
         if self._told and lane.session in self._told:
             self._told.discard(lane.session)
             ending = self._agent.requests.in_background(self._asked("session_end", lane.session), "end of a session of")
@@ -120,6 +219,10 @@ class Sessions:
 
     async def see_off(self) -> None:
         """Wait for the hooks that are being told of sessions' ends."""
+        for lane in self.lanes.values():
+            if lane.resting is not None:
+                lane.resting.cancel()
+                lane.resting = None
         try:
             while any(not ending.done() for ending in self._endings):
                 await self._agent.requests.change()
@@ -128,20 +231,23 @@ class Sessions:
 
     def revive(self) -> None:
         """Free the lanes from a loop that ended in the middle of their work; those with nothing to do are forgotten."""
-        self._endings = ()
+        self._endings, self._alive, self._places = (), set(), 0
+        self._queue.clear()
         for lane in list(self.lanes.values()):
             clock = self._agent.clock
             lane.strand, lane.wake, lane.cycle = Strand(lane.strand.name, clock), Wake(clock), None
             lane.loop.strand = lane.strand
-            if not lane.has_work:
+            lane.has_place = lane.waits_for_place = False
+            lane.is_open, lane.resting = True, None
+            if lane.is_empty:
                 del self.lanes[lane.session]
 
     @property
     def is_quiet(self) -> bool:
-        return all(lane.strand.task is None for lane in self.lanes.values())
+        return not self._alive
 
     def wake_all(self) -> None:
-        for lane in self.lanes.values():
+        for lane in self._alive:
             lane.wake.set()
 
     def wake_standing(self) -> None:
@@ -202,6 +308,8 @@ class Sessions:
     def _ended(self, lane: Lane, error: BaseException | None) -> None:
         agent = self._agent
         was_cut = bool(lane.stop_reason)
+        self._alive.discard(lane)
+        self.give_back(lane)
         lane.let_go()
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._broke(lane, error)
@@ -209,7 +317,9 @@ class Sessions:
             # Cancelled by nobody we know: the event loop is being shut down under us.
             agent.lifecycle.fail("its task was cancelled from outside")
         self.retire(lane)
-        self.spawn(*list(self.lanes.values()))
+        if agent.state == "running" and self.lanes.get(lane.session) is lane:
+            self._offer(lane, lane.rests_until or 0.0)
+        self.spawn()
         agent.lifecycle.settle()
 
     def _broke(self, lane: Lane, error: BaseException) -> None:

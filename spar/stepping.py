@@ -59,7 +59,7 @@ class Stepping:
         lane = agent.sessions.lane(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()
-            self._chain = lane.opened()
+            self._chain = lane.opened(is_stepped=True)
             self._chain.is_stepped = True
         lane.change_over()
         cycle = self._chain

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from spar.crash import crashpoint
 from spar.cycle import Cycle
-from spar.journal import Unfinished
+from spar.interrupted import Interrupted
+from spar.journal import Item
 from spar.logs import get_logger
 from spar.loop import PhaseCall
 from spar.modules import Module, action_of, perceptions_of
@@ -39,9 +40,11 @@ class Turns:
         }  # fmt: skip
 
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
-        module = self.lane.modules["sense"]
-        if not self.lane.is_standing or self.lane.has_work or self.agent.recovery.is_suspicious:
+        module, lane = self.lane.modules["sense"], self.lane
+        cycle.has_sensed = True
+        if not lane.is_standing or lane.has_work or cycle.taken is not None or self.agent.recovery.is_suspicious:
             return self._sense(module, cycle)
+        lane.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
@@ -69,10 +72,10 @@ class Turns:
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
         agent, lane = self.agent, self.lane
-        if lane.apart:
-            return await self._sense_apart(cycle)
+        if cycle.taken is not None:
+            return await self._sense_interrupted(module, cycle, cycle.taken)
         polled: list[Perception] = []
-        if lane.is_standing:
+        if lane.is_standing and lane.is_polling:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if agent.recovery.is_suspicious:
@@ -81,8 +84,8 @@ class Turns:
         run = lane.run
         if run is not None and run is not before and not await lane.may_begin(run, cycle):
             pushed = [perception for perception in pushed if perception not in cycle.said]
-            lane.run, cycle.run, cycle.said = None, None, ()
-            lane.rehouse()
+            cycle.run, cycle.said = None, ()
+            lane.leave(run)
         pushed = await self._perceived(module, pushed, cycle)
         if lane.is_resuming and (resumed := self.resumed()) is not None:
             pushed = [*pushed, *resumed.perceptions]
@@ -98,18 +101,30 @@ class Turns:
                 self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
-    async def _sense_apart(self, cycle: Cycle) -> list[Perception]:
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted) -> list[Perception]:
         """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
-        item = self.lane.apart.popleft()
-        if isinstance(item, Unfinished):
-            cycle.items = item.items
-            return list(item.perceptions)
-        cycle.items = (item.id,)
-        pushed = [item.perception]
-        if item.is_sensed:
+        lane, run, work = self.lane, piece.run, piece.work
+        if piece.is_suspect and self.agent.recovery.journal is not None:
+            await self.agent.recovery.journal.safe()  # the end of what was tried before does not share the fate of this
+        if run is not None and run is not lane.run:
+            assert lane.run is None, "a session takes interrupted work while it has a run"
+            lane.run = run
+            if run.started_at is None:
+                self.agent.runs.start(run)
+            if not run.is_planned and piece.cycle is None and not await lane.may_begin(run, cycle):
+                cycle.run = None
+                lane.leave(run)
+                return []
+        if not isinstance(work, Item):
+            return list(work.perceptions)
+        pushed = [work.perception]
+        if run is not None:
+            cycle.run, cycle.said = run.context(), run.new
+            pushed = list(run.new)
+        if work.is_sensed or not pushed:
             return pushed
         # To the pipeline of this process it may be a repetition of itself.
-        return await self._perceived(self.lane.modules["sense"], pushed, cycle) or pushed
+        return await self._perceived(module, pushed, cycle) or pushed
 
     @property
     def _actor(self) -> Module:
@@ -151,10 +166,11 @@ class Turns:
         if self.agent.recovery.journal is not None:
             self.agent.recovery.books.opened(cycle, perceptions)
         if cycle.resumed is not None and cycle.resumed.action is not None:
+            await self.agent.recovery.cut.begun_again(cycle.resumed)
             self.resumed()  # the actor knows its own calls among these again
             return cycle.resumed.action
         # While a cycle that was cut off is still to go on, they may be among its calls.
-        resumed = self.resumed() if self.lane.is_resuming and not self.lane.apart else None
+        resumed = self.resumed() if self.lane.is_resuming and not self.lane.interrupted else None
         if resumed is None:
             return await self._planned(cycle, perceptions)
         # What people have answered goes on whatever the planner makes of the rest.

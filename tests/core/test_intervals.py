@@ -67,18 +67,48 @@ async def test_adaptive_keeps_to_its_own_bounds(clock: VirtualClock) -> None:
     assert starts == [0.0, 2.0, 13.0, 33.0]
 
 
-async def test_an_unfinished_run_counts_as_busy(clock: VirtualClock) -> None:
+@pytest.mark.parametrize(("interval", "wait"), [("adaptive", 0.5), ("off", 0.5), (60.0, 0.5), (0.2, 0.2), (0, 0.0)])
+@pytest.mark.parametrize("session", ["main", "guest"])
+async def test_an_unfinished_run_does_not_wait_for_the_clock_of_sensing(
+    interval: Any, wait: float, session: str, clock: VirtualClock
+) -> None:
+    from spar import Call, Context
+
+    planned: list[float] = []
+
+    async def plan(perceptions: Any, context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        planned.append(clock.elapsed)
+        return Action(output="done") if len(planned) == 3 else Action([Call(f"call {len(planned)}")])
+
+    async with Agent(plan=plan, act=ScriptedActor(), loop_interval=interval, clock=clock) as agent:
+        receipt = await agent.submit("go", session=session)
+        assert (await agent.wait(receipt.run_id, 10.0)).status == "ok"
+
+    assert planned == pytest.approx([0.0, wait, 2 * wait])
+
+
+@pytest.mark.parametrize(("interval", "polls"), [(30.0, [0.0, 1.0, 31.0, 61.0]), ("off", [1.0])])
+async def test_a_run_that_goes_on_does_not_bring_the_next_poll_forward(
+    interval: Any, polls: list[float], clock: VirtualClock
+) -> None:
     from spar import Call
 
-    planner = ScriptedPlanner([Call("a"), Call("b"), Action(output="done")])
-    agent = Agent(plan=planner, act=ScriptedActor(), loop_interval="adaptive", clock=clock)
-    starts = starts_of(agent, clock)
-    await agent.submit("go")
+    polled: list[float] = []
 
-    async with agent:
-        await asyncio.sleep(4.0)
+    async def sense() -> list[Perception]:
+        polled.append(clock.elapsed)
+        return []
 
-    assert starts == [0.0, 0.5, 1.0]
+    planner = ScriptedPlanner([*[Call("again")] * 50, Action(output="done")])
+    async with Agent(sense=sense, plan=planner, act=ScriptedActor(), loop_interval=interval, clock=clock) as agent:
+        await asyncio.sleep(1.0)
+        receipt = await agent.submit("go")
+        assert (await agent.wait(receipt.run_id, 40.0)).status == "ok"
+        await asyncio.sleep(50.0)
+
+    assert polled == pytest.approx(polls)  # the message calls for a cycle, which notices what there is
 
 
 async def test_zero_is_continuous_and_yet_others_get_their_turn(clock: VirtualClock) -> None:
@@ -114,7 +144,11 @@ async def test_off_turns_only_for_what_is_pushed(clock: VirtualClock) -> None:
         assert agent.push(Perception("knock"))
         await asyncio.sleep(3600.0)
 
-    assert starts == [0.0, 3600.0]
+        await agent.pause()
+        await agent.resume()
+        await asyncio.sleep(3600.0)
+
+    assert starts == [3600.0]
     assert [[perception.text for perception in seen] for seen in planner.seen] == [["knock"]]
 
 
@@ -130,14 +164,14 @@ async def test_a_push_wakes_the_loop_at_once(interval: Any, clock: VirtualClock)
         agent.push(Perception("knock"))
         await asyncio.sleep(0.5)
 
-    assert starts == [0.0, 7.0]
+    assert starts == ([7.0] if interval == "off" else [0.0, 7.0])
     assert len(planner.seen) == 1
 
 
 @pytest.mark.parametrize("how", ["push", "wake"])
 async def test_another_thread_wakes_the_loop_at_once(how: str) -> None:
     planner = ScriptedPlanner([None])
-    agent = Agent(plan=planner, loop_interval="off")
+    agent = Agent(plan=planner, loop_interval=600)
     seen: list[int] = []
     agent.events.subscribe(LoopCompleted, lambda event: seen.append(threading.get_ident()))
     async with agent, asyncio.timeout(30.0):
@@ -181,6 +215,7 @@ async def test_a_wake_that_comes_during_a_cycle_is_not_lost(clock: VirtualClock)
     starts = starts_of(agent, clock)
 
     async with agent:
+        agent.wake()
         await asyncio.sleep(0.5)
         agent.wake()
         await asyncio.sleep(60.0)
@@ -227,26 +262,60 @@ async def test_a_perception_is_all_that_can_be_pushed() -> None:
         Agent().push("text")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("proposed", "wait"), [(2.0, 2.0), (0.001, 0.5), (3600.0, 5.0), (-1.0, 0.5)])
-@pytest.mark.parametrize("by", ["plan", "reflect"])
-async def test_a_proposed_next_look_is_kept_between_the_bounds(
-    proposed: float, wait: float, by: str, clock: VirtualClock
+@pytest.mark.parametrize(
+    ("interval", "by", "proposed", "wait"),
+    [
+        ("adaptive", "plan", 2.0, 2.0),
+        ("adaptive", "reflect", 2.0, 2.0),
+        ("adaptive", "plan", 0.001, 0.5),
+        ("adaptive", "reflect", -1.0, 0.5),
+        ("adaptive", "plan", 3600.0, 4.55),
+        ("adaptive", "reflect", 3600.0, 4.55),
+        (1.0, "plan", 5.5, 5.5),
+        (1.0, "plan", 0.001, 1.0),
+        (1.0, "reflect", 5.5, 1.0),
+        (1.0, "reflect", 0.001, 1.0),
+        (4.0, "reflect", 2.0, 4.0),
+        (4.0, "plan", 2.0, 4.0),
+    ],
+)
+async def test_a_proposed_next_look_comes_forward_under_adaptive_and_only_a_plan_lengthens_a_fixed_interval(
+    interval: Any, by: str, proposed: float, wait: float, clock: VirtualClock
 ) -> None:
     from spar import Call, Reflection
 
-    action = Action(calls=[Call("note")], next_look=proposed if by == "plan" else 4.0)
+    action = Action(calls=[Call("note")], next_look=proposed if by == "plan" else None)
 
     async def reflect(result: Any) -> Reflection:
         return Reflection(result=result, next_look=proposed if by == "reflect" else None)
 
     agent = Agent(sense=ScriptedSense(["go"]), plan=ScriptedPlanner([action]), act=ScriptedActor(), reflect=reflect,
-                  loop_interval=1.0, clock=clock)  # fmt: skip
+                  loop_interval=interval, clock=clock)  # fmt: skip
     starts = starts_of(agent, clock)
 
     async with agent:
         await asyncio.sleep(6.0)
 
-    assert starts[:2] == [0.0, wait]
+    assert starts[:2] == [0.0, pytest.approx(wait)]
+
+
+async def test_a_plan_puts_the_next_look_off_by_an_hour_at_most_and_status_says_so(clock: VirtualClock) -> None:
+    from spar.app import describe
+
+    agent = Agent(sense=ScriptedSense([["go"]]), plan=ScriptedPlanner([Action(next_look=86_400.0), None]),
+                  loop_interval=1.0, clock=clock)  # fmt: skip
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await asyncio.sleep(10.0)
+        [lane] = describe(agent)["lanes"]
+        assert (lane["next_look"], lane["next_cycle_in"]) == (86_400.0, pytest.approx(3590.0))
+        agent.push(Perception("knock"))  # what comes is not kept waiting
+        await asyncio.sleep(1.0)
+        [lane] = describe(agent)["lanes"]
+        assert lane["next_look"] is None
+
+    assert starts[:2] == [0.0, 10.0]
 
 
 async def test_after_a_resume_the_loop_senses_at_once_and_then_keeps_its_interval(clock: VirtualClock) -> None:

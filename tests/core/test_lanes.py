@@ -63,6 +63,7 @@ async def test_only_the_standing_lane_polls(clock: VirtualClock) -> None:
     planner = Busy()
     async with Agent(sense=sense, plan=planner, clock=clock, loop_interval="off") as agent:
         agent.push(Perception("knock", session="a"))
+        agent.wake()
         await asyncio.sleep(5.0)
 
     assert sense.calls == 1
@@ -179,6 +180,7 @@ async def test_statistics_count_the_cycles_of_all_lanes_and_events_name_their_se
     async with agent:
         agent.push(Perception("knock", session="a"))
         agent.push(Perception("knock", session="b"))
+        agent.wake()
         await asyncio.sleep(5.0)
 
     assert agent.stats.total_cycles == 3
