@@ -7,28 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 _LARGEST = 256 << 20  # bytes of an operand that are hashed; about a quarter of a second
-
-# They run what their arguments say, or start what others say, or hand a shell to whoever asks for one.
-_INTERPRETERS = frozenset(
-    """
-    sh bash dash zsh ksh mksh ash rbash fish csh tcsh busybox toybox python pypy perl ruby irb node nodejs deno bun lua
-    luajit php tclsh wish expect r rscript julia java jshell groovy scala guile racket sbcl clisp ocaml erl escript
-    elixir iex ghci gdb lldb env xargs find fd sed gsed ssed awk gawk mawk nawk original-awk tar gtar bsdtar zip rsync
-    ssh scp sftp make gmake bmake cmake ninja meson just sudo su doas pkexec runuser setpriv capsh nohup nice ionice
-    chrt taskset timeout stdbuf setsid setarch flock watch time strace ltrace script unshare nsenter chroot bwrap
-    firejail docker podman nerdctl ctr kubectl helm systemd-run systemctl at batch crontab parallel entr vi vim nvim ex
-    view rvim less more man emacs nano ed npm npx yarn pnpm pip pipx uv uvx poetry cargo go gradle mvn sqlite psql mysql
-    ftp socat nc ncat telnet ip tcpdump apt apt-get dpkg rpm dnf yum start-stop-daemon run-parts ldd prlimit logsave
-    """.split()  # noqa: SIM905 - one a line they would fill three pages
-)
-_LOADER = re.compile(r"ld(-linux|-musl)?[-\w.]*\.so[.\d]*\Z")
-_VERSION = re.compile(r"[-.\d]+\Z")
 
 # The options by which a program that is harmless otherwise runs others; each also as the beginning of `--option=value`.
 _LEADING_OUT = {
@@ -74,19 +57,21 @@ def operands(words: Sequence[str], workspace: str) -> dict[str, str]:
     return found
 
 
-def why_not_standing(path: str, words: Sequence[str], workspace: str) -> str:
-    """Why a call must be approved each time; "" when it need not. `path` is the program's real file."""
+def why_not_standing(path: str, words: Sequence[str], workspace: str, allowed: Collection[str]) -> str:
+    """Return why a call must be approved each time; "" when it need not.
+
+    Args: path: the program's real file; allowed: the names of the programs that need not. Most programs run others, or
+        what their arguments say, so that one permission would permit everything; no list of those is ever whole.
+    """
     if Path(path).is_relative_to(workspace):
         return f"{words[0]!r} lies in the workspace, where its content may change"
-    for name in (Path(path).name, Path(words[0]).name):
-        plain = name.lower()
-        known = {plain, _VERSION.sub("", plain)}
-        if known & _INTERPRETERS or _LOADER.match(plain):
-            return f"{name!r} runs what its arguments say, so that one permission would permit everything"
-        for program in known & _LEADING_OUT.keys():
-            for option in _LEADING_OUT[program]:
-                if any(_is_given(option, word) for word in words[1:]):
-                    return f"{name!r} with {option!r} runs other programs"
+    name = Path(path).name
+    if name not in allowed:
+        known = ", ".join(sorted(allowed)) or "none"
+        return f"{name!r} is not among the programs that may be granted (approval.grantable): {known}"
+    for option in _LEADING_OUT.get(name, ()):
+        if any(_is_given(option, word) for word in words[1:]):
+            return f"{name!r} with {option!r} runs other programs"
     return ""
 
 

@@ -12,11 +12,14 @@ from acting.desk import Desk
 from acting.parked import Parked
 from acting.policy import Policy
 from acting.taint import Taint
+from spar.approvals import GRANTABLE
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Host
 
-_DEFAULTS: Final[dict[str, Any]] = {"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "rules": ()}
+_DEFAULTS: Final[dict[str, Any]] = {
+    **{"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "grantable": GRANTABLE, "rules": ()}
+}
 
 
 class Office:
@@ -41,6 +44,12 @@ class Office:
             self.policy = Policy(given["untrusted"], given["rules"])
         except ConfigError as error:
             raise ConfigError(str(error), path=("approval", *error.path)) from None
+        grantable = given["grantable"]
+        if isinstance(grantable, str) or not all(isinstance(name, str) and name for name in grantable):
+            raise _wrong("grantable", grantable, "a list of names of programs")
+        for part in catalog.parts:
+            if callable(allow := getattr(part, "allow_grants", None)):
+                allow(tuple(grantable))
         self.hold = float(hold)
         self.desk = Desk(Binder(catalog, self.policy.revision, clock), clock, tell, expires=expires, most=most)
         self.taint = Taint()

@@ -28,6 +28,13 @@ TRANSITIONS: dict[ApprovalStatus, tuple[ApprovalStatus, ...]] = {
     "void": (),
 }
 
+#: Programs that run nothing but themselves and write nothing but their output: those of which a call may be granted for
+#: a time where the settings do not say others.
+GRANTABLE = (
+    *("cat", "date", "df", "du", "free", "head", "hostname", "id", "ls", "sort", "stat", "tail", "uname", "uptime"),
+    *("wc", "whoami"),
+)
+
 Decision = Literal["approve", "deny", "edit", "replace"]
 
 

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from spar.accounts import QUANTITIES, WINDOWS, Limits, in_micro
 from spar.amounts import Cap, Count, Money
+from spar.approvals import GRANTABLE
 from spar.parts import (
     ActPart,
     Name,
@@ -267,6 +268,9 @@ class ApprovalSettings(Section):
     max_pending: Annotated[Whole, Ge(1)] = 10
     """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
     not read. What is more is denied."""
+    grantable: tuple[Text, ...] = GRANTABLE
+    """Names of the programs (the files that links lead to) whose very calls a person may let pass for a time; calls of
+    any other are approved one by one."""
     rules: tuple[ApprovalRule, ...] = ()
     """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
 

@@ -24,6 +24,7 @@ from acting.program import hide_memory
 from acting.sandbox import Offer, offered
 from acting.tool_context import ToolContext
 from acting.tools import object_schema, text_of
+from spar.approvals import GRANTABLE
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host
@@ -86,6 +87,7 @@ class ShellTool:
         self._workspace = os.path.realpath(home.workspace)
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
         _refuse_own(home, self._workspace, self._readable)
+        self._grantable: Sequence[str] = GRANTABLE
         self._offer: Offer | None = None
         self._clock: Clock = SystemClock()
         self.timeout = timeout + 3 * KILL_GRACE  # ours fires first, because it can say what the program said
@@ -193,11 +195,16 @@ class ShellTool:
     def grantable(self, params: Mapping[str, Any]) -> str:
         """Why no standing permission may be given for a call like this; "" when one may. Blocks.
 
-        What runs other programs, or what its arguments tell it, would make of one permission a permission for all.
+        What runs other programs, or what its arguments tell it, would make of one permission a permission for all: only
+        the programs of `approval.grantable` may have one.
         """
         words = _words(params.get("argv"))
         path = os.path.realpath(self._find(words[0], self._environment()))
-        return why_not_standing(path, words, self._workspace)
+        return why_not_standing(path, words, self._workspace, self._grantable)
+
+    def allow_grants(self, programs: Sequence[str]) -> None:
+        """Let calls of these programs be granted for a time, and of no others."""
+        self._grantable = programs
 
     def _environment(self) -> dict[str, str]:
         return environment(self._env, workspace=self._workspace)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from acting import Executor
 from acting.sandbox import offered
 from acting.tool_context import ToolContext
 from acting.tools.shell import CommandError, CommandTimeoutError, ShellTool
@@ -427,6 +428,12 @@ async def test_only_the_program_that_was_approved_runs(home: Home) -> None:
         ["env", "ls"],
         ["xargs", "ls"],
         ["find", ".", "-name", "x"],
+        ["tmux"],
+        ["m4", "x"],
+        ["gnuplot", "x"],
+        ["ssh-agent", "id"],
+        ["fakeroot", "id"],
+        ["dbus-run-session", "id"],
         ["sed", "p"],
         ["awk", "1"],
         ["tar", "cf", "x", "."],
@@ -456,8 +463,21 @@ def test_what_runs_only_itself_may_be_permitted_once_for_all(home: Home) -> None
 
 
 def test_another_name_of_an_interpreter_is_still_one(home: Home, tmp_path: Path) -> None:
-    (tmp_path / "harmless").symlink_to("/bin/sh")
+    (tmp_path / "cat").symlink_to("/bin/sh")
 
     shell = ShellTool(home=home, programs=["*"])
 
-    assert "runs what its arguments say" in shell.grantable({"argv": [str(tmp_path / "harmless")]})
+    assert "is not among the programs that may be granted" in shell.grantable({"argv": [str(tmp_path / "cat")]})
+
+
+async def test_the_programs_that_may_be_permitted_once_for_all_are_the_configurations(home: Home) -> None:
+    shell = ShellTool(home=home, programs=["*"])
+    Executor([shell], settings={"approval": {"grantable": ["uname", "git"]}})
+
+    assert shell.grantable({"argv": ["uname"]}) == ""
+    assert "(approval.grantable): git, uname" in shell.grantable({"argv": ["date"]})
+    if shutil.which("git") is not None:
+        assert shell.grantable({"argv": ["git", "status"]}) == ""
+        assert "runs other programs" in shell.grantable({"argv": ["git", "-c", "core.pager=!id", "status"]})
+    with pytest.raises(ConfigError, match=r"approval\.grantable is 'git', expected a list of names of programs"):
+        Executor([shell], settings={"approval": {"grantable": "git"}})
