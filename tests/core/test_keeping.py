@@ -175,12 +175,12 @@ async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_aft
 
 
 async def test_the_log_names_what_is_wrong_with_a_memory(
-    clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+    clock: VirtualClock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = States()
     async with Agent(memory=store, clock=clock):
         store.on_fault(Fault("damaged", "page 3 is torn", part="memory", retryable=False))
         store.on_fault(Fault("io", "no disk", part="memory"))
 
-    said = [line for line in capsys.readouterr().err.splitlines() if "ERROR" in line]
+    said = [line for line in capfd.readouterr().err.splitlines() if "ERROR" in line]
     assert ["memory is damaged" in said[0], "memory cannot write" in said[1]] == [True, True]
