@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
+from spar.logs import configure
 from spar.protocols import ability_key
 from spar.stats import Snapshot
 from spar.testing import VirtualClock
@@ -174,13 +177,15 @@ async def test_the_order_of_trials_by_which_abilities_are_forgotten_is_known_aft
         assert [key.partition("|")[2][:1] for key in order] == ["a", "c", "b"]
 
 
-async def test_the_log_names_what_is_wrong_with_a_memory(
-    clock: VirtualClock, capfd: pytest.CaptureFixture[str]
-) -> None:
-    store = States()
-    async with Agent(memory=store, clock=clock):
-        store.on_fault(Fault("damaged", "page 3 is torn", part="memory", retryable=False))
-        store.on_fault(Fault("io", "no disk", part="memory"))
+async def test_the_log_names_what_is_wrong_with_a_memory(clock: VirtualClock) -> None:
+    store, out = States(), io.StringIO()
+    logs = configure("info", "json", stream=out)
+    try:
+        async with Agent(memory=store, clock=clock):
+            store.on_fault(Fault("damaged", "page 3 is torn", part="memory", retryable=False))
+            store.on_fault(Fault("io", "no disk", part="memory"))
+    finally:
+        logs.close()
 
-    said = [line for line in capfd.readouterr().err.splitlines() if "ERROR" in line]
-    assert ["memory is damaged" in said[0], "memory cannot write" in said[1]] == [True, True]
+    said = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["msg"] for line in said if line["level"] == "error"] == ["memory is damaged", "memory cannot write"]
