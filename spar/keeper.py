@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -30,82 +31,149 @@ ATTEMPTS = 5
 STORE_WITHIN = 60.0
 
 
+class _Method:
+    """A method of the store with what waits for it: how often it has failed in a row, and when it is tried again."""
+
+    __slots__ = ("call", "failures", "queue", "rests_until")
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.call = call
+        self.queue: deque[_Waiting] = deque()
+        self.failures = 0
+        self.rests_until = -math.inf
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether it has failed so often that no item is to blame."""
+        return self.failures >= ATTEMPTS
+
+
+class _Waiting:
+    """An item that waits, its place in the order of all, and how often it was tried."""
+
+    __slots__ = ("attempts", "item", "number")
+
+    def __init__(self, item: Experience | CycleRecord, number: int) -> None:
+        self.item, self.number, self.attempts = item, number, 0
+
+
 class Keeper:
-    """The background writer of one agent. `lost` counts what could not be kept; nothing is lost silently."""
+    """The background writer of one agent. `lost` counts what could not be kept; nothing is lost silently.
+
+    A method of the store that fails is left alone for a while, with one back-off for all that waits for it; what waits
+    for the other one goes on.
+    """
 
     def __init__(self, store: Any, events: Events, clock: Clock) -> None:
         self._store, self._events, self._clock = store, events, clock
-        self._queue: deque[Experience | CycleRecord] = deque()
+        record = getattr(store, "record", None)
+        self._experiences = _Method(store.store)
+        self._cycles = None if record is None else _Method(record)
+        self._methods = [method for method in (self._experiences, self._cycles) if method is not None]
+        self._number = 0
+        self._is_hurried = False
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(0.05, 2.0)
-        self._record: Callable[[CycleRecord], Any] | None = getattr(store, "record", None)
+        self._changed = asyncio.Event()
         self._threads = Threads("store", clock, limit=1)
         self.stored = self.lost = 0
 
     @property
     def wants_cycles(self) -> bool:
-        return self._record is not None
+        return self._cycles is not None
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return sum(len(method.queue) for method in self._methods)
 
     def keep(self, item: Experience | CycleRecord) -> None:
         """Accept one item at once. When the queue is full the newest is refused, counted and told."""
-        if len(self._queue) >= QUEUE_LIMIT:
+        method = self._experiences if isinstance(item, Experience) else self._cycles
+        assert method is not None
+        if self.waiting >= QUEUE_LIMIT:
             self._give_up(item, OverflowError(f"{QUEUE_LIMIT} items already wait for the store"))
             return
-        self._queue.append(item)
+        self._number += 1
+        method.queue.append(_Waiting(item, self._number))
+        self._changed.set()
         self._writer()
 
     async def flush(self, timeout: float | None = None) -> bool:
         """Return once everything accepted so far is written; False when `timeout` seconds were not enough.
 
-        What is not written by then stays in the queue and is written on. Raises: what the store's `flush` raises.
+        What waits for a method that has failed again and again has one last attempt and is then given up. What is not
+        written in time stays and is written on. Raises: what the store's `flush` raises.
         """
+        self._is_hurried = True
+        self._changed.set()
         try:
             async with asyncio.timeout(timeout):
-                if self._queue:
+                if self.waiting:
                     await asyncio.wait([self._writer()])
-                if not self._queue and (flush := getattr(self._store, "flush", None)) is not None:
+                if not self.waiting and (flush := getattr(self._store, "flush", None)) is not None:
                     await self._ask(flush)
         except TimeoutError:
             return False
-        return not self._queue
+        finally:
+            self._is_hurried = False
+        return not self.waiting
 
     def _writer(self) -> asyncio.Task[None]:
         """The task that writes, begun anew if it has come to its end or its event loop is gone."""
         if self._task is None or self._task.done() or self._task.get_loop().is_closed():
+            self._changed = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._write(), name="keeper")
         return self._task
 
     async def _write(self) -> None:
-        while self._queue:
-            item = self._queue[0]
-            for attempt in range(1, ATTEMPTS + 1):
-                try:
-                    await self._hand_over(item)
-                except Exception as error:
-                    if attempt == ATTEMPTS or isinstance(error, PermanentError):
-                        self._give_up(item, error)
-                        break
-                    await self._clock.sleep(self._backoff.delay(attempt))
-                else:
-                    self.stored += 1
-                    if isinstance(item, Experience) and self._events.wanted[ExperienceStored]:
-                        self._events.publish(ExperienceStored(experience=item))
-                    break
-            self._queue.popleft()
+        while waiting := [method for method in self._methods if method.queue]:
+            now = self._clock.monotonic()
+            ready = [method for method in waiting if method.rests_until <= now or (self._is_hurried and method.is_ill)]
+            if ready:
+                await self._try(min(ready, key=lambda method: method.queue[0].number))
+            else:
+                await self._rest(min(method.rests_until for method in waiting) - now)
 
-    async def _hand_over(self, item: Experience | CycleRecord) -> None:
+    async def _rest(self, seconds: float) -> None:
+        """Wait until a method is to be tried again, or something comes for another one, or a stop hurries."""
+        self._changed.clear()
+        pause = asyncio.ensure_future(self._clock.sleep(seconds))
+        change = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait([pause, change], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            pause.cancel()
+            change.cancel()
+
+    async def _try(self, method: _Method) -> None:
+        """One attempt to hand over what has waited longest for this method."""
+        first = method.queue[0]
+        try:
+            await self._hand_over(method.call, first.item)
+        except Exception as error:
+            first.attempts += 1
+            is_lasting = isinstance(error, PermanentError)
+            if self._is_hurried and method.is_ill and not is_lasting:
+                while method.queue:  # a last attempt has failed: the others would fail as well
+                    self._give_up(method.queue.popleft().item, error)
+            elif is_lasting or first.attempts >= ATTEMPTS:
+                method.queue.popleft()
+                self._give_up(first.item, error)
+            if not is_lasting:
+                method.failures += 1
+                method.rests_until = self._clock.monotonic() + self._backoff.delay(method.failures)
+        else:
+            method.queue.popleft()
+            method.failures, method.rests_until = 0, -math.inf
+            self.stored += 1
+            if isinstance(first.item, Experience) and self._events.wanted[ExperienceStored]:
+                self._events.publish(ExperienceStored(experience=first.item))
+
+    async def _hand_over(self, call: Callable[[Any], Any], item: Experience | CycleRecord) -> None:
         """Give one item to the store. Raises what it raises, or TimeoutError; never CancelledError of its own."""
         try:
             async with asyncio.timeout(STORE_WITHIN):
-                if isinstance(item, Experience):
-                    await self._ask(self._store.store, item)
-                else:
-                    assert self._record is not None
-                    await self._ask(self._record, item)
+                await self._ask(call, item)
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"the store took longer than {STORE_WITHIN:g} s") from error
         except asyncio.CancelledError as error:

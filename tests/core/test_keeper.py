@@ -225,6 +225,50 @@ async def test_a_failing_store_never_ends_the_loop(clock: VirtualClock) -> None:
     assert agent.kept["lost"] + agent.kept["waiting"] == 21
 
 
+async def test_what_waits_for_another_method_goes_on_while_one_fails(clock: VirtualClock) -> None:
+    class Forgetful(RecordingStore):
+        async def store(self, experience: Experience) -> None:
+            raise OSError("no disk")
+
+    store = Forgetful()
+    agent = learning_agent(store, clock)
+    async with agent:
+        await clock.sleep(20.5)
+        assert len(store.cycles) == 21, "none waits for an experience"
+    assert agent.kept == {"stored": 21, "waiting": 0, "lost": 21}
+
+
+async def test_the_back_off_is_the_store_s_and_no_longer_for_each_item(clock: VirtualClock) -> None:
+    async def never(situation: str) -> None:
+        raise OSError("no disk")
+
+    shelf = Shelf(never)
+    keeper, _ = kept(shelf, clock)
+    for number in range(100):
+        keeper.keep(Experience(str(number)))
+    await clock.sleep(100.0)
+
+    assert len(shelf.attempts) < 60, "about one in two seconds"
+
+
+async def test_a_stop_with_a_store_that_fails_takes_no_longer_than_its_back_off_and_says_what_is_lost(
+    clock: VirtualClock,
+) -> None:
+    async def never(situation: str) -> None:
+        raise OSError("no disk")
+
+    shelf = Shelf(never)
+    agent = learning_agent(shelf, clock)
+    await agent.start()
+    await clock.sleep(90.5)
+    before, attempts = clock.elapsed, len(shelf.attempts)
+    await agent.stop()
+
+    assert clock.elapsed - before < 0.1
+    assert len(shelf.attempts) <= attempts + 1
+    assert agent.kept == {"stored": 0, "waiting": 0, "lost": 91}
+
+
 async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile() -> None:
     has_turned = threading.Event()
     seen: list[tuple[str, bool, int]] = []
