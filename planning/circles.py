@@ -7,20 +7,22 @@ plan that somebody approves as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from planning.flow import paths_of
-from spar.paths import BadReferenceError, Expression, Path, TooLargeError, overlaps, parse_write, references
+from spar.paths import BadReferenceError, Expression, Path, TooLargeError, parse_write, references
 
 
 def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:
-    """The ids of calls that wait for one another, in order; none for a plan that can be carried out.
+    """The ids of calls that wait for one another, in the order of the plan: the last one closes the circle. None for a
+    plan that can be carried out.
 
     Args: calls: wire dicts; has: whether something stands at a path, as an instance sees it.
     What cannot be read is no part of any circle: it fails by itself.
     """
-    written = [_written(call) for call in calls]
+    writers = _Writers(map(_written, calls))
     known = {call["_id"]: at for at, call in enumerate(calls) if isinstance(call.get("_id"), str)}
     instances = [each if isinstance(each := call.get("_instance"), str) else None for call in calls]
     waits: list[set[int]] = []
@@ -30,29 +32,54 @@ def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bo
         found = {known[each] for each in named if isinstance(each, str) and each in known}
         for expression in _read(call):
             for path in paths_of(expression):
-                writers = [
-                    other
-                    for other, places in enumerate(written)
-                    if other != at
-                    and instances[other] in (None, instances[at])
-                    and any(overlaps(place, path) for place in places)
+                others = [
+                    other for other in writers.of(path) if other != at and instances[other] in (None, instances[at])
                 ]
-                earlier = [other for other in writers if other < at]
-                found.update(earlier or ([] if has(path, instances[at]) else writers))
+                earlier = [other for other in others if other < at]
+                found.update(earlier or ([] if has(path, instances[at]) else others))
         waits.append(found)
     return [str(calls[at].get("_id", at)) for at in _stuck(waits)]
 
 
-def _stuck(waits: list[set[int]]) -> list[int]:
-    """Those that are in a circle: what is left when whoever waits for nobody, or nobody waits for, is taken away."""
-    left = set(range(len(waits)))
-    while left:
-        awaited = {other for at in left for other in waits[at] & left}
-        free = {at for at in left if at not in awaited or not waits[at] & left}
-        if not free:
-            break
-        left -= free
-    return sorted(left)
+class _Writers:
+    """Who writes where, so that those of a path are found without looking at all."""
+
+    def __init__(self, written: Iterable[Iterable[Path]]) -> None:
+        self._at: defaultdict[Path, list[int]] = defaultdict(list)
+        self._below: defaultdict[Path, list[int]] = defaultdict(list)
+        for number, places in enumerate(written):
+            for place in places:
+                self._at[place].append(number)
+                for length in range(1, len(place)):
+                    self._below[place[:length]].append(number)
+
+    def of(self, path: Path) -> set[int]:
+        """Those who write the path, what leads to it, or a part of it."""
+        found = set(self._below.get(path, ()))
+        for length in range(1, len(path) + 1):
+            found.update(self._at.get(path[:length], ()))
+        return found
+
+
+def _stuck(waits: Sequence[set[int]]) -> list[int]:
+    """Those that are in a circle: what is left when who waits for nobody, or nobody waits for, is taken away."""
+    awaited_by: list[set[int]] = [set() for _ in waits]
+    for at, others in enumerate(waits):
+        for other in others:
+            awaited_by[other].add(at)
+    ends = (waits, awaited_by), (awaited_by, waits)
+    gone: set[int] = set()
+    for outward, inward in ends:
+        left = [len(others - gone) for others in outward]
+        free = [at for at, count in enumerate(left) if not count and at not in gone]
+        while free:
+            at = free.pop()
+            gone.add(at)
+            for other in inward[at]:
+                left[other] -= 1
+                if not left[other] and other not in gone:
+                    free.append(other)
+    return [at for at in range(len(waits)) if at not in gone]
 
 
 def _written(call: dict[str, Any]) -> list[Path]:

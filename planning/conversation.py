@@ -10,7 +10,9 @@ or for an instruction.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -19,6 +21,8 @@ from planning.showing import shown, to_json
 from spar.plain import plain
 from spar.transcript import Entry
 from spar.types import SERVICE_KEYS, Trust
+
+Role = Literal["user", "assistant"]
 
 #: Of a call, what says nothing about what was done.
 _UNTOLD: Final = frozenset({"_id", "_after", *SERVICE_KEYS})
@@ -55,7 +59,7 @@ def conversation(
     """
     kept = [each for each in entries if each.run_id != run_id or each.kind == "compaction"]
     kept = [each for each in kept if not (each.kind == "user" and each.body.get("id") in heard)]
-    told = [(_ROLES[each.kind], text) for each, text in zip(kept, texts(kept, limit, known), strict=True) if text]
+    told = [(_role(each), text) for each, text in zip(kept, texts(kept, limit, known), strict=True) if text]
     distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in kept)
     return Conversation(tuple(_merged(told)), "untrusted" if distrusted else "trusted")
 
@@ -123,18 +127,16 @@ def _line(value: Any, limit: int) -> str:
 
 
 _TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _summed_up}
-_ROLES: Final[Mapping[str, Any]] = {"user": "user", "turn": "user", "end": "assistant", "compaction": "user"}
 
 
-def _merged(told: Iterable[tuple[Any, str]]) -> Iterator[Turn]:
+def _role(entry: Entry) -> Role:
+    """Who says what an entry tells: the model only its own words, since it writes on in the manner of what it said."""
+    body = entry.body
+    is_own = entry.kind == "end" and bool(body.get("reply")) and not body.get("fallback")
+    return "assistant" if is_own else "user"
+
+
+def _merged(told: Iterable[tuple[Role, str]]) -> Iterator[Turn]:
     """Turns that alternate: some providers refuse two of one role in a row."""
-    last: Turn | None = None
-    for role, text in told:
-        if last is not None and last.role == role:
-            last = Turn(role, f"{last.text}\n\n{text}")
-            continue
-        if last is not None:
-            yield last
-        last = Turn(role, text)
-    if last is not None:
-        yield last
+    for role, group in groupby(told, key=itemgetter(0)):
+        yield Turn(role, "\n\n".join(text for _, text in group))

@@ -72,6 +72,7 @@ class Cycle:
         self._run = run = context.run
         self._steps: Sequence[ActionResult] = run.results if run is not None else ()
         self._results: list[CallResult] = [each for one in self._steps for each in one.results]
+        self._known_ids = {each.call.id for each in self._results}
         self._run_id = run.id if run is not None else None
         self._trouble = planner.trouble(self._run_id)
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
@@ -263,7 +264,7 @@ class Cycle:
         except ValueError as error:
             self._unread = self._unread or f"a call cannot be read: {error}"
             return None
-        if any(each.call.id == call.id for each in self._results):  # a name that an earlier call of this run has
+        if call.id in self._known_ids:  # a name that an earlier call of this run has
             number = self._run.number if self._run is not None else 1
             self._ids[call.id] = f"{call.id}.{number}"
         meta = {**call.meta, "_task": self._task} if self._task else call.meta

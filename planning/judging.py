@@ -29,11 +29,19 @@ def executor_type() -> Any:
     return found[0].load()
 
 
+def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of an output as it is sent: unless it says otherwise, no property fits that it does not name."""
+    is_combined = any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
+    if is_combined or not isinstance(schema.get("properties"), Mapping) or "additionalProperties" in schema:
+        return schema
+    return {**schema, "additionalProperties": False}
+
+
 class Judge:
     """Judges outputs by a schema. Raises: ConfigError for a schema that cannot be used."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
-        self._schema = schema
+        self._schema = schema if schema is None else closed(schema)
         # Without a schema it is needed only for an output that holds references, and most hold none.
         self._executor = self._made() if schema is not None else None
 

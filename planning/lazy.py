@@ -13,6 +13,7 @@ from typing import Any
 from planning.context import plan_mode, plan_of
 from planning.observations import call_shown
 from planning.offers import Offer
+from spar.paths import shorten
 from spar.types import CallResult, Verdict
 
 Wire = dict[str, Any]
@@ -41,6 +42,14 @@ def unthought(call: Wire, offers: Mapping[str, Offer]) -> Wire:
     if offer is None or not offer.is_latent or call.get("_delegate"):
         return call
     return {**{key: value for key, value in call.items() if key != "_output"}, "_activity": "_latent"}
+
+
+def undecided(call: Wire) -> str:
+    """Why a call cannot be carried out whose result the model wrote itself without saying where; "" if it can."""
+    path = call.get("_outputPath")
+    if "_output" not in call or call.get("_delegate") or not isinstance(path, str) or "||" not in path:
+        return ""
+    return f"who writes '_output' knows which branch it takes: '_outputPath' names that one alone, not {shorten(path)}"
 
 
 def objection(verdict: Any) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from planning.judging import closed
 from planning.ports import ProvidedCall
 from planning.strict_json import strict
 
@@ -49,6 +50,7 @@ def offered(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list
         for tool, each in tools.items()
     ]
     if answer is not None:
+        answer = closed(answer)
         output: dict[str, Any] = {"type": "object", "properties": {"output": answer}, "required": ["output"]}
         if isinstance(answer.get("$defs"), Mapping):  # its references mean the document that it was
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}

@@ -7,11 +7,14 @@ one name the last counts and takes the last place.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from planning.judging import executor_type
+from spar.errors import ConfigError
 from spar.paths import shorten
 
 #: A text in the place of a schema's constant.
@@ -97,11 +100,20 @@ def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[Offer]
         yield _offer(fixed(entry, "_tool") or key, entry, activities)
         return
     schema, name = getattr(entry, "schema", None), getattr(entry, "name", None)
+    why = ""
+    # An executor knows what calls of a function look like, unless it is one of C that says nothing of its parameters.
+    if not isinstance(schema, Mapping) and callable(entry) and not inspect.isbuiltin(entry):
+        try:
+            (known,) = executor_type()([entry]).tools.values()
+        except (ConfigError, ValueError) as error:
+            why = f" ({error})"
+        else:
+            schema, name, entry = known.schema, known.name, known
     if not isinstance(schema, Mapping):
         what = getattr(entry, "__name__", None) or type(entry).__name__
         raise TypeError(
             f"{what!r} is no tool that has a schema: give schemas, or functions by way of an executor, "
-            "compose_schema(Executor([function]).tools)"
+            f"compose_schema(Executor([function]).tools){why}"
         )
     name = fixed(schema, "_tool") or (name if isinstance(name, str) else "") or key
     # What an executor was given as a bare schema is no code, whatever object it is kept in; it says so by its activity.

@@ -31,8 +31,9 @@ class Requests:
         definitions: saved requests for calls that are delegated: `{path: {"context": […], "schema": …}}`, or a function
             (async or not) of the path. A delegate has the same tools, and nothing else that it is not given.
         verify_output: an output that came together with calls that failed is asked for again, once.
-        approve: `approve(calls)` is asked about a lazy plan before it is carried out: True, False or a `Verdict`; None
-            carries it out. `confirm(call)` is asked about calls that need an answer.
+        approve: `approve(calls)` is asked about a lazy plan before it is carried out: True, False or a `Verdict`; with
+            None a plan is carried out unless one of its calls needs approval.
+        confirm: `confirm(call)` is asked about calls that need an answer.
         executor: in the place of one of the installed kind; it then brings tools and activities itself.
         instructions: what the model reads first; None for the usual.
         max_requests, max_calls: in one run, everything that it delegates included.

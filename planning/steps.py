@@ -17,7 +17,7 @@ from planning.circles import circle
 from planning.context import compose, plan_mode, read_messages
 from planning.council import CONSULT, read_council
 from planning.judging import Judge
-from planning.lazy import objection, planned, unthought
+from planning.lazy import objection, planned, undecided, unthought
 from planning.nesting import FRAME, Frame
 from planning.offers import read_offers
 from planning.ports import Kind, Told, Usage
@@ -42,8 +42,9 @@ _TOO_MANY: Final = "no more calls are allowed in this run: the answer was read n
 class Answered(Struct, frozen=True):
     """What a run of requests came to.
 
-    `errors` (`{"call": wire, "error": {"kind", "message"}}`) are those that the output was given in spite of, or that
-    the run ended with. `context` holds all messages as they are at the end, `advice` what advisors said.
+    `errors` (`{"call": wire, "error": {"kind", "message"}}`, `call` None where it is about no call) are those that the
+    output was given in spite of, or that the run ended with. `context` holds all messages as they are at the end,
+    `advice` what advisors said.
     """
 
     output: Any = None
@@ -124,7 +125,9 @@ class Steps:
         is_lazy = plan_mode(self.messages) == "lazy"
         async with Solving(self._of.model, request) as solving:
             try:
-                result = await self._carry_out(self._planned(solving) if is_lazy else self._calls(solving))
+                result = await self._carry_out(
+                    self._planned(solving) if is_lazy else self._calls(solving, is_lazy=False)
+                )
             finally:
                 if solving.usage is not None:
                     self._frame.took(solving.usage)
@@ -136,7 +139,7 @@ class Steps:
             return self._answered("stopped")
         return await self._decide(solving, result)
 
-    async def _calls(self, solving: Solving) -> AsyncGenerator[dict[str, Any], None]:
+    async def _calls(self, solving: Solving, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
         """The calls as they come, as many as are allowed, each with an id."""
         try:
             async for item in solving:
@@ -147,6 +150,8 @@ class Steps:
                 if not self._frame.allowance.take("calls"):
                     self._left_out = True
                     return
+                if not is_lazy and (why := undecided(item)):
+                    item["_bad"] = why
                 yield item
         except Exception as error:
             self._broken = error
@@ -154,13 +159,18 @@ class Steps:
 
     async def _planned(self, solving: Solving) -> AsyncGenerator[dict[str, Any], None]:
         """The calls of a lazy plan, from the plan message, once it is approved."""
-        async with aclosing(self._calls(solving)) as coming:
+        async with aclosing(self._calls(solving, is_lazy=True)) as coming:
             calls = [call async for call in coming]
         if not calls:
             return
         self._replace(planned(self.messages, calls))
         if ring := circle(calls, Board(self._data()).has):
-            self._object("cycle", f"calls of the plan wait for one another: {', '.join(ring)}")
+            closing = next((call for call in reversed(calls) if str(call.get("_id")) == ring[-1]), None)
+            self._object("cycle", f"calls of the plan wait for one another: {', '.join(ring)}", closing)
+            return
+        if self._of.approve is None and (asking := self._asking(calls)):
+            why = f"it needs approval, and nobody is there to approve a plan: {', '.join(asking)}"
+            self._object("plan_denied", why)
             return
         if self._of.approve is not None:
             try:
@@ -174,6 +184,12 @@ class Steps:
         offers = {each.name: each for each in read_offers(self._tools, self.messages, self._activities)}
         for call in calls:
             yield unthought(call, offers)
+
+    def _asking(self, calls: Iterable[dict[str, Any]]) -> list[str]:
+        """The tools among those of a plan that run with somebody's approval only, each once."""
+        terms = {name: getattr(entry, "terms", None) for name, entry in self._tools.items()}
+        named = dict.fromkeys(str(call.get("_tool")) for call in calls)
+        return [name for name in named if getattr(terms.get(name), "approval", "auto") != "auto"]
 
     async def _carry_out(self, calls: AsyncGenerator[dict[str, Any], None]) -> ActionResult | None:
         """Execute the calls as they come; None when there are none."""
@@ -244,9 +260,9 @@ class Steps:
 
     # -- inside
 
-    def _object(self, kind: str, why: str) -> None:
-        """Tell the model in the next request; and who asked, if there is none."""
-        message = _told(kind, why)
+    def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
+        """Tell the model in the next request, and who asked, if there is none; `call` is what it is about, if any."""
+        message = _told(kind, why, call)
         self.messages.append(message)
         self._objections.append(message["data"])
 
@@ -273,8 +289,8 @@ class Steps:
 _SPOKEN = ("text", "tool", "advisor")
 
 
-def _told(kind: str, why: str) -> dict[str, Any]:
-    return {"type": "data", "kind": "error", "data": {"error": {"kind": kind, "message": why}}}
+def _told(kind: str, why: str, call: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "data", "kind": "error", "data": {"call": call, "error": {"kind": kind, "message": why}}}
 
 
 async def _all(
