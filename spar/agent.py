@@ -120,7 +120,8 @@ class Agent:
         self.events = Events(self.name, clock=self.clock)
         self.events.on_handler_error = self.reports.handler_failed
         self.hooks = Hooks()
-        self.account, self.session_accounts = Stats(), SessionStats()
+        self.account = Stats()
+        self.session_accounts = SessionStats(lambda session: self.health.streaks.worst_of(session))
         self.abilities: dict[str, Ability] = {}
         self.budgets = Budgets(self.settings.budgets.limits, self.clock, self.events, Restraint(self))
         self.requests = Requests(self.name, self.clock, self.events)

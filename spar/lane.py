@@ -499,11 +499,9 @@ class Lane:
         agent.account.cycle(outcome, duration)
         if cycle.result is not None:
             guarded(cycle, agent.account.calls.add, cycle.result.results)
-        own = guarded(cycle, agent.session_accounts.cycle, self.session, cycle, duration)
+        agent.session_accounts.cycle(self.session, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             guarded(cycle, agent.health.observe, cycle, duration)
-            if own is not None:
-                own.consecutive_failures = agent.health.streaks.worst_of(self.session)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
         run, end = self._run_of(cycle), None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spar.types import OUTCOMES, PHASES, ActionResult, CallResult, Fault, Outcome, Phase
+from spar.types import OUTCOMES, PHASES, CallResult, Fault, Outcome, Phase
 
 #: Upper bounds in seconds: 0.1 s times powers of two, from 0.1 ms to seven minutes.
 BOUNDS: tuple[float, ...] = tuple(0.1 * 2.0**power for power in range(-10, 13))
@@ -242,6 +242,8 @@ class Stats:
 
 #: Sessions whose statistics are kept; of more, those that turned longest ago are forgotten.
 MOST_SESSIONS = 1_000
+#: Cycles that are noted until they are counted by session.
+FOLD_SESSIONS_AT = 64
 
 
 class Ended(Protocol):
@@ -253,20 +255,45 @@ class Ended(Protocol):
     def durations(self) -> Sequence[tuple[Phase, float]]: ...
     @property
     def faults(self) -> Sequence[Fault]: ...
-    @property
-    def result(self) -> ActionResult | None: ...
 
 
 class SessionStats:
-    """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last."""
+    """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last.
 
-    __slots__ = ("_of",)
+    A cycle is noted and counted later, when somebody reads or enough has gathered; `worst_of` says how many failures in
+    a row a session has now.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_lock", "_of", "_pending", "_worst_of")
+
+    def __init__(self, worst_of: Callable[[str], int] = lambda session: 0) -> None:
         self._of: OrderedDict[str, Stats] = OrderedDict()
+        self._pending: list[tuple[str, Outcome, float, Sequence[tuple[Phase, float]], Sequence[Fault]]] = []
+        self._lock = threading.Lock()
+        self._worst_of = worst_of
 
-    def cycle(self, session: str, cycle: Ended, duration: float) -> Stats:
-        """Count one cycle of a session that has ended (`duration` in seconds), and return the session's account."""
+    def cycle(self, session: str, cycle: Ended, duration: float) -> None:
+        """Count one cycle of a session that has ended (`duration` in seconds)."""
+        self._pending.append((session, cycle.outcome, duration, cycle.durations, cycle.faults))
+        if len(self._pending) >= FOLD_SESSIONS_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Take what is pending into the accounts; from any thread."""
+        with self._lock:
+            number = len(self._pending)
+            entries = self._pending[:number]
+            del self._pending[:number]
+            for session, outcome, duration, durations, faults in entries:
+                account = self._account(session)
+                account.cycle(outcome, duration)
+                for phase, seconds in durations:
+                    account.phases[phase].add(seconds)
+                for fault in faults:
+                    account.errors_by_phase[fault.phase] += 1
+
+    def _account(self, session: str) -> Stats:
+        """Return the account of a session, which is now the one that turned last."""
         account = self._of.get(session)
         if account is None:
             account = self._of[session] = Stats()
@@ -274,17 +301,12 @@ class SessionStats:
                 self._of.popitem(last=False)
         elif len(self._of) > 1:
             self._of.move_to_end(session)
-        account.cycle(cycle.outcome, duration)
-        for phase, seconds in cycle.durations:
-            account.phases[phase].add(seconds)
-        for fault in cycle.faults:
-            account.errors_by_phase[fault.phase] += 1
-        if cycle.result is not None:
-            account.calls.add(cycle.result.results)
         return account
 
     def snapshot(self, session: str) -> Snapshot:
         """The statistics of a session; from any thread. Raises: LookupError for one that has not turned lately."""
+        self.fold()
         if (account := self._of.get(session)) is None:
             raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
+        account.consecutive_failures = self._worst_of(session)
         return account.snapshot()
