@@ -6,7 +6,18 @@ exception means. A group never hides what it holds: `unwrap` looks through it.
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
+
+#: Frames of an exception that are told, the innermost ones, and the most characters of their text.
+TOLD_FRAMES, TOLD_CHARACTERS = 12, 4_000
+
+_HOME = Path(__file__).parents[1]
+_PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
+#: Where code lies that is nobody's own: this program's, Python's, that of libraries.
+_SHARED = (*(f"{_HOME / name}/" for name in _PACKAGES), sysconfig.get_path("stdlib"), "<")
 
 
 class SparError(Exception):
@@ -126,3 +137,27 @@ def unwrap(error: BaseException) -> BaseException:
         if isinstance(leaf, PermanentError):
             return leaf
     return found[0] if len(found) == 1 else error
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an exception was raised, in the code of whoever wrote the part: `mytools.py:9 in plan`.
+
+    That is the innermost frame that is neither this program's nor a library's, or the innermost of all; empty for an
+    exception that was never raised.
+    """
+    place = ""
+    is_own = False
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        is_shared = code.co_filename.startswith(_SHARED) or "/site-packages/" in code.co_filename
+        if not is_shared or not is_own:
+            place, is_own = f"{Path(code.co_filename).name}:{line} in {code.co_name}", is_own or not is_shared
+    return place
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the stack of an exception as text, its innermost frames."""
+    try:
+        return "".join(traceback.format_exception(error, limit=-TOLD_FRAMES))[-TOLD_CHARACTERS:].rstrip()
+    except Exception:  # a broken __str__, a circle of causes
+        return "the stack cannot be shown"

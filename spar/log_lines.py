@@ -29,6 +29,8 @@ LINE_LIMIT = 64 * 1024
 ITEMS, DEPTH, NODES = 100, 6, 2000
 """How many items of one list or table are shown, how deep, and how many values in one line."""
 
+#: Fields that hold a stack: on a terminal it stands on lines of its own.
+STACKS = ("stack", "error.stack")
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error.type", "error.message", "error.stack"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -75,9 +77,11 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
     level = f"{line.level:<7}"
     if colour:
         clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(line.level, '')}{level}{_PLAIN}"
-    fields = fields_text({**line.fields, **{key: value for key, value in line.error.items() if key != "error.stack"}})
+    told = {**line.fields, **line.error}
+    stacks = [stack for key in STACKS if isinstance(stack := told.pop(key, ""), str)]
+    fields = fields_text(told)
     text = f"{clock} {level} {_printable(line.message)}{'  ' if fields else ''}{fields}"
-    for row in line.error.get("error.stack", "").splitlines():
+    for row in "\n".join(filter(None, stacks)).splitlines():
         text += f"\n    {_printable(row)}"
     encoded = text.encode("utf-8", "replace")[: LINE_LIMIT - 1]
     return encoded.decode("utf-8", "ignore").encode() + b"\n"

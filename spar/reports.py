@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from spar.agent import Agent
 
 log = get_logger("spar.agent")
+#: Mistakes that are remembered as told; the stacks of further ones stand on the tape only.
+MOST_TOLD = 1_000
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -24,10 +26,22 @@ S = TypeVar("S")
 class Reports:
     """Tells of one agent's faults; asks its hooks what is about the agent itself."""
 
-    __slots__ = ("_agent",)
+    __slots__ = ("_agent", "_told")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        self._told: set[tuple[str, Any, Any]] = set()  # mistakes whose stack the log has, by part, place and type
+
+    def say(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
+        """Write a line about a fault: with type and place of what nobody raised on purpose, and once with its stack."""
+        where, stack = fault.detail.get("where"), fault.detail.get("traceback")
+        if where:
+            fields |= {"type": fault.detail.get("type"), "where": where}
+            mistake = (fault.part, where, fault.detail.get("type"))
+            if stack and mistake not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(mistake)
+                fields["stack"] = stack
+        write(message, agent=self._agent.name, **fields)
 
     def phase_failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
         """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
@@ -35,8 +49,8 @@ class Reports:
         if policy != "retry":
             cycle.error = error
         write = log.warning if policy == "retry" else log.error  # what is tried again at once has not failed yet
-        write("phase failed", agent=agent.name, session=cycle.session, cycle=cycle.id, phase=fault.phase,
-              part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
+        self.say(write, "phase failed", fault, session=cycle.session, cycle=cycle.id, phase=fault.phase,
+                 part=fault.part, fault=fault.kind, reason=fault.message, policy=policy)  # fmt: skip
         if policy != "retry":
             agent.account.errors_by_phase[fault.phase] += 1
         agent.events.publish(
@@ -66,7 +80,7 @@ class Reports:
     def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
         """Say that a consequence of a cycle's end did not come; everything else goes on."""
         fault = Fault.of(error, part="loop", phase="loop")
-        log.error("consequence of a cycle failed", agent=self._agent.name, cycle=cycle.id, reason=fault.message)
+        self.say(log.error, "consequence of a cycle failed", fault, cycle=cycle.id, reason=fault.message)
         self._agent.events.publish(
             ErrorOccurred(cycle_id=cycle.id, phase="loop", error=fault, policy="continue", exception=error,
                           session=cycle.session)
@@ -74,8 +88,8 @@ class Reports:
 
     def note_failed(self, cycle: Cycle, fault: Fault, error: BaseException) -> None:
         """Say that a module's note of a cycle cannot be kept; the cycle is what it was."""
-        log.warning("note cannot be kept", agent=self._agent.name, cycle=cycle.id, phase=fault.phase, part=fault.part,
-                    reason=fault.message)  # fmt: skip
+        self.say(log.warning, "note cannot be kept", fault, cycle=cycle.id, phase=fault.phase, part=fault.part,
+                 reason=fault.message)  # fmt: skip
         self._agent.account.errors_by_phase[fault.phase] += 1
         self._agent.events.publish(
             ErrorOccurred(cycle_id=cycle.id, phase=fault.phase, error=fault, policy="continue", exception=error,
@@ -85,21 +99,15 @@ class Reports:
     def hooks_failed(self, cycle_id: str, outcome: Outcome, session: str = "") -> None:
         agent = self._agent
         for fault in outcome.faults:
-            log.warning(
-                "hook failed",
-                agent=agent.name,
-                session=session,
-                cycle=cycle_id,
-                hook=fault.part,
-                point=fault.phase,
-                reason=fault.message,
-            )
+            self.say(log.warning, "hook failed", fault, session=session, cycle=cycle_id, hook=fault.part,
+                     point=fault.phase, reason=fault.message)  # fmt: skip
             agent.events.publish(
                 ErrorOccurred(cycle_id=cycle_id, phase=fault.phase, error=fault, policy="continue", session=session)
             )
 
     def handler_failed(self, name: str, error: BaseException, turned_off: bool) -> None:
-        log.warning("handler failed", agent=self._agent.name, handler=name, reason=repr(error), turned_off=turned_off)
+        fault = Fault.of(error, part=name)
+        self.say(log.warning, "handler failed", fault, handler=name, reason=repr(error), turned_off=turned_off)
         if turned_off:
             self._agent.health.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
 

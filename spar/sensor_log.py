@@ -20,7 +20,9 @@ def log_sensors(agent: Agent) -> None:
     def failed(event: ErrorOccurred) -> None:
         part, reason = event.error.part, event.error.message
         if event.phase == "sense" and part != module:
-            log.warning("sensor failed", agent=agent.name, sensor=part, reason=reason, policy=event.policy)
+            agent.reports.say(
+                log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy
+            )
 
     def quarantined(event: SensorQuarantined) -> None:
         log.error("sensor quarantined", agent=agent.name, sensor=event.sensor, reason=event.reason)

@@ -1,10 +1,10 @@
-"""Writes into the log what happens to tools outside of calls: a server is lost, or offers what it did not promise."""
+"""Writes into the log what happens to tools: mistakes in them, servers that are lost or break what they promised."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spar.events import ContractViolation, ErrorOccurred
+from spar.events import CallFailed, ContractViolation, ErrorOccurred
 from spar.logs import get_logger
 
 if TYPE_CHECKING:
@@ -14,15 +14,25 @@ log = get_logger("spar.tools")
 
 
 def log_tools(agent: Agent) -> None:
-    """Log servers of tools that are lost and broken promises from now on; whole phases log themselves."""
+    """Log calls that fail by a mistake in their tool, servers that are lost and broken promises from now on.
+
+    Whole phases log themselves.
+    """
 
     def failed(event: ErrorOccurred) -> None:
         if event.phase == "act" and not event.cycle_id:
-            log.warning("tool failed", agent=agent.name, part=event.error.part, reason=event.error.message,
-                        policy=event.policy)  # fmt: skip
+            agent.reports.say(log.warning, "tool failed", event.error, part=event.error.part,
+                              reason=event.error.message, policy=event.policy)  # fmt: skip
+
+    def call_failed(event: CallFailed) -> None:
+        fault = event.result.fault if event.result is not None else None
+        if event.call is not None and fault is not None and fault.detail.get("where"):
+            agent.reports.say(log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
+                              call=event.call.id, reason=fault.message)  # fmt: skip
 
     def violated(event: ContractViolation) -> None:
         log.warning("contract violated", agent=agent.name, part=event.part, reason=event.message)
 
     agent.events.subscribe(ErrorOccurred, failed)
+    agent.events.subscribe(CallFailed, call_failed)
     agent.events.subscribe(ContractViolation, violated)

@@ -21,7 +21,17 @@ from msgspec.structs import force_setattr, replace
 
 from spar import checks
 from spar.checks import Seconds, Share
-from spar.errors import ConfigError, PermanentError, TooLargeError, TransientError, leaves, unwrap
+from spar.errors import (
+    ConfigError,
+    PermanentError,
+    SparError,
+    TooLargeError,
+    TransientError,
+    leaves,
+    place_of,
+    stack_of,
+    unwrap,
+)
 from spar.ids import new_id
 from spar.paths import shorten
 
@@ -260,7 +270,8 @@ class Fault(Struct, frozen=True):
 
     `kind` is a short closed word: `transient permanent timeout contract bad_input error …`;
     `part` names who failed, `phase` where; `retryable` says whether the same may work later.
-    `detail` holds what else is known: `type`, `retry_after` (seconds), `leaves` (of a group), `traceback`.
+    `detail` holds what else is known: `type`, `retry_after` (seconds), `leaves` (of a group), and of an exception that
+    nobody raised on purpose `where` (`mytools.py:9 in plan`) and `traceback`.
     """
 
     kind: str
@@ -272,7 +283,10 @@ class Fault(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, *, part: str = "", phase: str = "") -> Fault:
-        """What an exception says, looking through groups; never raises."""
+        """Return what an exception says, looking through groups; never raises.
+
+        What is raised on purpose (`TransientError`, `PermanentError`, any `SparError`) says enough in one sentence.
+        """
         cause = unwrap(error)
         detail: dict[str, Any] = {"type": type(cause).__name__}
         if isinstance(error, BaseExceptionGroup):
@@ -286,7 +300,13 @@ class Fault(Struct, frozen=True):
         output = _attribute(cause, "output")
         if output is not None:
             detail["output"] = output  # what a tool had brought before it failed
+        if not isinstance(cause, SparError) and (where := place_of(cause)):
+            detail["where"], detail["traceback"] = where, stack_of(error)
         return cls(_kind_of(cause), message, part, phase, not isinstance(cause, LASTING), detail)
+
+
+#: What Python raises by itself about a mistake in code: the type says most, the text of a KeyError is but a key.
+MISTAKES = (LookupError, ArithmeticError, AssertionError, AttributeError, NameError, ImportError)
 
 
 def _sentence(error: BaseException) -> str:
@@ -294,7 +314,10 @@ def _sentence(error: BaseException) -> str:
         text = str(error)
     except Exception:  # a broken __str__ must not hide the failure that it belongs to
         text = ""
-    return text or type(error).__name__
+    name = type(error).__name__
+    if not text:
+        return name
+    return f"{name}: {text}" if isinstance(error, MISTAKES) else text
 
 
 def _attribute(error: BaseException, name: str) -> Any:

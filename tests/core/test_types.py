@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -267,7 +268,7 @@ def test_a_fault_says_of_what_kind_an_exception_is(error: BaseException, kind: s
     fault = Fault.of(error, part="sensor", phase="sense")
 
     assert (fault.kind, fault.retryable, fault.part, fault.phase) == (kind, retryable, "sensor", "sense")
-    assert fault.message == str(error)
+    assert fault.message == ("KeyError: 'x'" if isinstance(error, KeyError) else str(error))
     assert fault.detail == {"type": type(error).__name__}
 
 
@@ -278,6 +279,48 @@ def test_a_fault_carries_what_the_exception_knows() -> None:
     fault = Fault.of(ToolError("busy", retry_after=3))
 
     assert fault.detail == {"type": "ToolError", "retry_after": 3, "output": ("half",)}
+
+
+def looks_up(key: str) -> Any:
+    return {}[key]
+
+
+def caught(work: Callable[[], object]) -> BaseException:
+    try:
+        work()
+    except BaseException as error:
+        return error
+    raise AssertionError("it did not raise")
+
+
+def test_a_mistake_in_code_is_told_with_its_type_its_place_and_its_stack() -> None:
+    fault = Fault.of(caught(lambda: looks_up("nope")))
+
+    assert fault.message == "KeyError: 'nope'"
+    assert fault.detail["where"] == f"test_types.py:{looks_up.__code__.co_firstlineno + 1} in looks_up"
+    assert "return {}[key]" in fault.detail["traceback"]
+    assert fault.detail["traceback"].endswith("KeyError: 'nope'")
+
+
+def test_the_place_is_in_the_code_of_whoever_wrote_the_part_not_in_a_library() -> None:
+    fault = Fault.of(caught(lambda: json.loads("{")))
+
+    assert "test_types.py" in fault.detail["where"]
+    assert "json/decoder.py" in fault.detail["traceback"]
+
+
+def test_what_is_raised_on_purpose_is_one_sentence() -> None:
+    def refuses() -> None:
+        raise PermanentError("no such account")
+
+    assert Fault.of(caught(refuses)).detail == {"type": "PermanentError"}
+
+
+def test_a_stack_is_bounded_however_deep_it_is() -> None:
+    def deeper(text: str) -> None:
+        deeper(text + "x")
+
+    assert len(Fault.of(caught(lambda: deeper(""))).detail["traceback"]) <= 4_000
 
 
 class Mute(Exception):
