@@ -1,16 +1,20 @@
 """What parameters a tool takes, and their validation: by its signature, or by a JSON schema that it brings.
 
-A function's parameters are validated by pydantic's lax mode with two exceptions: extra parameters are errors, and
-integers are exact or refused. Those of a schema are what JSON Schema says, with the same two exceptions. Everything is
-read and compiled once, when the tool is registered. Errors name tool, parameter, what was found and what is expected.
+A function's parameters are validated by pydantic's strict mode for JSON: no JSON type is converted into another one,
+but an integer may stand for a float, and a text becomes a date, path, enum or UUID as the schema says. Extra parameters
+are errors, and integers are exact or refused. Those of a schema are what JSON Schema says, with the same exceptions.
+Everything is read and compiled once. Errors name tool, parameter, what was found and what is expected.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
+from math import isfinite
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError
@@ -18,7 +22,7 @@ from pydantic_core import SchemaError
 from acting.json_schema import JsonSchema, Problem, sentence, told
 from acting.signatures import Signature, first_line
 from spar.errors import ConfigError
-from spar.paths import shorten
+from spar.paths import MAX_VALUES, SCALARS, TooLargeError, shorten
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
@@ -63,7 +67,7 @@ class Parameters:
         """Read a signature. Raises: ConfigError naming the tool and what about it cannot be called from JSON."""
         try:
             found = Signature.of(tool, function, context_type)
-            validate = TypeAdapter(found.typed).validator.validate_python
+            validate = _strictly(TypeAdapter(found.typed).validator)
         except ConfigError:
             raise
         except _UNUSABLE as error:
@@ -71,7 +75,7 @@ class Parameters:
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
         objections = partial(_of_types, found.names)
-        some = cache(lambda: TypeAdapter(found.loose).validator.validate_python)
+        some = cache(lambda: _strictly(TypeAdapter(found.loose).validator))
         return cls(tool, found.schema, found.names, validate, objections, found.context, some)
 
     @classmethod
@@ -127,7 +131,60 @@ class Parameters:
         return {}
 
 
+def check_finite(tool: str, params: Mapping[str, Any]) -> None:
+    """Refuse NaN and infinities, which JSON has no word for, wherever they stand.
+
+    Raises: ParametersError; TooLargeError for a value that has no end.
+    """
+    count = 0
+    for name, value in params.items():
+        level = [value]
+        while level:
+            count += len(level)
+            if count > MAX_VALUES:
+                raise TooLargeError(f"the parameters hold more than {MAX_VALUES} values")
+            below: list[Any] = []
+            for item in level:
+                if isinstance(item, float):
+                    if not isfinite(item):
+                        sentence = f"parameter {shorten(name)} holds {item!r}, which is no number of JSON"
+                        raise ParametersError(f"tool {tool!r}: {sentence}")
+                elif type(item) not in SCALARS:
+                    if isinstance(item, Mapping):
+                        below.extend(item.values())
+                    elif isinstance(item, (list, tuple)):
+                        below.extend(item)
+            level = below
+
+
 # -- by types
+
+
+def _strictly(validator: Any) -> Take:
+    """Return what validates as JSON, without conversion from one type of it to another."""
+
+    def take(params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = validator.validate_python(params, strict=True)
+            return found
+        except ValidationError as error:
+            # Only of JSON does pydantic know that a date, an enum or a tuple is written as something else.
+            try:
+                found = validator.validate_json(_json(params), strict=True)
+                return found
+            except ValidationError as other:
+                raise (error if other.errors(include_url=False)[0]["type"] == "json_invalid" else other) from None
+            except (TypeError, ValueError):
+                raise error from None
+
+    return take
+
+
+def _json(params: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(params)
+    except Exception:  # an integer of more than 64 bits
+        return json.dumps(params, allow_nan=False).encode()
 
 
 def _of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:

@@ -129,6 +129,8 @@ def _exact(kind: Any) -> Any:
         return Annotated[(_exact(inner) if inner is not int else int, *notes, *([_EXACT] if inner is int else []))]
     if origin in (Union, UnionType):
         return Union[tuple(_exact(each) for each in args)]  # noqa: UP007 - the members are only known here
+    if origin is dict and len(args) == 2:
+        return origin[args[0], _exact(args[1])]  # keys are texts in JSON, exact as they stand
     if origin is NotRequired or origin in (list, dict, set, frozenset, tuple):
         made = tuple(_exact(each) for each in args)
         return origin[made if len(made) > 1 else made[0]] if made else kind
@@ -138,8 +140,10 @@ def _exact(kind: Any) -> Any:
 def _exact_integer(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("should be an integer, not true or false")
-    if isinstance(value, float) and abs(value) > 2**53:
-        raise ValueError("should be an exact integer: a float this large does not say which")
+    if isinstance(value, float):
+        if abs(value) > 2**53:
+            raise ValueError("should be an exact integer: a float this large does not say which")
+        return int(value) if value.is_integer() else value  # JSON tells 5.0 from 5 no more than its schema does
     return value
 
 
