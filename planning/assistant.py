@@ -24,6 +24,7 @@ This module only makes the parts: what they do stands in `planning.planner`, `.f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -141,6 +142,20 @@ class Assistant(Chain):
         made = self._models(host.clock, host.budgets)
         self._planner.model, self._planner.compaction_model = made["model"], made.get("compaction_model")
         super().attach(host)
+
+    def warnings(self) -> list[str]:
+        """Return which models lack the key that they are to use."""
+        missing: dict[str, str] = {}
+        for named in (each for option in self._named.values() for each in option):
+            table = ModelTable(name=named) if isinstance(named, str) else ModelTable.model_validate(named)
+            key_env = table.key_env or self._shared.get("key_env")
+            if isinstance(key_env, str) and not os.environ.get(key_env):
+                missing[table.name] = key_env
+        return [
+            f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set: set it "
+            "where the service is started, or this model cannot be asked"
+            for name, key_env in missing.items()
+        ]
 
     def _models(self, clock: Clock, budgets: Budgets | None) -> dict[str, Models]:
         """By option, the models that it names. Raises: ConfigError."""

@@ -216,8 +216,11 @@ class ModelPlanner:
         return told
 
     def attach(self, host: Host) -> None:
-        """Take what the agent lends."""
+        """Take what the agent lends, and have it told how the models are."""
         self.host = host
+        for model in (self.model, self.compaction_model):
+            if callable(attach := getattr(model, "attach", None)):
+                attach(host)
 
     async def __aenter__(self) -> ModelPlanner:
         return self

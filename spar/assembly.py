@@ -166,7 +166,7 @@ class Assembly:
                 continue
             attach = getattr(opening.part, "attach", None)
             if callable(attach):
-                attach(self._host())
+                attach(self._host(opening.part))
             opened.append(opening)
             await self._open_in_time(opening, modules)
 
@@ -185,13 +185,13 @@ class Assembly:
             where = f"agent.phases.{phases[0]}.opening"
             raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
 
-    def _host(self) -> Host:
+    def _host(self, part: Any) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
                     agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
-                    agent.runs.used)  # fmt: skip
+                    functools.partial(agent.health.model, id(part)), agent.runs.used)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
@@ -314,6 +314,7 @@ class Assembly:
                 raise
             _hand_on(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
+            agent.health.forget_models({id(opening.part) for opening in openings})
             agent.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
             users = self._at_work()

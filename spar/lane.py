@@ -296,6 +296,12 @@ class Lane:
         return self.run is not None or self.inbox.has_runs or self.interrupted.has_runs
 
     @property
+    def waits_for_model(self) -> bool:
+        """Whether its run waits until a provider can be asked again; from any thread."""
+        run = self.run
+        return run is not None and run.waits_until > self.agent.clock.monotonic()
+
+    @property
     def is_asking(self) -> bool:
         """Whether hooks are asked about a cycle of a session that has taken nothing yet."""
         cycle = self.cycle

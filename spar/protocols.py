@@ -109,6 +109,15 @@ class StreamingActor(Protocol):
 
 
 @runtime_checkable
+class Warns(Protocol):
+    """A module that knows before it is used what of its configuration will not work."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return a sentence for each thing, with what to do about it."""
+        ...
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there."""
 
@@ -381,6 +390,16 @@ class Home(Struct, frozen=True):
     state: str
 
 
+class ModelState(Struct, frozen=True):
+    """Whether a model may be asked: `closed` it may, `open` it is left alone until `until` (monotonic seconds), after
+    which one request tries; `fault` says why, in a sentence."""
+
+    model: str
+    state: Literal["closed", "open"] = "closed"
+    fault: str = ""
+    until: float = 0.0
+
+
 class Host(Struct, frozen=True):
     """What an agent lends to a module that has `attach(host)`; called once, before the module is opened.
 
@@ -420,6 +439,7 @@ class Host(Struct, frozen=True):
     note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
     rows: Callable[[str], ModuleRows | None] = lambda name: None
     is_in_hand: Callable[[str], bool] = lambda cycle_id: False
+    tell_model: Callable[[ModelState], None] = lambda state: None
     counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
 
 

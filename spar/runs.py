@@ -173,7 +173,7 @@ class Runs:
     def wait_for_provider(self, run: Run, seconds: float) -> None:
         """A run can do nothing for so long; its time does not run meanwhile."""
         run.waited += seconds
-        run.touched = self._clock.monotonic() + seconds
+        run.touched = run.waits_until = self._clock.monotonic() + seconds
         self._watch(run)
 
     def _watch(self, run: Run) -> None:
