@@ -14,9 +14,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.observations import call_shown
-from planning.select import ENOUGH_TRIALS, optimistic
+from planning.select import optimistic
+from spar.abilities import ENOUGH_TRIALS, known_of, task_name
 from spar.plain import plain
-from spar.protocols import Context, ability_key
+from spar.protocols import Context
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -73,10 +74,10 @@ def brief(
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """What kind of task this is, as abilities are kept: the intent, else the kind, of the message or what is urgent."""
+    """What kind of task this is, as abilities are kept: kind and intent of the message or what is urgent."""
     run = context.run
     first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
-    return "" if first is None else first.intent or first.kind
+    return "" if first is None else task_name(first.kind, first.intent)
 
 
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:
@@ -200,7 +201,7 @@ def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]
 
     Roughly: what every call changes a little would make every request another one.
     """
-    found = [known for name in tools if (known := abilities.get(ability_key(name, task))) is not None and known.trials]
+    found = [known for name in tools if (known := known_of(name, task, abilities)) is not None and known.trials]
     found.sort(key=optimistic, reverse=True)
     told = {
         each.tool: {"succeeds": round(each.estimate, 1), "known_well": each.trials >= ENOUGH_TRIALS} for each in found

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from reflection.causes import cause_of, fault_cause, one_line
 from reflection.outcome import Outcome
+from spar.abilities import kind_of_task, task_name
 from spar.scrub import scrub
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
@@ -21,6 +22,7 @@ from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Expe
 RECALLED = "memory"
 _NAMED = 5
 _NAME_LIMIT = 80
+_TASK_LIMIT = 300  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
 _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kept
 
@@ -31,12 +33,12 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
 
 
 def task_of(call: Call | None, action: Action | None) -> str:
-    """The kind of task: what the planner noted in the call's `_task`, else the leading perception's intent or kind."""
+    """The task: what the planner noted in the call's `_task`, else kind and intent of the leading perception."""
     noted = call.meta.get("_task") if call is not None else None
     if isinstance(noted, str):
-        return one_line(noted, _NAME_LIMIT)
+        return one_line(noted, _TASK_LIMIT)
     found = leading(action.perceptions) if action is not None else None
-    return one_line((found.intent or found.kind) if found is not None else "", _NAME_LIMIT)
+    return task_name(found.kind, found.intent) if found is not None else ""
 
 
 def experience_of(
@@ -54,7 +56,7 @@ def experience_of(
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    task = task_of(calls[0] if calls else None, action)
+    task = kind_of_task(task_of(calls[0] if calls else None, action))
     is_recalled = any(perception.source == RECALLED for perception in perceptions)
     return Experience(
         situation=_situation(perceptions),
