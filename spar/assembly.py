@@ -191,7 +191,8 @@ class Assembly:
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
                     agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
-                    functools.partial(agent.health.model, id(part)), agent.runs.used)  # fmt: skip
+                    functools.partial(agent.health.model, id(part)), agent.runs.used,
+                    accept=agent.intake.accept)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
