@@ -17,7 +17,8 @@ from memory import recall
 from memory.codec import decode, encode, read, safe, sealed, unsealed
 from spar.crash import crashpoint
 from spar.errors import ContractError
-from spar.types import Experience
+from spar.scrub import mask
+from spar.types import Experience, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -78,6 +79,7 @@ def row(experience: Experience) -> Row:
     if wrong or experience.trust not in ("trusted", "untrusted"):
         name = wrong[0] if wrong else "trust"
         raise ContractError(f"experience.{name} cannot be {getattr(experience, name)!r:.200}")
+    experience = replace(experience, **{name: mask(getattr(experience, name)) for name in _INDEXED})
     body = sealed(encode(experience))
     words = tuple(recall.words_of(safe(getattr(experience, name))) for name in _INDEXED)
     size = len(body) + sum(map(len, words)) + _ROW_OVERHEAD

@@ -25,6 +25,7 @@ from memory import facts, pieces
 from memory.codec import decode, encode, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
+from spar.scrub import mask, masked
 from spar.types import (
     Action,
     ActionResult,
@@ -102,12 +103,12 @@ def row(cycle: CycleRecord) -> Row:
         cut: dict[str, tuple[int, int]] = {}
         record = _shared_out(cycle, cut)
         text = as_json(Taped(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
-    body = sealed(text)
+    body = sealed(mask(text))
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
     calls = _calls(cycle)
-    summary = encode(_summary(cycle), limit=1 << 62) if calls["failed"] else _LATER
+    summary = mask(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
     columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
     return Row(columns, found.texts)
 
@@ -283,7 +284,7 @@ def _with_output(result: CallResult, fact: str | None) -> CallResult:
     output = result.output
     if fact is None or not (isinstance(output, dict) and output.get("truncated") is True and "reference" in output):
         return result
-    return replace(result, output=decode(fact, dict[str, Any]).get("output"))
+    return replace(result, output=masked(decode(fact, dict[str, Any]).get("output")))
 
 
 def _without_repetition(cycle: CycleRecord) -> tuple[CycleRecord, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from spar.outside import is_tainted, trust_of
 from spar.plain import plain, shown
 from spar.run import End, Run
 from spar.run_events import size_of
+from spar.scrub import masked
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, CallResult, Perception
 
@@ -72,7 +73,7 @@ class Transcripts:
         self._kept.move_to_end(session)
         for entry in entries:
             self._seq += 1
-            body = plain(entry.body, _LARGEST)
+            body = masked(plain(entry.body, _LARGEST))
             size = size_of(body)
             kept.append((Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size))
             self._size += size
