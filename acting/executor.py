@@ -32,7 +32,7 @@ from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
 from spar.journal import CallJournal
 from spar.outside import trust_of
-from spar.protocols import Context, Host
+from spar.protocols import Context, Host, Lent
 from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16
@@ -171,6 +171,10 @@ class Executor:
         for part in self.tools.parts:
             if hasattr(part, "attach"):
                 part.attach(host)
+
+    def borrow(self, lent: Lent) -> None:
+        """Hand calls that need a model over to the planner that lends this."""
+        self.tools.borrow(lent)
 
     async def __aenter__(self) -> Executor:
         async with AsyncExitStack() as stack:

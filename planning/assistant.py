@@ -36,7 +36,7 @@ from planning.chain import Chain
 from planning.compaction import DEADLINE, Compaction
 from planning.failover import Models
 from planning.llm import Mode, ProviderModel
-from planning.planner import ModelPlanner
+from planning.planner import ModelPlanner, PlanMode
 from planning.rules import RulesPlanner
 from spar.budgets import Budgets
 from spar.clock import Clock, SystemClock
@@ -82,6 +82,9 @@ class Assistant(Chain):
         pursue: whether what was noticed becomes a run of its own; else it gets one request.
         compaction_model, compaction_timeout: who sums up a conversation that grew too long, and in how many seconds.
         rules_are: see the module.
+        plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.planner`).
+        advisors: who has a say in each request: tables with `id`, `role`, `schema` and `on`.
+        delegates: by path, what calls may be delegated to: tables with `context` and `schema`.
 
     Raises: ConfigError, with the `path` of the option, for what cannot be used.
     """
@@ -105,6 +108,9 @@ class Assistant(Chain):
         compaction_model: str | ModelTable | None = None,
         compaction_timeout: float = DEADLINE,
         rules_are: RulesAre = "fallback",
+        plan_mode: PlanMode = "",
+        advisors: Sequence[dict[str, Any]] = (),
+        delegates: dict[str, dict[str, Any]] | None = None,
         rules: Sequence[dict[str, Any]] = (),
         tools: Sequence[str] | None = None,
         home: Home | None = None,
@@ -130,6 +136,9 @@ class Assistant(Chain):
             recall=recall,
             pursue=pursue,
             compaction_model=made.get("compaction_model"),
+            definitions=delegates,
+            plan_mode=plan_mode,
+            advisors=advisors,
         )
         self._planner.compaction = Compaction(self._planner.ask, deadline=compaction_timeout)
         asked: list[Any] = [self._planner]

@@ -24,7 +24,7 @@ from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening, outcome_of
 from spar.pacing import Pace
 from spar.policies import Backoff
-from spar.protocols import Host
+from spar.protocols import Borrower, Host, Lender
 from spar.run import Limits as RunLimits
 from spar.types import PHASES, Fault, Phase
 
@@ -161,6 +161,9 @@ class Assembly:
 
     async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
         """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
+        planner, actor = modules["plan"].part, modules["act"].part
+        if isinstance(planner, Lender) and isinstance(actor, Borrower):
+            actor.borrow(planner.lends())
         for opening in openings:
             if opening.is_open:
                 continue

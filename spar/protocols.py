@@ -169,6 +169,29 @@ class JudgesCalls(Protocol):
         ...
 
 
+class Lent(Struct, frozen=True):
+    """What a planner lends the actor: tools, and the activities by which it carries out calls that need a model."""
+
+    tools: tuple[Any, ...] = ()
+    activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Lender(Protocol):
+    """A planner that carries out calls itself: what is delegated, thoughts whose matter came later, advisors."""
+
+    def lends(self) -> Lent: ...
+
+
+@runtime_checkable
+class Borrower(Protocol):
+    """An actor that hands such calls over. What it has of its own stands before what is lent."""
+
+    def borrow(self, lent: Lent) -> None:
+        """Take what the planner lends in the place of what it lent before."""
+        ...
+
+
 class Reflector(Protocol):
     """REFLECT: a result to what was learnt. Storing its experiences is the agent's work, not its own."""
 
