@@ -15,15 +15,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
+import msgspec
+
 from perception.rows import HeldRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.types import Perception, replace
 
+_ENCODER = msgspec.json.Encoder()
+
 NOTHING: Any = object()  # a cursor may be anything, None too
 #: Bytes of text that may wait, whatever their number.
 MOST_BYTES = 64 * 1024 * 1024
-#: Values within a perception that are looked at one by one to tell its size, and what one counts for.
+#: Values within a perception that is no JSON that are looked at one by one to tell its size; what one counts for.
 MOST_VALUES, VALUE_BYTES = 10_000, 16
 #: Why a perception was not kept: there was no room for it, a newer one of its key came, older ones made room for newer
 #: ones, a flood was thinned out.
@@ -235,8 +239,18 @@ class Inlet:
 
 
 def size_of(perception: Perception) -> int:
-    """Return about the bytes that its content takes: of texts their length, of all else as much for each value."""
-    size, left, count = 0, [perception.content], 0
+    """Return about the bytes that its content takes: of a text its length, of all else that of its JSON."""
+    content = perception.content
+    if isinstance(content, (str, bytes, bytearray)):
+        return len(content)
+    try:
+        return len(_ENCODER.encode(content))
+    except Exception:  # not JSON-able, or with a lone surrogate
+        return _walked(content)
+
+
+def _walked(content: object) -> int:
+    size, left, count = 0, [content], 0
     while left and count < MOST_VALUES:
         value, count = left.pop(), count + 1
         if isinstance(value, (str, bytes, bytearray)):

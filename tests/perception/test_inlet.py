@@ -150,7 +150,7 @@ def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
     for content in ("x" * 50, {"a": ["y" * 40]}, "z" * 500):
         one(Perception(content))
 
-    assert [len(one.take(10, 100)) for _ in range(4)] == [1, 1, 1, 0]
+    assert [len(one.take(10, 90)) for _ in range(4)] == [1, 1, 1, 0]
 
 
 def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> None:
