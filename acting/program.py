@@ -152,8 +152,7 @@ class ApprovedFile:
         workspace = program.cage.workspace if program.cage else program.cwd
         is_ours = Path(os.path.realpath(program.path)).is_relative_to(workspace)
         with open(opened, "rb", closefd=False) as file:
-            is_copied = is_ours or file.read(2) == b"#!"
-            file.seek(0)
+            is_copied = is_ours or os.pread(opened, 2, 0) == b"#!"
             content = file.read() if is_copied else b""
             found = hashlib.sha256(content).hexdigest() if is_copied else self._hash(opened, file)
         if found != program.digest:

@@ -34,40 +34,62 @@ class ParametersError(ValueError):
 
 #: The parameters as the tool is given them; raises what `Objections` then reads, with the names not to judge.
 Take = Callable[[Mapping[str, Any]], dict[str, Any]]
+Schema = dict[str, Any]
 Objections = Callable[[Any, Collection[str]], list[str]]
 
 
 class Parameters:
-    """The parameters of one tool: `schema` for who plans, `validate` for what comes.
+    """The parameters of one tool: `schema` for who plans, `validate` for what comes; both made when first needed.
 
     `context` is the name of the parameter that wants the tool's context, or "".
     """
 
-    __slots__ = ("_is_empty", "_names", "_objections", "_required", "_some", "_take", "_tool", "context", "schema")
+    __slots__ = (
+        "_is_empty",
+        "_make_schema",
+        "_names",
+        "_objections",
+        "_required",
+        "_some",
+        "_take",
+        "_tool",
+        "context",
+    )
 
     def __init__(
         self,
         tool: str,
-        schema: dict[str, Any],
+        schema: Callable[[], Schema],
         names: Collection[str],
-        take: Take,
+        take: Callable[[], Take],
         objections: Objections,
         context: str,
+        *,
+        required: Collection[str],
+        is_open: bool,
         some: Callable[[], Take] | None = None,
     ) -> None:
-        self.schema, self.context = schema, context
-        #: Takes some of the parameters without missing the others; made when it is first needed.
+        self._make_schema, self.context = schema, context
+        #: Takes some of the parameters without missing the others.
         self._some = some
-        self._required = frozenset(schema.get("required", ())) - {"_tool"}
+        self._required = frozenset(required) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
-        self._is_empty = not names and schema.get("additionalProperties") is False
+        self._is_empty = not names and not is_open
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of a call."""
+        return self._make_schema()
 
     @classmethod
     def of_function(cls, tool: str, function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
         """Read a signature. Raises: ConfigError naming the tool and what about it cannot be called from JSON."""
         try:
             found = Signature.of(tool, function, context_type)
-            validate = _strictly(TypeAdapter(found.typed).validator)
+            schema, take = cache(lambda: found.schema), cache(lambda: _strictly(TypeAdapter(found.exact).validator))
+            if not found.is_sure:
+                schema()
+                take()
         except ConfigError:
             raise
         except _UNUSABLE as error:
@@ -76,7 +98,8 @@ class Parameters:
             ) from error
         objections = partial(_of_types, found.names)
         some = cache(lambda: _strictly(TypeAdapter(found.loose).validator))
-        return cls(tool, found.schema, found.names, validate, objections, found.context, some)
+        return cls(tool, schema, found.names, take, objections, found.context, required=found.required,
+                   is_open=found.is_open, some=some)  # fmt: skip
 
     @classmethod
     def of_schema(cls, tool: str, schema: Mapping[str, Any], *, context: str = "") -> Parameters:
@@ -101,7 +124,8 @@ class Parameters:
         whole = {"type": "object", "additionalProperties": judged.get("additionalProperties", True), **schema}
         integers = [name for name, each in taken.items() if isinstance(each, Mapping) and each.get("type") == "integer"]
         take = partial(_taken, JsonSchema(judged, about), integers)
-        return cls(tool, whole, list(taken), take, partial(_of_schema, list(taken)), context)
+        return cls(tool, lambda: whole, list(taken), lambda: take, partial(_of_schema, list(taken)), context,
+                   required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
     def validate(self, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> dict[str, Any]:
         """The parameters as the tool is given them.
@@ -121,7 +145,7 @@ class Parameters:
                 except Exception:  # what is wrong is found out by the way that all take
                     pass
         try:
-            return self._take(params)
+            return self._take()(params)
         except (ValidationError, _UnfitError) as error:
             objections = self._objections(error, unresolved)
         except Exception as error:  # a validator that belongs to one of the tool's own types

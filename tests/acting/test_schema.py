@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator
 from acting.schema import Parameters, ParametersError, check_finite
 from acting.tool_context import ToolContext
 from spar.errors import ConfigError
-from tests.effort import growth, hang_guard
+from tests.effort import effort, growth, hang_guard
 
 
 class Colour(Enum):
@@ -526,3 +526,22 @@ def test_defaults_are_told_but_not_filled_in() -> None:
 
     assert parameters.validate({}) == {}
     assert parameters.schema["properties"]["a"]["default"] == 3
+
+
+def test_making_a_tool_makes_neither_its_schema_nor_its_validator_before_somebody_needs_them() -> None:
+    def make(*parts: str) -> None:
+        parameters = Parameters.of_function("weather", google_plain)
+        if "schema" in parts:
+            assert parameters.schema["required"] == ["_tool", "city"]
+        if "validator" in parts:
+            assert parameters.validate({"city": "Oslo"}) == {"city": "Oslo"}
+
+    bare = effort(make)
+
+    assert effort(lambda: make("schema")) > 3 * bare
+    assert effort(lambda: make("validator")) > 3 * bare
+
+
+def google_plain(city: str, days: int = 3, how: Literal["fast", "slow"] | None = None) -> str:
+    """Say the weather."""
+    return city * days
