@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -120,6 +120,13 @@ class Models:
         There may be several `Usage`s, one for each model that took something; the last names who answered.
         """
         return self._pieces(request)
+
+    async def load(self) -> None:
+        """Let each model load what it needs; one that cannot says why when it is asked."""
+        for route in self._routes:
+            if callable(load := getattr(route.model, "load", None)):
+                with suppress(Exception):
+                    await load()
 
     async def aclose(self) -> None:
         """Close all models. Raises: the first error, after all were closed."""

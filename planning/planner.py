@@ -8,9 +8,10 @@ a run has taken too much its lane's.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -114,6 +115,7 @@ class ModelPlanner:
         #: By run or cycle, what advisors who are consulted know of the requests at hand.
         self._frames: OrderedDict[str, Frame] = OrderedDict()
         self.host: Host | None = None
+        self._loading: set[asyncio.Task[None]] = set()
         #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
         self.known: Known = {}
         self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
@@ -275,12 +277,25 @@ class ModelPlanner:
                 attach(host)
 
     async def __aenter__(self) -> ModelPlanner:
+        """Let the models load what they need beside the start, which does not wait for it, nor the first message."""
+        for model in (self.model, self.compaction_model):
+            if callable(load := getattr(model, "load", None)):
+                self._loading.add(asyncio.get_running_loop().create_task(_loaded(load), name="loading of a model"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        loading, self._loading = self._loading, set()
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
         for model in (self.model, self.compaction_model):
             if callable(close := getattr(model, "aclose", None)):
                 await close()
+
+
+async def _loaded(load: Callable[[], Awaitable[None]]) -> None:
+    with suppress(Exception):  # the first request says what is wrong
+        await load()
 
 
 def answer_room(context_tokens: int) -> int:
