@@ -101,6 +101,7 @@ class Lane:
         """Turn after turn, while the agent runs; a session's lane also ends when it has nothing to do now, and after
         a run when others wait for its place."""
         agent = self.agent
+        self.is_turning = False  # the life before this one may have ended in the middle of a turn
         if self.is_standing and agent.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
         while agent.state == "running" and await self._is_left_alone():
