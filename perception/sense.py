@@ -90,6 +90,8 @@ class Sense:
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self._sensed is not None and self._sensed.get_loop() is not self._loop:
+            self._sensed = None  # nothing comes of it any more; what sensors keep a cursor of comes again
         for keeper in self._keepers:
             keeper.start()
         try:
@@ -134,7 +136,11 @@ class Sense:
             share, most_bytes = max(BATCH // len(news), 1), BATCH_BYTES // len(news)
             batch = [item for keeper in news for item in keeper.inlet.take(share, most_bytes)]
             self._sensed = self._processing.begin(batch)
-        perceptions = await finished(self._sensed)
+        try:
+            perceptions = await finished(self._sensed)
+        except Exception:
+            self._sensed = None
+            raise
         self._sensed = None
         for keeper in self._keepers:
             keeper.inlet.release()
