@@ -415,6 +415,7 @@ class Lane:
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Whether no hook is against a run that begins; one that is ends it."""
+        await self.agent.sessions.hooks.run_begins(self.session)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
             self.agent.runs.end(run, End("error", outcome.reason or "refused by a hook"))
@@ -569,6 +570,7 @@ class Lane:
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
         for piece in self.interrupted.take_of(run):
             self.agent.recovery.cut.give_up(piece)
+        self.agent.sessions.hooks.run_ended(self.session)
         if self.run is run:
             self.run = None
             self.rehouse()

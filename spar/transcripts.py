@@ -48,6 +48,12 @@ class Transcripts:
             return found
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
+    async def has(self, session: str) -> bool:
+        """Whether anything is kept of a session."""
+        if (store := self._store) is not None:
+            return bool(await store.tail(self._agent.name, session, 1))
+        return session in self._kept
+
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
         if (store := self._store) is not None:
