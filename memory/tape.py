@@ -230,7 +230,8 @@ def summaries(
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
     if is_failed:  # the summary of a cycle whose calls failed is written with it
-        conditions.append("(outcome = 'failed' OR (summary != '' AND json_extract(summary, '$.failed_calls') > 0))")
+        failed_calls = "iif(summary = '', 0, json_extract(summary, '$.failed_calls') > 0)"
+        conditions.append(f"(outcome = 'failed' OR {failed_calls})")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
             conditions.append(f"{name} = ?")

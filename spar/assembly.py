@@ -209,8 +209,7 @@ class Assembly:
             users.clear()
         self._agent.requests.notify()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
-        if former:
-            await asyncio.wait(former)
+        await self._agent.lifecycle.wait_for(former, CLOSE_WITHIN)
         self._former = ()
         await self._close(self._openings)
 
@@ -339,7 +338,8 @@ class Assembly:
             agent.health.step("abandon", names, reason)
             await self._gone(users, float("inf"))
         await self._close(openings)
-        await self._take_over()
+        if agent.state in ("running", "pausing", "paused"):  # else the next start reads what is left
+            await self._take_over()
 
     async def _take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""
