@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema
+from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema, is_generator
 from acting.tool_schema import ToolSchema, named_schemas
 from spar.errors import ConfigError
 from spar.paths import shorten
@@ -114,6 +114,9 @@ class Catalog(Mapping[str, Entry]):
 
 def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
     for name, handler in activities.items():
+        if callable(handler) and is_generator(handler):
+            sentence = f"activity {name!r:.100} is a generator, which returns no value: collect what it yields"
+            raise ConfigError(sentence, path=("activities",))
         if not isinstance(name, str) or not name or not callable(handler):
             raise ConfigError(
                 f"an activity is a function by its name, found {shorten(handler)} under {shorten(name)}",
