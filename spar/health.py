@@ -439,7 +439,9 @@ def went_well(cycle: Cycle) -> list[Phase]:
 def is_of_work(cycle: Cycle, fault: Fault) -> bool:
     """Whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
 
-    What can never work for one message or plan may well work for the next; a setting that cannot be used concerns all.
+    What can never work for one message or plan may well work for the next, and a file that is missing is one that the
+    work has named; a setting that cannot be used concerns all.
     """
     has_work = cycle.run is not None or bool(cycle.perceptions)
-    return has_work and not fault.retryable and fault.phase != "sense" and fault.kind != "config"
+    is_lasting = not fault.retryable or fault.kind == "not_found"
+    return has_work and is_lasting and fault.phase != "sense" and fault.kind != "config"
