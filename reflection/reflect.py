@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Lt
 
 from reflection.ability import learn, trial_of
 from reflection.causes import explain, retry_after
-from reflection.lessons import experience_of, task_of
+from reflection.lessons import answer_of, experience_of, said_in, task_of, without_secrets
 from reflection.outcome import judge
 from spar.clock import Clock, SystemClock
 from spar.protocols import Context
@@ -54,6 +54,8 @@ class Reflect:
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
+            said=await without_secrets(said_in(result.action)),
+            answer=await without_secrets(answer_of(result.action)),
         )
         return Reflection(
             result=result,
