@@ -179,7 +179,7 @@ def _items(items: Sequence[Any], name: str, room: int, cut: dict[str, tuple[int,
     whole = 0
     for at, item in enumerate(items[:number]):
         fair = max(room // (number - at), _LEAST)
-        text, was_cut = shortened(item, fair)
+        text, was_cut = shortened(item, fair) if seems_small(item, fair) else ("", True)
         if was_cut:
             text = shortened(_referring(item, fair, cycle_id), fair + _LEAST)[0]
         whole += not was_cut

@@ -27,6 +27,8 @@ MESSAGE = "message"
 #: Characters that are looked at for secrets in one go.
 _AT_ONCE = 32_768
 _NAMED = 5
+#: Perceptions whose words are looked at for the line of a situation.
+_LOOKED_AT = 50
 _NAME_LIMIT = 80
 _TASK_LIMIT = 300  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
@@ -123,7 +125,9 @@ def _weakest(perceptions: Sequence[Perception]) -> Trust:
 def _situation(perceptions: Sequence[Perception]) -> str:
     if not perceptions:
         return "nothing was perceived"
-    lines = list(dict.fromkeys(_about(item) for item in perceptions))
+    lines = list(dict.fromkeys(_about(item) for item in perceptions[:_LOOKED_AT]))
+    if len(perceptions) > _LOOKED_AT:
+        return one_line(f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all")
     return one_line(_few(lines, "; "))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from memory import Memory
 from planning import RulesPlanner
 from planning.briefing import brief, passage
 from reflection import Reflect
-from reflection.lessons import without_secrets
+from reflection.lessons import experience_of, without_secrets
+from reflection.outcome import judge
 from spar import Agent, Perception
 from spar.protocols import Context
 from spar.types import Action, ActionResult, Experience
+from tests.effort import Effort
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = (
     "I met Anna yesterday and we talked for a long time about her new job, the long way to the office, the noise in "
     "the open plan room, the good coffee there, and then she said that she moves to Lisbon in March"
@@ -107,3 +111,16 @@ def test_a_passage_of_a_text_without_any_of_the_words_is_its_beginning() -> None
     assert passage("x" * 1_000, "nothing of this") == "x" * 300 + " …"
     assert passage("short", "query") == "short"
     assert passage("a " * 500 + "Needle here", "the needle").startswith("… ")
+
+
+async def test_the_line_of_a_situation_costs_no_more_for_thousands_of_perceptions() -> None:
+    def effort(number: int) -> int:
+        action = Action(output="x", perceptions=tuple(Perception(f"{n} happened", kind="k") for n in range(number)))
+        result = ActionResult(action, "ok")
+        with Effort() as spent:
+            found = experience_of(result, judge(result), (), session="main", cycle_id="c", at=NOW)
+        assert found is not None
+        assert found.situation.endswith(f"{number} in all")
+        return spent.steps
+
+    assert effort(2_100) - effort(100) < 20 * 2_000, "a look at each, not its words"
