@@ -176,6 +176,9 @@ class CallJournal(Protocol):
     def attached(self, work: str, call_id: str) -> None:
         """A detached call has come to its end, which is told like any other's."""
 
+    def next_fence(self, above: int = 0) -> int:
+        """A number above `above` and all that this was given before, also by other processes and to other actors."""
+
     def is_open(self, work: str) -> bool:
         """Whether this cycle has begun and not ended, in this process or an earlier one."""
 
