@@ -440,6 +440,13 @@ class Lane:
             self.agent.runs.end(*self._ended)
             self._ended = None
 
+    def is_pursuing(self, run: Run) -> bool:
+        """Whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
+        cycle = self.cycle
+        if cycle is None or cycle.run is None:
+            return False
+        return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
+
     def is_answering(self, run: Run) -> bool:
         """Whether a run is over and people are just being told its answer."""
         return self._ended is not None and self._ended[0] is run
@@ -513,9 +520,10 @@ class Lane:
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
         run, end = self._run_of(cycle), None
+        is_put_back = self._is_put_back(cycle, cycle.taken)
         if cycle.taken is not None:
-            agent.recovery.tried(cycle.taken)
-        if not self._is_put_back(cycle, cycle.taken):
+            agent.recovery.tried(cycle.taken, is_put_back=is_put_back)
+        if not is_put_back:
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
             guarded(cycle, self._write_down, cycle, duration, run, end)
@@ -570,6 +578,7 @@ class Lane:
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
         for piece in self.interrupted.take_of(run):
             self.agent.recovery.cut.give_up(piece)
+            self.agent.recovery.wake_next()
         self.agent.sessions.hooks.run_ended(self.session)
         if self.run is run:
             self.run = None
