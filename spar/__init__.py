@@ -24,38 +24,99 @@ if TYPE_CHECKING:
     from spar.clock import Clock as Clock
     from spar.clock import SystemClock as SystemClock
     from spar.errors import ConfigError as ConfigError
+    from spar.errors import ConflictError as ConflictError
     from spar.errors import ContractError as ContractError
+    from spar.errors import FencedError as FencedError
+    from spar.errors import InboxFullError as InboxFullError
+    from spar.errors import InDoubtError as InDoubtError
     from spar.errors import LifecycleError as LifecycleError
+    from spar.errors import NoRoomError as NoRoomError
+    from spar.errors import NotReadyError as NotReadyError
     from spar.errors import PermanentError as PermanentError
+    from spar.errors import PhaseTimeoutError as PhaseTimeoutError
     from spar.errors import SparError as SparError
+    from spar.errors import TooLargeError as TooLargeError
     from spar.errors import TransientError as TransientError
+    from spar.events import ApprovalExpired as ApprovalExpired
+    from spar.events import ApprovalRequested as ApprovalRequested
+    from spar.events import ApprovalResolved as ApprovalResolved
+    from spar.events import AssistantDelta as AssistantDelta
+    from spar.events import BudgetEvent as BudgetEvent
+    from spar.events import BudgetExceeded as BudgetExceeded
+    from spar.events import BudgetRenewed as BudgetRenewed
+    from spar.events import BudgetWarned as BudgetWarned
+    from spar.events import CallCompleted as CallCompleted
+    from spar.events import CallEvent as CallEvent
+    from spar.events import CallFailed as CallFailed
+    from spar.events import CallInDoubt as CallInDoubt
+    from spar.events import CallProgressed as CallProgressed
+    from spar.events import CallProposed as CallProposed
+    from spar.events import CallSkipped as CallSkipped
+    from spar.events import CallStarted as CallStarted
+    from spar.events import CompactionCompleted as CompactionCompleted
+    from spar.events import CompactionStarted as CompactionStarted
+    from spar.events import ConfigReloaded as ConfigReloaded
+    from spar.events import ContractViolation as ContractViolation
+    from spar.events import DeadLettered as DeadLettered
+    from spar.events import DoubtResolved as DoubtResolved
     from spar.events import ErrorOccurred as ErrorOccurred
     from spar.events import Event as Event
     from spar.events import ExperienceStored as ExperienceStored
+    from spar.events import Gap as Gap
     from spar.events import HealthAlert as HealthAlert
     from spar.events import HealthRecovered as HealthRecovered
     from spar.events import LoopCompleted as LoopCompleted
     from spar.events import LoopPhaseCompleted as LoopPhaseCompleted
     from spar.events import LoopPhaseStarted as LoopPhaseStarted
     from spar.events import LoopStarted as LoopStarted
+    from spar.events import MessageOutcome as MessageOutcome
+    from spar.events import MessageSent as MessageSent
+    from spar.events import ModelRequested as ModelRequested
     from spar.events import PhaseCompleted as PhaseCompleted
     from spar.events import PhaseStarted as PhaseStarted
+    from spar.events import Recovered as Recovered
+    from spar.events import RecoveryStep as RecoveryStep
+    from spar.events import RepetitionNoticed as RepetitionNoticed
+    from spar.events import RunAccepted as RunAccepted
+    from spar.events import RunEnded as RunEnded
+    from spar.events import RunStarted as RunStarted
+    from spar.events import SensorQuarantined as SensorQuarantined
+    from spar.events import SensorRestored as SensorRestored
     from spar.events import StateChanged as StateChanged
+    from spar.events import TriggerMissed as TriggerMissed
+    from spar.events import WriteConflict as WriteConflict
     from spar.hooks import Decision as Decision
+    from spar.hooks import HookContext as HookContext
+    from spar.lifecycle import State as State
+    from spar.protocols import Actor as Actor
     from spar.protocols import Context as Context
+    from spar.protocols import Planner as Planner
+    from spar.protocols import Reflector as Reflector
+    from spar.protocols import RunContext as RunContext
+    from spar.protocols import Senser as Senser
+    from spar.protocols import SensorContext as SensorContext
+    from spar.protocols import SensorSpec as SensorSpec
     from spar.run import Receipt as Receipt
     from spar.run import RunStatus as RunStatus
+    from spar.stats import Snapshot as Snapshot
     from spar.terms import tool as tool
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
+    from spar.types import ActionStatus as ActionStatus
     from spar.types import Call as Call
+    from spar.types import CallFailure as CallFailure
     from spar.types import CallResult as CallResult
+    from spar.types import CallStatus as CallStatus
+    from spar.types import CycleRecord as CycleRecord
     from spar.types import Experience as Experience
     from spar.types import Fault as Fault
     from spar.types import Message as Message
+    from spar.types import Outcome as Outcome
     from spar.types import Perception as Perception
+    from spar.types import Phase as Phase
     from spar.types import Reflection as Reflection
+    from spar.types import Trust as Trust
     from spar.types import Verdict as Verdict
 
 __version__ = "0.1.0"
@@ -63,14 +124,31 @@ __version__ = "0.1.0"
 _HOMES = {
     "spar.agent": "Agent",
     "spar.clock": "Clock SystemClock",
-    "spar.errors": "ConfigError ContractError LifecycleError PermanentError SparError TransientError",
-    "spar.events": "ErrorOccurred Event ExperienceStored HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted "
-    "LoopPhaseStarted LoopStarted PhaseCompleted PhaseStarted StateChanged",
-    "spar.hooks": "Decision",
-    "spar.protocols": "Context",
+    "spar.errors": (
+        "ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
+        "LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
+        "TooLargeError TransientError"
+    ),
+    "spar.events": (
+        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded "
+        "BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed "
+        "CallProposed CallSkipped CallStarted CompactionCompleted CompactionStarted ConfigReloaded "
+        "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
+        "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
+        "MessageOutcome MessageSent ModelRequested PhaseCompleted PhaseStarted Recovered RecoveryStep "
+        "RepetitionNoticed RunAccepted RunEnded RunStarted SensorQuarantined SensorRestored "
+        "StateChanged TriggerMissed WriteConflict"
+    ),
+    "spar.hooks": "Decision HookContext",
+    "spar.lifecycle": "State",
+    "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
     "spar.run": "Receipt RunStatus",
+    "spar.stats": "Snapshot",
     "spar.terms": "tool",
-    "spar.types": "Ability Action ActionResult Call CallResult Experience Fault Message Perception Reflection Verdict",
+    "spar.types": (
+        "Ability Action ActionResult ActionStatus Call CallFailure CallResult CallStatus CycleRecord "
+        "Experience Fault Message Outcome Perception Phase Reflection Trust Verdict"
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -231,14 +231,16 @@ class Agent:
 
     # -- control
 
-    async def start(self) -> None:
+    async def start(self, *, resume: bool = False) -> None:
         """Open the modules, start the loop in the background, return once it runs.
 
+        With a memory, an agent whose last process died while it was paused comes back paused, and says so.
+        Args: resume: go on all the same.
         Idempotent while running. Inside a cycle or a handler it is a request and returns at once.
         Raises: LifecycleError when paused, or when a `stop` called it off; what a module's opening raises, after
         closing what had been opened: it can be called again.
         """
-        await self.lifecycle.start()
+        await self.lifecycle.start(resume=resume)
 
     async def run(self) -> None:
         """Start, and return when the agent has been stopped. Cancelling it stops the agent.

@@ -99,8 +99,6 @@ class Books:
         experiences = () if is_idle else tuple(guarded(cycle, agent.keeping.experiences, cycle) or ())
         record = None if is_idle else guarded(cycle, agent.keeping.record_of, cycle, duration)
         item = self._recovery.in_hand.get(run.id) if run is not None else None
-        if item is not None and run is not None and end is None and run.output is not None:
-            item = replace(item, output=run.output)  # it is asked once more, and this stands if nothing better comes
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
         entries: tuple[Entry, ...] = ()
         if run is not None and not is_to_go_on:
@@ -128,6 +126,17 @@ class Books:
                 if result.is_in_doubt:
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
         agent.keeping.stored_all(experiences, record)
+
+    async def end_kept(self, run: Run, end: End) -> None:
+        """Have the end of a run that no cycle ends on disk before anybody is told of it."""
+        journal = self._recovery.journal
+        if journal is None or run.status is not None or self._recovery.in_hand.pop(run.id, None) is None:
+            return
+        journal.run_ended(run.id, run.status_at(end, self._agent.clock.now()))
+        try:
+            await journal.safe()
+        except SparError as error:  # it is being closed under us, or was taken over
+            log.warning("end of a run not known to be kept", agent=self._agent.name, reason=str(error))
 
     def run_ended(self, run: Run) -> None:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""

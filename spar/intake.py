@@ -242,7 +242,7 @@ class Intake:
         is_waiting = lane.inbox.drop(run)
         if is_waiting and lane.is_asking:  # a hook is asked about the cycle that was to begin it
             lane.cut(reason)
-        if not is_waiting and lane.cycle is not None and lane.is_pursuing(run):
+        if not is_waiting and lane.run is run and lane.cycle is not None and lane.cycle.run is not None:
             if lane.stop_reason:
                 lane.stop_reason = reason  # cut already, for another reason
             else:
@@ -254,5 +254,6 @@ class Intake:
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)
+        await agent.recovery.books.end_kept(run, end)
         agent.runs.end(run, end)
         agent.sessions.left(lane)

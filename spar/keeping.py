@@ -54,12 +54,13 @@ _SAID = {
 class Keeping:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept."""
 
-    __slots__ = ("_agent", "_reserved", "_rows", "_written", "has_loaded", "keeper")
+    __slots__ = ("_agent", "_paused_since", "_reserved", "_rows", "_written", "has_loaded", "has_pause", "keeper")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.keeper = None if agent.memory is None else Keeper(agent.memory, agent.events, agent.clock)
-        self.has_loaded = False
+        self.has_loaded = self.has_pause = False
+        self._paused_since = ""
         self._rows = rows_of(self.state_store)
         self._written: dict[str, Ability] = {}  # as the rows say
         #: The first number of an event that is not reserved; 0 while nothing is.
@@ -195,9 +196,28 @@ class Keeping:
         if is_fenced and agent.state in ("running", "pausing"):
             agent.lifecycle.fail(fault.message)  # what it would do now nobody would remember
 
+    def take_pause(self) -> str:
+        """Return since when the former process was paused, once; empty when it was not."""
+        since, self._paused_since = self._paused_since, ""
+        return since
+
+    async def keep_pause(self, since: str | None) -> None:
+        """Keep that the agent is paused since then, or that it is not; a failure is said."""
+        self.has_pause = since is not None
+        if self.state_store is None:
+            return
+        try:
+            await _in_time(self.state_store.save(self._pause_key, since), "the store's save")
+        except Exception as error:
+            log.error("pause not saved", agent=self._agent.name, is_paused=self.has_pause, reason=str(error))
+
     async def load(self) -> None:
         """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
         if not self.has_loaded:
+            if self.state_store is not None:
+                since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
+                self._paused_since = since if isinstance(since, str) else ""
+                self.has_pause = bool(self._paused_since)
             if self.state_store is not None and self._rows is not None:
                 await self._take_over(self.state_store, self._rows)
             self.has_loaded = True
@@ -268,6 +288,10 @@ class Keeping:
             await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
         except Exception as error:
             log.error("state not saved", agent=agent.name, reason=str(error))
+
+    @property
+    def _pause_key(self) -> str:
+        return f"pause:{self._agent.name}"
 
     @property
     def _key(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spar.crash import crashpoint
@@ -54,13 +55,19 @@ HANDLERS_WITHIN = 1.0
 class Lifecycle:
     """The transitions of one agent; its state itself is `agent.state`, which anybody may read."""
 
-    __slots__ = ("_agent", "_stop_task", "_watch", "stop_by")
+    __slots__ = ("_agent", "_is_held_over", "_pause_task", "_pause_wanted", "_stop_task", "_watch",
+                 "ends_pause", "stop_by")  # fmt: skip
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         #: When a stop that is being made has to be over (monotonic seconds); another stop may bring it forward.
         self.stop_by = float("inf")
         self._stop_task: asyncio.Task[None] | None = None
+        #: Whether the pause on disk should be there, and the task that sees to it.
+        self._pause_wanted = False
+        self._pause_task: asyncio.Task[None] | None = None
+        self.ends_pause = True  # a program that stops its agent ends its pause; that a service is stopped does not
+        self._is_held_over = False  # it came back paused, and nobody has resumed it yet
         self._watch: LoopWatcher | None = None
 
     def demand(self, what: str, action: str | None = None) -> None:
@@ -74,10 +81,6 @@ class Lifecycle:
         assert state in FOLLOWS[old], f"{old} -> {state}"
         agent.state = state
         log.info("state changed", agent=agent.name, old=old, new=state)
-        if state == "running":
-            agent.runs.resume()
-        elif state != "pausing":
-            agent.runs.suspend()
         if state == "running":
             self._begin_watch()
         elif state in ("stopped", "failed"):
@@ -115,13 +118,14 @@ class Lifecycle:
 
     # -- start
 
-    async def start(self) -> None:
+    async def start(self, *, resume: bool = False) -> None:
         self.demand("start")
         self.bind()
         if self._agent.state != "running":
-            await self._agent.requests.unless_inside(self.exclusively(self._start, "start"), "start")
+            work = partial(self._start, resume)
+            await self._agent.requests.unless_inside(self.exclusively(work, "start"), "start")
 
-    async def _start(self) -> None:
+    async def _start(self, is_to_resume: bool) -> None:
         agent = self._agent
         if agent.state in ("running", "pausing", "paused"):
             self.demand("start")
@@ -137,11 +141,25 @@ class Lifecycle:
         agent.failure = ""
         agent.stepping.close_chain()
         agent.sessions.begin_anew()
-        self._go_on()
+        since = agent.keeping.take_pause()
+        if since and not is_to_resume:
+            self._come_back(since)
+        else:
+            self._go_on()
+
+    def _come_back(self, since: str) -> None:
+        """Be paused as the process before was, until somebody resumes."""
+        self._is_held_over = self._pause_wanted = True
+        reason = "it was paused when its process ended; go on with: spar resume, or spar run --resume"
+        log.warning("still paused", agent=self._agent.name, since=since, reason=reason)
+        self.enter("running")
+        self.enter("pausing")
+        self.settle()  # nothing turns yet
 
     async def run(self) -> None:
-        await self.start()
         agent = self._agent
+        if not (self._is_held_over and agent.state == "paused"):
+            await self.start()
         try:
             while agent.state not in ("stopped", "failed"):
                 await agent.requests.change()
@@ -160,13 +178,31 @@ class Lifecycle:
         if not requests.is_inside:
             while self._agent.state == "pausing":
                 await requests.change()
+            await self._pause_kept()
 
     def request_pause(self) -> None:
         """Ask for a pause at the end of the cycles in hand, without waiting."""
         if self._agent.state == "running":
             self.enter("pausing")
+            self._keep_pause(is_paused=True)
             self._agent.sessions.wake_all()
             self.settle()
+
+    def _keep_pause(self, *, is_paused: bool) -> None:
+        """See to it that the pause is on disk, or is not any more."""
+        self._pause_wanted = is_paused
+        if (self._pause_task is None or self._pause_task.done()) and self._agent.keeping.has_pause != is_paused:
+            self._pause_task = self._agent.requests.in_background(self._write_pause(), "pause of")
+
+    async def _write_pause(self) -> None:
+        keeping = self._agent.keeping
+        while keeping.has_pause != self._pause_wanted:
+            await keeping.keep_pause(self._agent.clock.now().isoformat() if self._pause_wanted else None)
+
+    async def _pause_kept(self) -> None:
+        """Wait until the disk says what was asked last."""
+        if self._pause_task is not None and not self._pause_task.done():
+            await asyncio.wait([self._pause_task])
 
     def settle(self) -> None:
         """Once no lane turns any more, a pause that was asked for has come."""
@@ -180,6 +216,8 @@ class Lifecycle:
             self._go_on()
         elif self._agent.state == "paused":
             await self._agent.requests.unless_inside(self.exclusively(self._resume, "resume"), "resume")
+        if not self._agent.requests.is_inside:
+            await self._pause_kept()
 
     async def _resume(self) -> None:
         """Once a step that is being made has ended."""
@@ -189,6 +227,8 @@ class Lifecycle:
             self._go_on()
 
     def _go_on(self) -> None:
+        self._is_held_over = False
+        self._keep_pause(is_paused=False)
         self.enter("running")
         self._agent.sessions.spawn_all()
 
@@ -232,13 +272,16 @@ class Lifecycle:
                 agent.stepping.close_chain()
                 agent.recovery.end()
                 await self.in_time(agent.sessions.see_off(), "hooks at session_end")
+                if self.ends_pause:
+                    self._keep_pause(is_paused=False)
+                await self.in_time(self._pause_kept(), "the pause on disk")
                 await self.in_time(agent.keeping.flush(), "the store's flush")
                 await self.in_time(agent.keeping.save(), "saving")
                 await agent.assembly.close()
             finally:
                 if agent.state == "stopping":
                     self.enter("stopped")
-            agent.stepping.has_stepped = False
+            agent.stepping.has_stepped = self._is_held_over = False
             await self.in_time(agent.events.drain(), "handlers", HANDLERS_WITHIN)
             agent.events.close()
         finally:

@@ -22,8 +22,9 @@ from typing import Any
 
 from spar import exits, pressure
 from spar.agent import Agent
-from spar.app import Service, build_agent, describe_lane, home_of, warnings_of
+from spar.app import Service, build_agent, describe_lane, home_of
 from spar.config_file import KeyPath, explain
+from spar.crash import arm
 from spar.cycle_log import log_cycles
 from spar.errors import ConfigError, SparError
 from spar.lockfile import AlreadyRunningError, LockFile
@@ -40,7 +41,7 @@ from spar.watcher import LOOK_EVERY, stack_of, watcher
 log = get_logger("spar.runner")
 
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
-HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider"}
+HARMLESS = {"failing", "slow", "memory", "disk", "budget"}
 
 
 class CannotStartError(Exception):
@@ -51,11 +52,13 @@ class CannotStartError(Exception):
         self.code = code
 
 
-def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
+def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: bool = False) -> int:
     """Run the service until it is stopped; the exit code.
 
+    Args: resume: go on also if the former process ended while it was paused.
     Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
     """
+    arm(os.environ)
     keep_to_oneself()
     lock = take_state_dir(loaded)
     try:
@@ -65,10 +68,8 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None) -> int:
         log_cycles(agent)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
-        for warning in warnings_of(agent):
-            log.warning("configuration cannot work", agent=agent.name, reason=warning)
         try:
-            return _run_in_loop(Process(loaded, agent, logs, reload))
+            return _run_in_loop(Process(loaded, agent, logs, reload, is_to_resume=resume))
         finally:
             logs.close()
     finally:
@@ -109,9 +110,11 @@ def take_state_dir(loaded: Loaded) -> LockFile:
 class Process:
     """The service while it runs, and what the signals mean to it."""
 
-    def __init__(self, loaded: Loaded, agent: Agent, logs: Logs, reload: Callable[[], Loaded] | None) -> None:
-        self.agent, self.logs = agent, logs
+    def __init__(self, loaded: Loaded, agent: Agent, logs: Logs, reload: Callable[[], Loaded] | None, *,
+                 is_to_resume: bool = False) -> None:  # fmt: skip
+        self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
+        agent.lifecycle.ends_pause = False
         self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
         self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
                            loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
@@ -186,7 +189,7 @@ class Process:
 
     async def _started(self) -> bool:
         """Start the agent; False when it was asked to stop meanwhile. Raises: CannotStartError, ConfigError."""
-        self._start = asyncio.create_task(self.agent.start(), name="start")
+        self._start = asyncio.create_task(self.agent.start(resume=self._is_to_resume), name="start")
         try:
             await self._start
         except asyncio.CancelledError:

@@ -215,16 +215,6 @@ class RunSettings(Section):
     """Whether people are told in one sentence that the run of their message failed."""
 
 
-# -- [sessions]
-
-
-class SessionSettings(Section):
-    """Sessions, and when one ends."""
-
-    idle: Limit = 0.0
-    """Seconds without a run after which a session ends, which hooks at `session_end` are told; 0 or "off": never."""
-
-
 # -- [acting]
 
 
@@ -377,6 +367,10 @@ class BudgetSettings(Section):
 # -- [memory]
 
 
+#: What survives of what was acknowledged: a power cut, the death of the process, neither.
+DURABILITIES = ("power", "process", "off")
+
+
 class MemorySettings(Section):
     """Where experiences and the tape are kept. What stands here beside `use` goes to the store's constructor."""
 
@@ -384,6 +378,14 @@ class MemorySettings(Section):
 
     use: Text = "sqlite"
     """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
+
+    @model_validator(mode="after")
+    def _durability_is_known(self) -> MemorySettings:
+        """Judge the key of the built-in store that decides what is lost, also where no store is made."""
+        given = (self.model_extra or {}).get("durability", DURABILITIES[0])
+        if self.use == "sqlite" and given not in DURABILITIES:
+            _refuse(("durability",), given, f"must be one of {', '.join(map(repr, DURABILITIES))}")
+        return self
 
     @property
     def options(self) -> Options:
@@ -443,8 +445,6 @@ class Settings(BaseSettings):
     """When something counts as wrong, and how often it may be repaired."""
     runs: RunSettings = RunSettings()
     """Runs, and what becomes of a message that arrives during one."""
-    sessions: SessionSettings = SessionSettings()
-    """Sessions, and when one ends."""
     sense: SensePart = SensePart()
     """The module that senses."""
     plan: PlanPart = PlanPart()

@@ -46,7 +46,6 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "agent.name": "restart",
     "health": "live",
     "runs": "live",
-    "sessions": "live",
     "sense": "live",
     "plan": "live",
     "act": "live",

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spar.cycle import STANDING, Cycle, Skip
+from spar.cycle import STANDING, Cycle, Skip, failed_result
 from spar.errors import LifecycleError, SparError
 from spar.lane import Lane
 from spar.requests import is_cancelled
@@ -28,12 +28,13 @@ INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "r
 class Stepping:
     """The steps of one agent. `is_under_way` while one is made; `has_stepped` until the agent is stopped."""
 
-    __slots__ = ("_agent", "_chain", "has_stepped", "is_under_way")
+    __slots__ = ("_agent", "_chain", "_is_recorded", "has_stepped", "is_under_way")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._chain: Cycle | None = None
         self.has_stepped = self.is_under_way = False
+        self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
 
     async def step(self, phase: Phase, given: Any) -> Any:
         """What the phase brings. Raises: LifecycleError, ValueError and TypeError for the wrong time or input; what
@@ -46,9 +47,15 @@ class Stepping:
         return await lifecycle.exclusively(partial(self._alone, phase, given), name)
 
     def close_chain(self) -> None:
-        if self._chain is not None:
-            cycle, self._chain = self._chain, None
+        """Forget the chain; its cycle ends now if it has not ended yet."""
+        cycle, self._chain = self._chain, None
+        if cycle is not None and not self._is_recorded:
             self._agent.sessions.lane(STANDING).closed(cycle)
+
+    def _record_chain(self, cycle: Cycle) -> None:
+        """End the chain's cycle and keep its products: each phase can be tried again until the next `step_sense`."""
+        self._agent.sessions.lane(STANDING).closed(cycle)
+        self._is_recorded = True
 
     async def _alone(self, phase: Phase, given: Any) -> Any:
         agent = self._agent
@@ -63,6 +70,9 @@ class Stepping:
             self._chain.is_stepped = True
         lane.change_over()
         cycle = self._chain
+        if self._is_recorded:  # tried again: it is recorded anew, with what this try brings
+            cycle.durations, cycle.faults = [], ()
+        self._is_recorded = False
         if phase in INPUT:
             setattr(cycle, INPUT[phase], given)
         lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
@@ -76,10 +86,10 @@ class Stepping:
             raise SparError(f"step_{phase} was interrupted: {agent.modules[phase].name} cancelled itself") from error
         finally:
             self.is_under_way, lane.cycle, lane.stop_reason = False, None, ""
-        if cycle.error is not None and phase != "act":
+        if cycle.error is not None and (phase != "act" or product is None):
             raise cycle.error
         if phase == "reflect":
-            self.close_chain()
+            self._record_chain(cycle)
         return product
 
     def _input(self, phase: Phase, given: Any) -> Any:
@@ -137,4 +147,7 @@ async def _stepped(lane: Lane, cycle: Cycle, phase: Phase, given: Any) -> Any:
     except Skip:
         if cycle.error is None:
             cycle.error = PermissionError(f"a hook refused step_{phase}")
+        elif phase == "act":  # the policy leaves the rest of a cycle out; who steps is shown what became of the action
+            cycle.result = failed_result(given, cycle.faults[-1], cycle.error, lane.salvage)
+            return cycle.result
         return None

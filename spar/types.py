@@ -515,10 +515,7 @@ class Ability(Struct, frozen=True):
 
 
 class Experience(Struct, frozen=True):
-    """What is remembered of a cycle. `success` is None while nobody knows whether it worked.
-
-    `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
-    """
+    """What is remembered of a cycle. `success` is None while nobody knows whether it worked."""
 
     situation: str
     action: str = ""
@@ -533,8 +530,6 @@ class Experience(Struct, frozen=True):
     cost: float = 0.0
     trust: Trust = "untrusted"
     origin: str = ""
-    said: str = ""
-    answer: str = ""
 
 
 class Reflection(Struct, frozen=True):

@@ -16,8 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.events import ConfigReloaded
-from spar.scrub import mask
-from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
+from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import approval_routes
 from spar.server.bodies import BoundedBodies
 from spar.server.gate import Gate
@@ -39,7 +38,7 @@ def control(service: Service) -> Starlette:
     """The application that controls a service."""
 
     async def status(request: Request) -> Response:
-        return Response(mask(encode(service.status()).decode()), media_type="application/json")
+        return reply(service.status())
 
     async def act_on(request: Request) -> Response:
         name, _, verb = request.path_params["target"].rpartition(":")

@@ -73,12 +73,8 @@ async def check_sensor(
         legal_perceptions("sensor's push", pushed)
         return product
 
-    async def accept(perception: Perception) -> bool:
-        await stage.clock.sleep(0.0)  # a disk takes its time
-        return perception not in pushed and push(perception)
-
     def context() -> SensorContext:
-        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append, accept=accept)
+        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append)
 
     async def notices(sensor: Any) -> bool:
         assert provoke is not None

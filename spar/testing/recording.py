@@ -165,9 +165,7 @@ class RecordingStore:
 
 
 def _text_of(item: Experience) -> str:
-    return " ".join(
-        (item.situation, item.action, item.outcome, item.task, item.cause, item.lesson, item.said, item.answer)
-    )
+    return " ".join((item.situation, item.action, item.outcome, item.task, item.cause, item.lesson))
 
 
 def _words(text: str) -> set[str]:

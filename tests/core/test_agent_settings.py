@@ -262,3 +262,10 @@ async def test_a_recording_store_is_opened_used_and_closed(clock: VirtualClock) 
         assert store.is_open
         await asyncio.sleep(3.0)
     assert not store.is_open
+
+
+def test_an_unknown_durability_is_refused_where_the_agent_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"memory\.durability = 'maybe': must be one of 'power', 'process', 'off'"):
+        Agent(settings={"memory": {"durability": "maybe"}})
+    assert Agent(settings={"memory": {"durability": "process"}}).state == "created"
+    assert Agent(settings={"memory": {"use": "mine:Store", "durability": "maybe"}}).state == "created"

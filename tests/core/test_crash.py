@@ -67,3 +67,10 @@ def test_a_crash_point_that_is_none_is_refused(where: str) -> None:
     with pytest.raises(ConfigError, match="expected label:n"):
         arm({"SPAR_CRASH": where})
     crashpoint("here")
+
+
+def test_a_variable_that_means_nothing_breaks_no_program_that_imports_spar() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import spar.agent"], env={**os.environ, "SPAR_CRASH": "foo"}, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -512,3 +512,75 @@ def test_a_chain_goes_on_from_one_event_loop_to_the_next() -> None:
     assert action is not None
     assert result.status == "ok"
     assert agent.stats.outcomes["acted"] == 1
+
+
+# -- tried again ------------------------------------------------------------------------------------------
+
+
+async def test_after_the_reflection_each_phase_can_be_tried_again_under_the_same_cycle(clock: VirtualClock) -> None:
+    made = Call("x")
+    planner, actor, reflector = (
+        ScriptedPlanner([Action([made], reason="because")]),
+        ScriptedActor(),
+        ScriptedReflector(),
+    )
+    agent = Agent(sense=ScriptedSense(["x"]), plan=planner, act=actor, reflect=reflector, clock=clock)
+    cycles: list[str] = []
+    agent.events.subscribe(PhaseStarted, lambda event: cycles.append(event.cycle_id))
+
+    perceptions = await agent.step_sense()
+    action = await agent.step_plan()
+    await agent.step_act()
+    await agent.step_reflect()
+    again = await agent.step_reflect()
+    result = await agent.step_act()
+    planned = await agent.step_plan()
+
+    assert action is not None
+    assert again.result is not None
+    assert again.result.action == action
+    assert [each.call for each in result.results] == [made]
+    assert planned is not None
+    assert planner.seen == [perceptions, perceptions]
+    assert len(set(cycles)) == 1
+    await agent.step_sense()
+    assert len(set(cycles)) == 2
+    await agent.stop()
+
+
+async def test_a_chain_that_is_tried_again_after_a_failure_ends_as_its_last_try(clock: VirtualClock) -> None:
+    tries = iter([OSError("no device"), None])
+
+    async def reflect(result: ActionResult) -> Reflection:
+        if (error := next(tries)) is not None:
+            raise error
+        return Reflection(result)
+
+    agent = Agent(sense=ScriptedSense(["x"]), plan=ScriptedPlanner([Call("x")]), act=ScriptedActor(), reflect=reflect,
+                  clock=clock)  # fmt: skip
+    outcomes: list[str] = []
+    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
+    await agent.step_sense()
+    await agent.step_plan()
+    await agent.step_act()
+    with pytest.raises(OSError, match="no device"):
+        await agent.step_reflect()
+    await agent.step_reflect()
+    await agent.stop()
+
+    assert outcomes == ["failed"]  # one cycle, one of whose tries failed
+
+
+@pytest.mark.parametrize("policy", ["skip", "reflect", "continue", "pause", "stop"])
+async def test_a_failing_act_brings_its_result_under_every_policy(clock: VirtualClock, policy: str) -> None:
+    async def act(action: Action) -> ActionResult:
+        raise ValueError("boom")
+
+    agent = Agent(act=act, settings={"agent": {"errors": {"act": policy}}}, clock=clock)
+
+    result = await agent.step_act(Action([Call("x")]))
+
+    assert (result.status, [each.status for each in result.results]) == ("failed", ["failed"])
+    assert result.fault is not None
+    assert result.fault.message == "boom"
+    await agent.stop()

@@ -124,7 +124,7 @@ class Service:
 
     def __init__(self, spar: Spar, options: Sequence[str] = (), **given: Any) -> None:
         self.spar = spar
-        command = [sys.executable, "-m", "spar", *options, "run"]
+        command = [sys.executable, "-m", "spar", *options, "run", *given.pop("of_run", ())]
         environ = {**spar.environ, **given.pop("environ", {})}
         given.setdefault("stderr", subprocess.PIPE)
         self.process = subprocess.Popen(

@@ -218,6 +218,24 @@ def test_a_second_signal_cancels_at_once_and_the_cut_is_on_the_tape(spar: Any, s
     assert spar("--json", "cycles", "list").json[0]["outcome"] == "interrupted"
 
 
+def test_a_service_that_died_paused_comes_back_paused_until_somebody_resumes_it(spar: Any, start: Any) -> None:
+    first = start().ready()
+    assert spar("pause").code == 0
+    first.kill()
+
+    second = start()
+    second.said("still paused")
+    spar.until(lambda: second.agent["state"] == "paused", "the service paused")
+    assert spar("resume").code == 0
+    spar.until(lambda: second.agent["state"] == "running", "the service running")
+    assert spar("pause").code == 0
+    second.kill()
+
+    third = start(of_run=["--resume"]).ready()
+    assert third.stop() == 0
+    assert not any(line["msg"] == "still paused" for line in third.log)
+
+
 def test_a_second_signal_ends_a_module_that_hangs_in_closing(spar: Any, start: Any) -> None:
     (spar.folder / "lid.py").write_text(
         "import asyncio, pathlib\n"
