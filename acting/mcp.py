@@ -59,7 +59,8 @@ class McpServer:
             it reads the workspace, the system's programs and what is `readable` (paths that start in the
             configuration's folder), and has no network unless `network`; most servers need one of
             the two. 0 asks for none.
-        parallel: calls at once; max_output: bytes of a result.
+        parallel: calls at once; max_output: bytes of a result; a call that returns more
+            fails.
 
     Raises: ConfigError for values that make no sense, and when the MCP library is not installed.
     """
@@ -84,7 +85,7 @@ class McpServer:
         readable: Sequence[str] = (),
         network: bool = False,
         parallel: Annotated[int, Ge(1)] = 8,
-        max_output: Annotated[int, Ge(1)] = 256 * 1024,
+        max_output: Annotated[int, Ge(1)] = 16 << 20,
     ) -> None:
         if find_spec("mcp") is None:
             raise ConfigError(

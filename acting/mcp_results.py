@@ -1,7 +1,8 @@
 """What an MCP server answered to a call, as a value that a plan can use. Pure.
 
-Structured content is taken where there is some; else the texts, joined. Pictures, sound and other blobs are named by
-kind and size and left out: no part of a plan can read them, and they are large.
+Structured content is taken where there is some; else the texts, joined. Where there are pictures, sound or other blobs,
+it is the list of all parts, as a Python tool would return them: a reference gives the whole, people and models are
+shown the names of the media (`spar.media`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from acting.tools import visible
-from spar.plain import plain
+from spar import paths
+from spar.errors import TooLargeError
+from spar.media import Medium
+from spar.plain import plain, whole
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -19,10 +23,26 @@ _LONGEST_ERROR = 2000
 
 
 def value_of(result: CallToolResult, limit: int) -> Any:
-    """The value of at most about `limit` bytes."""
-    if "structured_content" in result.model_fields_set and result.structured_content is not None:
-        return plain(result.structured_content, limit)
-    return plain("\n".join(_texts(result.content)), limit)
+    """Return the whole value. Raises: TooLargeError when it takes more than `limit` bytes as JSON."""
+    try:
+        if "structured_content" in result.model_fields_set and result.structured_content is not None:
+            return whole(result.structured_content, limit)
+        parts = [_part(block) for block in result.content]
+        if all(isinstance(part, str) for part in parts):
+            return whole("\n".join(parts), limit)
+        return whole([{"type": "text", "text": part} if isinstance(part, str) else part for part in parts], limit)
+    except paths.TooLargeError as error:
+        raise TooLargeError(f"its result is too large: {error}; max_output of the server allows {limit}") from None
+
+
+def _part(block: Any) -> Any:
+    """Return a block as text, or, of a picture, a sound or another blob, as an object that holds its data."""
+    kind = getattr(block, "type", "")
+    if kind in ("image", "audio") and isinstance(getattr(block, "data", None), str):
+        return {"type": kind, "mimeType": block.mime_type or "", "data": block.data}
+    if kind == "resource" and not hasattr(block.resource, "text"):
+        return {"type": "resource", "mimeType": block.resource.mime_type or "", "blob": block.resource.blob}
+    return next(iter(_texts([block])), "")
 
 
 def error_of(result: CallToolResult) -> str:
@@ -47,5 +67,4 @@ def _texts(blocks: Sequence[Any]) -> Iterable[str]:
 
 
 def _named(kind: str, mime: str | None, encoded: str) -> str:
-    size = len(encoded) * 3 // 4 - encoded[-2:].count("=")
-    return f"[{kind} {visible(mime or 'of no stated type')[:100]}, {size} bytes, left out]"
+    return Medium(kind, mime or "", encoded if isinstance(encoded, str) else "").name

@@ -10,6 +10,7 @@ import re
 from itertools import islice
 from typing import Any
 
+from spar.media import medium_of
 from spar.paths import BadReferenceError, Path, parse, render
 
 # What ends a line for some reader or other, and would stand in JSON as it is.
@@ -75,6 +76,8 @@ class _Shortener:
         self.longest, self.widest, self.room = longest, max(widest, 2), room
 
     def shorten(self, value: Any, path: Path) -> Any:
+        if (type(value) is str or type(value) is dict) and (medium := medium_of(value)) is not None:
+            return f"{medium.name}{_whole(path)}"  # nobody reads base64
         self._spend(min(len(value), self.longest) + 2 if type(value) is str else 1)
         if type(value) is str:
             return head_and_tail(value, self.longest, path)

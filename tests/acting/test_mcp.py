@@ -20,8 +20,9 @@ from acting.mcp import McpServer
 from acting.mcp_words import Words
 from acting.tool_context import ToolContext
 from spar.clock import SystemClock
-from spar.errors import ConfigError, InDoubtError, PermanentError, TransientError
+from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError
 from spar.events import ContractViolation, ErrorOccurred
+from spar.plain import shown
 from spar.protocols import Home, Host
 from spar.types import Call
 from tests.effort import hang_guard
@@ -124,10 +125,14 @@ async def test_structured_content_is_preferred(world: World) -> None:
         assert await call(source, "structured", value={"a": [1, None]}) == {"a": [1, None]}
 
 
-async def test_a_picture_is_named_and_left_out(world: World) -> None:
+async def test_a_picture_is_whole_beside_the_text_and_named_where_it_is_shown(world: World) -> None:
     world.offer("image")
     async with world.open() as source:
-        assert await call(source, "image") == "look\n[image image/png, 1000 bytes, left out]"
+        text, picture = await call(source, "image")
+
+    assert text == {"type": "text", "text": "look"}
+    assert (picture["type"], picture["mimeType"]) == ("image", "image/png")
+    assert shown([text, picture], 8_000)[0] == [text, "[image image/png, 1000 bytes]"]
 
 
 async def test_a_failing_tool_fails_with_what_it_said_made_visible(world: World) -> None:
@@ -147,13 +152,13 @@ async def test_a_refusal_and_an_answer_that_is_none_are_failures(world: World, n
         assert await call(source, "echo") == "{}"
 
 
-async def test_a_large_text_keeps_head_and_tail(world: World) -> None:
+async def test_a_result_is_whole_or_too_large(world: World) -> None:
     world.offer("big")
+    async with world.open(max_output=200_000) as source:
+        assert len(await call(source, "big", size=100_000)) >= 100_000
     async with world.open(max_output=1000) as source:
-        answer = await call(source, "big", size=100_000)
-
-    assert len(answer) < 2000
-    assert "…" in answer
+        with pytest.raises(TooLargeError, match="max_output of the server allows 1000"):
+            await call(source, "big", size=100_000)
 
 
 async def test_an_answer_larger_than_a_message_may_be_fails_its_own_call_only(world: World) -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from itertools import repeat
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 
 from planning.faults import ProviderError
@@ -205,6 +206,28 @@ async def test_the_mode_follows_from_what_is_asked_for(request_: Request, is_tex
     first = (await said(model(scripted("x")), request_))[0]
 
     assert first == ("x" if is_text else Told("x"))
+
+
+@pytest.mark.parametrize("sees", [True, False])
+async def test_a_model_that_sees_is_shown_the_images_of_results_as_parts(sees: bool) -> None:
+    seen: list[ModelMessage] = []
+
+    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
+        seen.extend(messages)
+        yield "{}"
+
+    image = {"type": "image", "mimeType": "image/png", "data": b64encode(b"picture").decode()}
+    bad = {"type": "image", "mimeType": "image/png", "data": "no base64!"}
+    context = ({"type": "state", "state": {"shot": [image, bad]}},)
+    asked = FunctionModel(stream_function=play, model_name="it", profile={"supports_image_input": sees})
+    await said(ProviderModel(asked), Request(schema=SCHEMA, context=context))
+
+    contents = [part.content for message in seen for part in message.parts if isinstance(part, UserPromptPart)]
+    pictures = [each.data for content in contents if not isinstance(content, str) for each in content
+                if isinstance(each, BinaryContent)]  # fmt: skip
+    assert pictures == ([b"picture"] if sees else [])
+    assert "[image image/png, 7 bytes]" in str(contents[0])
+    assert image["data"] not in str(contents[0])
 
 
 # -- what may not be

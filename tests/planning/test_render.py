@@ -325,3 +325,12 @@ def test_a_message_that_is_none_does_not_stop_the_others(message: Any) -> None:
 def test_a_context_is_a_list() -> None:
     with pytest.raises(TypeError, match="a context is a list of messages, found dict"):
         render({"type": "state"})  # type: ignore[arg-type]
+
+
+def test_an_image_is_named_with_the_reference_that_gives_the_whole() -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 50_000}
+
+    (text,) = render([{"type": "state", "state": {"shot": {"view": image}}}])
+
+    assert "[image image/png, 150000 bytes]; whole at †state.shot.view" in text
+    assert "QUJD" not in text
