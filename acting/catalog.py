@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema
+from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema, is_generator
 from acting.tool_schema import ToolSchema, named_schemas
 from spar.errors import ConfigError
 from spar.paths import shorten
+from spar.protocols import Lent
 
 
 class Catalog(Mapping[str, Entry]):
@@ -19,10 +20,10 @@ class Catalog(Mapping[str, Entry]):
     if there is nothing to say. What was given by hand keeps its name before a source's tool.
     """
 
-    __slots__ = ("_entries", "_fixed", "_known", "_others", "activities", "refused", "sources")
+    __slots__ = ("_entries", "_fixed", "_known", "_lent", "_others", "_own", "activities", "refused", "sources")
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
-        self.activities = _checked(activities or {})
+        self.activities = self._own = _checked(activities or {})
         self._fixed: dict[str, Entry] = {}
         self.sources: list[Any] = []
         for each in tools:
@@ -33,6 +34,7 @@ class Catalog(Mapping[str, Entry]):
                 for entry in self._entries_of(each):
                     self._fixed.pop(entry.name, None)
                     self._fixed[entry.name] = entry
+        self._lent: dict[str, Entry] = {}
         self._entries: dict[str, Entry] = {}
         #: What sources offer and cannot be used: a sentence by the tool's name.
         self.refused: dict[str, str] = {}
@@ -40,7 +42,7 @@ class Catalog(Mapping[str, Entry]):
 
     def refresh(self) -> None:
         """Take in what the sources offer now; a tool that is the same object as before stays as it is."""
-        entries, self.refused = dict(self._fixed), {}
+        entries, self.refused = {**self._lent, **self._fixed}, {}
         for source in self.sources:
             for each in source.tools():
                 name = str(getattr(each, "name", ""))
@@ -56,6 +58,12 @@ class Catalog(Mapping[str, Entry]):
         self._others: dict[tuple[Entry, str], Entry] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+    def borrow(self, lent: Lent) -> None:
+        """Take what a planner lends in the place of what it lent before; names of its own stay its own."""
+        self.activities = {**_checked(lent.activities), **self._own}
+        self._lent = {entry.name: entry for tool in lent.tools for entry in self._entries_of(tool)}
+        self.refresh()
 
     def _entries_of(self, item: Any) -> list[Entry]:
         if not isinstance(item, (str, Mapping)):
@@ -106,6 +114,9 @@ class Catalog(Mapping[str, Entry]):
 
 def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
     for name, handler in activities.items():
+        if callable(handler) and is_generator(handler):
+            sentence = f"activity {name!r:.100} is a generator, which returns no value: collect what it yields"
+            raise ConfigError(sentence, path=("activities",))
         if not isinstance(name, str) or not name or not callable(handler):
             raise ConfigError(
                 f"an activity is a function by its name, found {shorten(handler)} under {shorten(name)}",

@@ -214,6 +214,9 @@ def entry_of(tool: Any) -> Entry:
     """Read one tool. Raises: ConfigError that says what it lacks."""
     if not callable(tool) or isinstance(tool, type):
         raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
+    if is_generator(tool):
+        name = getattr(tool, "__name__", type(tool).__name__)
+        raise ConfigError(f"tool {name!r} is a generator, which returns no value: collect what it yields and return it")
     terms = _terms(tool)
     name = terms.name
     if not name:
@@ -289,6 +292,15 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or (
         not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
     )
+
+
+def is_generator(function: Any) -> bool:
+    """Whether calling it gives a generator; looks where `is_async` looks."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
 
 
 def _wants_context(tool: Any) -> str:

@@ -14,6 +14,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import anyio
@@ -81,12 +82,18 @@ def read_headers(headers: object) -> dict[str, str]:
 class Exchange:
     """Sends requests as far as `guard` permits; follows at most `redirects`, keeps at most `max_bytes` of a body."""
 
-    __slots__ = ("_guard", "_max_bytes", "_redirects", "_ssl", "_threads")
+    __slots__ = ("_guard", "_is_loaded", "_max_bytes", "_redirects", "_ssl", "_threads")
 
     def __init__(self, guard: Guard, clock: Clock, *, max_bytes: int = 1 << 20, redirects: int = 0) -> None:
         self._guard, self._max_bytes, self._redirects = guard, max_bytes, redirects
-        self._threads = Threads("http", clock)
+        self._threads, self._is_loaded = Threads("http", clock), False
         self._ssl: ssl.SSLContext | None = None
+
+    async def load(self) -> None:
+        """Import the library in a thread, once: it takes 60 ms, and ten times that on a busy machine."""
+        if not self._is_loaded:
+            await self._threads.run(import_module, "httpx")
+            self._is_loaded = True
 
     async def send(self, outgoing: Outgoing, timeout: float) -> Answer:
         """The answer, whatever its status. `timeout` bounds everything together, in seconds.
@@ -96,6 +103,7 @@ class Exchange:
         """
         try:
             with anyio.fail_after(timeout):
+                await self.load()
                 for _ in range(self._redirects + 1):
                     answer = await self._once(outgoing)
                     if answer.status not in _REDIRECTS or "location" not in answer.headers:
@@ -106,7 +114,7 @@ class Exchange:
         raise PermanentError(f"more than {self._redirects} redirects, the last one to {outgoing.url!r}")
 
     async def _once(self, outgoing: Outgoing) -> Answer:
-        import httpx  # 60 ms that a service without http need not spend
+        import httpx  # loaded before: a service without http need not spend the time
 
         url = _parsed(outgoing.url)
         addresses = await self._permitted(url)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from math import isnan
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
 from spar.journal import CallJournal
 from spar.outside import trust_of
-from spar.protocols import Context, Host
+from spar.protocols import Context, Host, Lent
 from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16
@@ -172,6 +172,10 @@ class Executor:
             if hasattr(part, "attach"):
                 part.attach(host)
 
+    def borrow(self, lent: Lent) -> None:
+        """Hand calls that need a model over to the planner that lends this."""
+        self.tools.borrow(lent)
+
     async def __aenter__(self) -> Executor:
         async with AsyncExitStack() as stack:
             for part in self.tools.parts:
@@ -231,9 +235,10 @@ class Executor:
         known: tuple[CallResult, ...] = ()
         if resume is not None and not resume.messages:
             known, resume = tuple([each for each in resume.results if is_final(each)]), None
-        board = Board(context, state)
+        messages = tuple(context)
+        board = Board(messages, state)
         scope = Scope(key, trust=trust_of(action))
-        return await self._play(action, _items(calls), board, confirm, scope, resume, known)
+        return await self._play(action, _items(calls), board, confirm, scope, resume, known, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
         """ACT: execute the action's calls on the data of the run so far."""
@@ -259,7 +264,9 @@ class Executor:
         if context is not None:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
         known = context.known if context is not None else ()
-        return await self._play(action, calls, Board(run.messages if run else ()), self.confirm, scope, None, known)
+        messages, results = (run.messages, run.results) if run is not None else ((), ())
+        earlier = EarlierCalls(messages, results)
+        return await self._play(action, calls, Board(messages), self.confirm, scope, None, known, earlier)
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
@@ -296,8 +303,9 @@ class Executor:
         scope: Scope,
         resume: ActionResult | None = None,
         known: tuple[CallResult, ...] = (),
+        earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
-        tick = Tick(self._stage, board, confirm, scope, resume, known)
+        tick = Tick(self._stage, board, confirm, scope, resume, known, earlier)
         is_streamed = calls is not action.calls
         tick.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
         began = self._stage.clock.monotonic()
@@ -326,6 +334,34 @@ class Executor:
         if notice is not None:
             self._stage.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
         return said(result, notice)
+
+
+class EarlierCalls:
+    """How the calls of a run's earlier ticks ended, as its messages and results tell; looked through when asked."""
+
+    __slots__ = ("_ends", "_messages", "_results")
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]], results: Sequence[ActionResult] = ()) -> None:
+        self._messages, self._results = messages, results
+        self._ends: dict[str, bool] | None = None
+
+    def __call__(self, id: str) -> bool | None:
+        """Return whether the call with this id ended well; None if there was none, or it has not ended."""
+        if self._ends is None:
+            self._ends = dict(self._told())
+        return self._ends.get(id)
+
+    def _told(self) -> Iterator[tuple[str, bool]]:
+        for message in self._messages:
+            data = message.get("data")
+            if message.get("kind") == "error" and isinstance(data, Mapping) and isinstance(data.get("call"), Mapping):
+                yield str(data["call"].get("_id")), False
+            elif isinstance(call := message.get("_call"), Mapping):
+                yield str(call.get("_id")), True
+        for tick in self._results:
+            for each in tick.results:
+                if each.reason not in ("parked", "detached"):
+                    yield each.call.id, each.status == "ok"
 
 
 def _items(calls: Any) -> Any:

@@ -15,6 +15,7 @@ from acting.approvals import Confirm, ask
 from acting.parked import Resumed, parked
 from acting.policy import Ruling, trust_in
 from acting.proposal import Proposal
+from acting.schema import check_finite
 from acting.spending import refused
 from acting.stage import Scope, Stage, fault, wire_of
 from spar.approvals import Approval
@@ -219,6 +220,7 @@ def _adopt(stage: Stage, proposal: Proposal, row: Approval) -> Fault | None:
     call = row.call
     try:
         binding = stage.office.desk.binder.again(call)
+        check_finite(call.tool, call.params)
         arguments = binding.entry.parameters.validate(call.params)
     except ValueError as error:
         return fault("bad_parameters", str(error), call.tool)

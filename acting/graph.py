@@ -17,6 +17,8 @@ its end whichever it chooses. What they leave knotted up is untied when nothing 
 The work is proportional to calls + references: a countdown per call, an index by path, and nobody ever scans what
 remains. Readers of a path that many calls write to share one `Barrier` instead of an edge each.
 
+`earlier(id)` says whether a call of an earlier tick of the same run ended well; None: there was none.
+
 The caller adds calls in the order of arrival, says when one ended and what was written, and empties `ready`
 (may start; it takes its values at once) and `doomed` (must be skipped for the reason in `why`). `stuck` says, once
 nothing runs and nothing more arrives, what can never start and why.
@@ -42,8 +44,14 @@ Stuck = tuple[list[Node], Why, str]
 class Graph:
     """The calls of one tick. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
 
-    def __init__(self, has: Callable[[Path, str | None], bool], fallback: Literal["wait", "race"] = "wait") -> None:
+    def __init__(
+        self,
+        has: Callable[[Path, str | None], bool],
+        fallback: Literal["wait", "race"] = "wait",
+        earlier: Callable[[str], bool | None] = lambda id: None,
+    ) -> None:
         self._has = has
+        self._earlier = earlier
         self._is_racing = fallback == "race"
         self._index = Index()
         self._known: dict[str, Node] = {}
@@ -59,7 +67,7 @@ class Graph:
         return id in self._known
 
     def ended_well(self, id: str) -> bool:
-        return id in self._known and self._known[id].ok
+        return self._known[id].ok if id in self._known else self._earlier(id) is True
 
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
@@ -184,6 +192,9 @@ class Graph:
             other = self._known.get(id)
             if other is node:
                 circular = True
+            elif other is None and (is_ok := self._earlier(id)) is not None:
+                if not is_ok:
+                    self._doom(node, "dep_failed")
             elif other is None:
                 self._awaited.setdefault(id, []).append(node)
                 node.waiting += 1

@@ -33,8 +33,8 @@ from typing import IO
 import anyio
 from msgspec import Struct
 
+from acting.program import ApprovedFile, hide_memory, lent_file, order
 from acting.program import Program as Program
-from acting.program import hide_memory, lent_file, order
 from acting.reaper import MARK, sweep
 from acting.reaper import __file__ as REAPER
 from spar.clock import SystemClock
@@ -229,7 +229,11 @@ async def launch(program: Program, *, with_stdin: bool = False) -> AsyncIterator
         ours, theirs = socket.socketpair()
         lent.callback(theirs.close)
         try:
-            told, descriptors = order(program, mark, lent)
+            approved = ApprovedFile(program) if program.digest else None
+            if approved is not None:
+                lent.callback(approved.close)
+                await Threads("program", SystemClock()).run(approved.open)
+            told, descriptors = order(program, mark, lent, approved)
             passed = (theirs.fileno(), *descriptors, lent_file(marshal.dumps(told), lent))
             popen = subprocess.Popen(  # noqa: ASYNC220 - about a millisecond, as in asyncio's own
                 [sys.executable, "-I", "-S", "-c", _SUPERVISOR, _OWN_FOLDER, str(passed[0]), str(passed[-1])],

@@ -12,16 +12,20 @@ import functools
 import hashlib
 import os
 import resource
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
 from acting.cage import Cage, bwrap_words, call_filter, confinement
 from acting.reaper import MARK, tasks
 from spar.errors import PermanentError
+
+_MOST_HASHES = 256  # files whose hash is remembered
 
 
 class Program(Struct, frozen=True):
@@ -56,11 +60,12 @@ def hide_memory() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
-def order(program: Program, mark: str, lent: ExitStack) -> tuple[dict[str, Any], list[int]]:
+def order(
+    program: Program, mark: str, lent: ExitStack, approved: ApprovedFile | None = None
+) -> tuple[dict[str, Any], list[int]]:
     """What the supervisor is told, and the descriptors that it must be given, which `lent` closes.
 
-    Raises: OSError or ValueError when the program cannot be started like this, PermanentError when it is not the one
-    that was meant.
+    Raises: OSError or ValueError when the program cannot be started like this.
     """
     granted = (program.cage.workspace, *program.cage.readable) if program.cage else ()
     for word in (program.path, program.cwd, *program.argv, *program.env, *program.env.values(), *granted):
@@ -77,8 +82,8 @@ def order(program: Program, mark: str, lent: ExitStack) -> tuple[dict[str, Any],
     limits += [(resource.RLIMIT_NPROC, others + program.processes)]
     told: dict[str, Any] = {"cwd": os.fsencode(program.cwd), "processes": program.processes}
     told |= {"cage": None, "report": None, "is_namespace": cage is not None}
-    if program.digest:
-        descriptors.append(_verified(program, lent))
+    if approved is not None:
+        descriptors.append(approved.descriptor)
         path = f"/proc/self/fd/{descriptors[0]}"
     if cage is not None and cage.level == 1:
         told["cage"] = confinement(cage, program.path, processes=program.processes)
@@ -108,18 +113,66 @@ def lent_file(content: bytes, lent: ExitStack) -> int:
     return descriptor
 
 
-def _verified(program: Program, lent: ExitStack) -> int:
-    """The program's file, open, when its content has the digest; sealed if somebody might still change it."""
-    opened = os.open(program.path, os.O_RDONLY | os.O_CLOEXEC)
-    lent.callback(os.close, opened)
-    with open(opened, "rb", closefd=False) as file:
-        content = file.read()
-    if hashlib.sha256(content).hexdigest() != program.digest:
-        raise PermanentError(f"{program.path!r} is not the file any more that was approved: its content has changed")
-    workspace = program.cage.workspace if program.cage else program.cwd
-    if not content.startswith(b"#!") and not Path(os.path.realpath(program.path)).is_relative_to(workspace):
-        return opened
-    return _sealed(content, lent)
+class ApprovedFile:
+    """The file of a program that was approved, found to have the digest: `descriptor` is open until `close`.
+
+    `open` blocks as long as the file takes to be read. The hash of a file outside of the workspace is remembered as
+    long as path, size, times, inode and device of it stay the same; a script and what lies in the workspace, where
+    programs of the agent may write, is read each time, and executed as a sealed copy of what was read.
+    """
+
+    _hashes: ClassVar[OrderedDict[tuple[str | int, ...], str]] = OrderedDict()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._own = threading.Lock()
+        self._lent = ExitStack()
+        self._is_closed = False
+        self.descriptor = -1
+
+    def open(self) -> None:
+        """Open and hash the file. For a thread. Raises: OSError; PermanentError when it is not the one approved."""
+        with ExitStack() as lent:
+            descriptor = self._opened(lent)
+            with self._own:
+                if not self._is_closed:
+                    self.descriptor, self._lent = descriptor, lent.pop_all()
+
+    def close(self) -> None:
+        """Close it, also while a thread still opens it. Idempotent."""
+        with self._own:
+            self._is_closed = True
+            self._lent.close()
+
+    def _opened(self, lent: ExitStack) -> int:
+        program = self._program
+        opened = os.open(program.path, os.O_RDONLY | os.O_CLOEXEC)
+        lent.callback(os.close, opened)
+        workspace = program.cage.workspace if program.cage else program.cwd
+        is_ours = Path(os.path.realpath(program.path)).is_relative_to(workspace)
+        with open(opened, "rb", closefd=False) as file:
+            is_copied = is_ours or os.pread(opened, 2, 0) == b"#!"
+            content = file.read() if is_copied else b""
+            found = hashlib.sha256(content).hexdigest() if is_copied else self._hash(opened, file)
+        if found != program.digest:
+            raise PermanentError(
+                f"{program.path!r} is not the file any more that was approved: its content has changed"
+            )
+        return _sealed(content, lent) if is_copied else opened
+
+    def _hash(self, opened: int, file: Any) -> str:
+        about = os.fstat(opened)
+        key = (self._program.path, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_dev)
+        with self._lock:
+            found = self._hashes.get(key)
+        if found is None:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            with self._lock:
+                self._hashes[key] = found
+                while len(self._hashes) > _MOST_HASHES:
+                    self._hashes.popitem(last=False)
+        return found
 
 
 def _sealed(content: bytes, lent: ExitStack) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from acting.entries import Entry
 from acting.prescriptions import prescribed
 from acting.reading import BadCallError, read
-from acting.schema import ParametersError
+from acting.schema import ParametersError, check_finite
 from acting.stage import Stage, fault, wire_of
 from spar.accounts import Fare
 from spar.board import Board
@@ -97,6 +97,7 @@ class Proposal:
                 )
             new, entry = prescribed(new, entry, stage.catalog)
             references(new.params)
+            check_finite(new.tool, new.params)
             params = resolve(new.params, partial(board.look, instance=new.instance))
             arguments = entry.parameters.validate(params)
             place = None if new.output_path is None else parse_write(new.output_path)

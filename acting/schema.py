@@ -1,16 +1,20 @@
 """What parameters a tool takes, and their validation: by its signature, or by a JSON schema that it brings.
 
-A function's parameters are validated by pydantic's lax mode with two exceptions: extra parameters are errors, and
-integers are exact or refused. Those of a schema are what JSON Schema says, with the same two exceptions. Everything is
-read and compiled once, when the tool is registered. Errors name tool, parameter, what was found and what is expected.
+A function's parameters are validated by pydantic's strict mode for JSON: no JSON type is converted into another one,
+but an integer may stand for a float, and a text becomes a date, path, enum or UUID as the schema says. Extra parameters
+are errors, and integers are exact or refused. Those of a schema are what JSON Schema says, with the same exceptions.
+Everything is read and compiled once. Errors name tool, parameter, what was found and what is expected.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
+from math import isfinite
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError
@@ -18,7 +22,7 @@ from pydantic_core import SchemaError
 from acting.json_schema import JsonSchema, Problem, sentence, told
 from acting.signatures import Signature, first_line
 from spar.errors import ConfigError
-from spar.paths import shorten
+from spar.paths import MAX_VALUES, SCALARS, TooLargeError, shorten
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
@@ -30,40 +34,62 @@ class ParametersError(ValueError):
 
 #: The parameters as the tool is given them; raises what `Objections` then reads, with the names not to judge.
 Take = Callable[[Mapping[str, Any]], dict[str, Any]]
+Schema = dict[str, Any]
 Objections = Callable[[Any, Collection[str]], list[str]]
 
 
 class Parameters:
-    """The parameters of one tool: `schema` for who plans, `validate` for what comes.
+    """The parameters of one tool: `schema` for who plans, `validate` for what comes; both made when first needed.
 
     `context` is the name of the parameter that wants the tool's context, or "".
     """
 
-    __slots__ = ("_is_empty", "_names", "_objections", "_required", "_some", "_take", "_tool", "context", "schema")
+    __slots__ = (
+        "_is_empty",
+        "_make_schema",
+        "_names",
+        "_objections",
+        "_required",
+        "_some",
+        "_take",
+        "_tool",
+        "context",
+    )
 
     def __init__(
         self,
         tool: str,
-        schema: dict[str, Any],
+        schema: Callable[[], Schema],
         names: Collection[str],
-        take: Take,
+        take: Callable[[], Take],
         objections: Objections,
         context: str,
+        *,
+        required: Collection[str],
+        is_open: bool,
         some: Callable[[], Take] | None = None,
     ) -> None:
-        self.schema, self.context = schema, context
-        #: Takes some of the parameters without missing the others; made when it is first needed.
+        self._make_schema, self.context = schema, context
+        #: Takes some of the parameters without missing the others.
         self._some = some
-        self._required = frozenset(schema.get("required", ())) - {"_tool"}
+        self._required = frozenset(required) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
-        self._is_empty = not names and schema.get("additionalProperties") is False
+        self._is_empty = not names and not is_open
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of a call."""
+        return self._make_schema()
 
     @classmethod
     def of_function(cls, tool: str, function: Callable[..., Any], *, context_type: type | None = None) -> Parameters:
         """Read a signature. Raises: ConfigError naming the tool and what about it cannot be called from JSON."""
         try:
             found = Signature.of(tool, function, context_type)
-            validate = TypeAdapter(found.typed).validator.validate_python
+            schema, take = cache(lambda: found.schema), cache(lambda: _strictly(TypeAdapter(found.exact).validator))
+            if not found.is_sure:
+                schema()
+                take()
         except ConfigError:
             raise
         except _UNUSABLE as error:
@@ -71,8 +97,9 @@ class Parameters:
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
         objections = partial(_of_types, found.names)
-        some = cache(lambda: TypeAdapter(found.loose).validator.validate_python)
-        return cls(tool, found.schema, found.names, validate, objections, found.context, some)
+        some = cache(lambda: _strictly(TypeAdapter(found.loose).validator))
+        return cls(tool, schema, found.names, take, objections, found.context, required=found.required,
+                   is_open=found.is_open, some=some)  # fmt: skip
 
     @classmethod
     def of_schema(cls, tool: str, schema: Mapping[str, Any], *, context: str = "") -> Parameters:
@@ -97,7 +124,8 @@ class Parameters:
         whole = {"type": "object", "additionalProperties": judged.get("additionalProperties", True), **schema}
         integers = [name for name, each in taken.items() if isinstance(each, Mapping) and each.get("type") == "integer"]
         take = partial(_taken, JsonSchema(judged, about), integers)
-        return cls(tool, whole, list(taken), take, partial(_of_schema, list(taken)), context)
+        return cls(tool, lambda: whole, list(taken), lambda: take, partial(_of_schema, list(taken)), context,
+                   required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
     def validate(self, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> dict[str, Any]:
         """The parameters as the tool is given them.
@@ -117,7 +145,7 @@ class Parameters:
                 except Exception:  # what is wrong is found out by the way that all take
                     pass
         try:
-            return self._take(params)
+            return self._take()(params)
         except (ValidationError, _UnfitError) as error:
             objections = self._objections(error, unresolved)
         except Exception as error:  # a validator that belongs to one of the tool's own types
@@ -127,7 +155,60 @@ class Parameters:
         return {}
 
 
+def check_finite(tool: str, params: Mapping[str, Any]) -> None:
+    """Refuse NaN and infinities, which JSON has no word for, wherever they stand.
+
+    Raises: ParametersError; TooLargeError for a value that has no end.
+    """
+    count = 0
+    for name, value in params.items():
+        level = [value]
+        while level:
+            count += len(level)
+            if count > MAX_VALUES:
+                raise TooLargeError(f"the parameters hold more than {MAX_VALUES} values")
+            below: list[Any] = []
+            for item in level:
+                if isinstance(item, float):
+                    if not isfinite(item):
+                        sentence = f"parameter {shorten(name)} holds {item!r}, which is no number of JSON"
+                        raise ParametersError(f"tool {tool!r}: {sentence}")
+                elif type(item) not in SCALARS:
+                    if isinstance(item, Mapping):
+                        below.extend(item.values())
+                    elif isinstance(item, (list, tuple)):
+                        below.extend(item)
+            level = below
+
+
 # -- by types
+
+
+def _strictly(validator: Any) -> Take:
+    """Return what validates as JSON, without conversion from one type of it to another."""
+
+    def take(params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = validator.validate_python(params, strict=True)
+            return found
+        except ValidationError as error:
+            # Only of JSON does pydantic know that a date, an enum or a tuple is written as something else.
+            try:
+                found = validator.validate_json(_json(params), strict=True)
+                return found
+            except ValidationError as other:
+                raise (error if other.errors(include_url=False)[0]["type"] == "json_invalid" else other) from None
+            except (TypeError, ValueError):
+                raise error from None
+
+    return take
+
+
+def _json(params: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(params)
+    except Exception:  # an integer of more than 64 bits
+        return json.dumps(params, allow_nan=False).encode()
 
 
 def _of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:

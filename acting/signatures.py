@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
@@ -21,35 +21,79 @@ from spar.plain import plain
 
 
 class Signature(Struct, frozen=True):
-    """What can be given to a function: `names` of its parameters, `typed` (a TypedDict of them), their JSON `schema`.
+    """What can be given to a function: `fields`, its parameters with type and default.
 
-    `context` is the name of the parameter that wants the tool's context, or "".
+    `context` is the name of the parameter that wants the tool's context, or ""; `is_open` says that it takes any more.
+    What is made of them for pydantic costs more than all the rest together, so it is made when it is asked for.
     """
 
-    names: tuple[str, ...]
-    typed: Any
-    schema: dict[str, Any]
-    context: str = ""
+    tool: str
+    fields: dict[str, tuple[Any, Any]]
+    context: str
+    is_open: bool
+    description: str
+    texts: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.fields)
+
+    @property
+    def required(self) -> list[str]:
+        return [name for name, (_, default) in self.fields.items() if default is inspect.Parameter.empty]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether each of the types is one that JSON has, so that nothing is found out by making them."""
+        return all(_is_sure(kind) for kind, _ in self.fields.values())
+
+    @property
+    def typed(self) -> Any:
+        """A TypedDict of the parameters."""
+        kinds = {name: _described(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
+        return _typed_dict(kinds, extra=self.is_open)
+
+    @property
+    def exact(self) -> Any:
+        """The same, of which each integer is exact."""
+        return _exact(self.typed)
 
     @property
     def loose(self) -> Any:
         """The same, of which each may be left out."""
-        fields = get_type_hints(self.typed, include_extras=True)
-        extra = self.typed.__pydantic_config__.get("extra") == "allow"
+        fields = get_type_hints(self.exact, include_extras=True)
         return _typed_dict(
             {name: kind if get_origin(kind) is NotRequired else NotRequired[kind] for name, kind in fields.items()},
-            extra=extra,
+            extra=self.is_open,
         )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of a call."""
+        return _schema(self.tool, self.description, TypeAdapter(self.typed).json_schema(), self)
 
     @classmethod
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
-        """Read it. Raises: ConfigError for what cannot be called by name; what pydantic raises for a type."""
+        """Read it. Raises: ConfigError for what cannot be called by name."""
         fields, context, is_open = _fields(tool, function, context_type)
-        description, texts = docstrings.read(function, fields)
-        kinds = {name: _described(kind, texts.get(name), default) for name, (kind, default) in fields.items()}
-        typed = _typed_dict(kinds, extra=is_open)
-        found = TypeAdapter(typed).json_schema()
-        return cls(tuple(fields), _exact(typed), _schema(tool, description, found, fields, is_open), context)
+        return cls(tool, fields, context, is_open, *docstrings.read(function, fields))
+
+
+#: Types of which a schema can always be made, and containers of such.
+_SURE = frozenset({str, int, float, bool, type(None), Any, object})
+_SURE_CONTAINERS = (list, dict, Union, UnionType)
+
+
+def _is_sure(kind: Any) -> bool:
+    try:
+        if kind in _SURE:
+            return True
+    except TypeError:  # it cannot be hashed
+        return False
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return all(type(each) in (str, int, bool) for each in args)
+    return origin in _SURE_CONTAINERS and bool(args) and all(map(_is_sure, args))
 
 
 def _fields(
@@ -90,20 +134,17 @@ def _described(kind: Any, description: str | None, default: Any) -> Any:
     return kind if default is inspect.Parameter.empty else NotRequired[kind]
 
 
-def _schema(
-    tool: str, description: str, found: dict[str, Any], fields: Mapping[str, Any], is_open: bool
-) -> dict[str, Any]:
+def _schema(tool: str, description: str, found: dict[str, Any], signature: Signature) -> dict[str, Any]:
     properties: dict[str, Any] = {"_tool": {"const": tool}}
     for name, each in found.get("properties", {}).items():
         each.pop("title", None)
-        default = fields[name][1]
+        default = signature.fields[name][1]
         properties[name] = each if default is inspect.Parameter.empty else {**each, "default": plain(default)}
-    required = [name for name, (_, default) in fields.items() if default is inspect.Parameter.empty]
     schema = {
         "type": "object",
         "properties": properties,
-        "required": ["_tool", *required],
-        "additionalProperties": is_open,
+        "required": ["_tool", *signature.required],
+        "additionalProperties": signature.is_open,
     }
     if description:
         schema["description"] = description
@@ -129,6 +170,8 @@ def _exact(kind: Any) -> Any:
         return Annotated[(_exact(inner) if inner is not int else int, *notes, *([_EXACT] if inner is int else []))]
     if origin in (Union, UnionType):
         return Union[tuple(_exact(each) for each in args)]  # noqa: UP007 - the members are only known here
+    if origin is dict and len(args) == 2:
+        return origin[args[0], _exact(args[1])]  # keys are texts in JSON, exact as they stand
     if origin is NotRequired or origin in (list, dict, set, frozenset, tuple):
         made = tuple(_exact(each) for each in args)
         return origin[made if len(made) > 1 else made[0]] if made else kind
@@ -138,8 +181,10 @@ def _exact(kind: Any) -> Any:
 def _exact_integer(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("should be an integer, not true or false")
-    if isinstance(value, float) and abs(value) > 2**53:
-        raise ValueError("should be an exact integer: a float this large does not say which")
+    if isinstance(value, float):
+        if abs(value) > 2**53:
+            raise ValueError("should be an exact integer: a float this large does not say which")
+        return int(value) if value.is_integer() else value  # JSON tells 5.0 from 5 no more than its schema does
     return value
 
 

@@ -172,14 +172,13 @@ class Stage:
         return slots
 
     def keep_journal(self, journal: CallJournal | None) -> None:
-        """Have calls written down here from now on; fences then grow with every process that opens it."""
+        """Have calls written down here from now on; fences are then the journal's, which grow over restarts."""
         self.journal = journal
-        if journal is not None:
-            self._fence = max(self._fence, journal.epoch << 52)
 
     def next_fence(self) -> int:
         """A number that is higher than every one before."""
-        self._fence += 1
+        journal = self.journal
+        self._fence = self._fence + 1 if journal is None else journal.next_fence(self._fence)
         return self._fence
 
     # -- telling and asking

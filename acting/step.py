@@ -13,6 +13,7 @@ from acting.launch import Launch, cut
 from acting.nodes import Node
 from acting.prescriptions import prescribed, rewritten
 from acting.proposal import STRUCTURAL, Proposal, kind_of
+from acting.schema import check_finite
 from acting.slots import Gate
 from acting.stage import Stage, fault
 from spar.accounts import Fare
@@ -98,6 +99,8 @@ class Step(Node, Proposal):
             self.entry = entry
             self.params = params = call.params
             self.is_small, may_refer = _looked_over(params)
+            if not self.is_small:
+                check_finite(call.tool, params)
             if may_refer:
                 self.found = found = references(params)
                 reads = distinct(chain.from_iterable(found.values()))

@@ -8,7 +8,7 @@ together and owes one result for each call, whatever happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
@@ -43,11 +43,12 @@ class Tick:
     """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
     def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope,
-                 resume: ActionResult | None = None, known: Sequence[CallResult] = ()) -> None:  # fmt: skip
+                 resume: ActionResult | None = None, known: Sequence[CallResult] = (),
+                 earlier: Callable[[str], bool | None] = lambda id: None) -> None:  # fmt: skip
         self.steps: list[Step] = []
         self.fault: Fault | None = None
         self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
-        self._graph = Graph(board.has, stage.fallback)
+        self._graph = Graph(board.has, stage.fallback, earlier)
         self._ledger = Ledger(stage, board, self._graph, scope.session, resume)
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
         self._known = {each.call.id: each for each in known}

@@ -26,7 +26,7 @@ class ToolContext(Struct, frozen=True):
 
     `tool` is the tool's schema and `context` the messages that the call's `_scopes` let it see (none by default).
     `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for every
-    attempt at the same call. `fence` grows with every attempt of this executor and, as long as the wall clock is not
+    attempt at the same call. `fence` grows with every attempt and, where there is a journal or the wall clock is not
     set back, over restarts: who keeps the highest one that he saw can refuse what comes late from a left behind one.
     `progress(value)` publishes how far it is, from any thread. `binds` is what the tool's own `binds` said when
     the call was let run by a person (None: nobody had to): what is not that any more must not run. `run_id` is the run

@@ -104,7 +104,7 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
         text = encode(value, limit=1 << 62)
         if len(text) <= limit:
             return text, False
-    for max_text in (limit, *_TIGHTER):
+    for max_text in (max(limit // 4, _TIGHTER[-1]), _TIGHTER[-1]):
         walk = _Bounded(_text_of, max_text, limit)
         plain = walk.plain(value, 0)
         if walk.left > 0:

@@ -10,6 +10,7 @@ Each opening for writing counts the file's epoch up. Who opened it in an earlier
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,13 @@ IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # the writer then counts it as a failure, tells, and tries again
 _READER_BUSY_MS = 2_000
 _EPOCH = "epoch"
+_FENCE = "fence"  # up to where fences are reserved
+#: Fences reserved by one opening; who gives more has run for so many microseconds, and the clock has gone on as far.
+_FENCES = 1 << 24
+_CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
 FLUSHED = "flushed"  # the number of a flush, as in `mark`, or written only for the flush that this brings
 #: Keys in the table `state` that are not the agent's.
-OWN_KEYS = (_EPOCH, chain.ANCHOR, FLUSHED, seals.HEAD)
+OWN_KEYS = (_EPOCH, _FENCE, chain.ANCHOR, FLUSHED, seals.HEAD)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
 TAIL = 1_000  # facts whose chain is looked at when it is opened
 
@@ -43,12 +48,16 @@ class DamagedError(ConfigError):
 
 
 class Prepared(Struct, frozen=True):
-    """A file that is ready to be written: in which epoch, and what was found to be wrong with it."""
+    """A file that is ready to be written: in which epoch, and what was found to be wrong with it.
+
+    `fence` is where the numbers begin that calls of this process are fenced with.
+    """
 
     connection: Connection
     epoch: int
     broken: chain.Broken | None = None
     faults: tuple[Fault, ...] = ()
+    fence: int = 0
 
 
 def locate(url: str, start: str | None) -> str:
@@ -93,7 +102,7 @@ def prepare(path: str, durability: str) -> Prepared:
             held = log.frames(connection)
             schema.migrate(connection)
             missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
-            epoch = _next_epoch(connection)
+            epoch, fence = _next_epoch(connection)
             broken = chain.check(connection, last=TAIL)
         except BaseException:
             connection.close()
@@ -112,7 +121,7 @@ def prepare(path: str, durability: str) -> Prepared:
         ))  # fmt: skip
     if broken is not None:
         faults.append(_damaged(f"{path!r}: {broken}; everything that can be read is gone on with, see: spar verify"))
-    return Prepared(connection, epoch, broken, tuple(faults))
+    return Prepared(connection, epoch, broken, tuple(faults), fence)
 
 
 def _damaged(sentence: str) -> Fault:
@@ -141,19 +150,35 @@ def _look_at_pages(path: str) -> None:
         raise _is_damaged(path, "; ".join(found)[:300])
 
 
-def _next_epoch(connection: Connection) -> int:
+def _next_epoch(connection: Connection) -> tuple[int, int]:
+    """Count the epoch up and reserve fences. Returns: the epoch, and the number behind which its fences begin."""
     connection.execute("BEGIN IMMEDIATE")
     sealing = seals.Seals(connection)
     try:
-        epoch = max(0, epoch_of(connection)) + 1
-        connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (_EPOCH, str(epoch)))
+        earlier = max(0, epoch_of(connection))
+        fence = _first_fence(number_of(connection, _FENCE), earlier)
+        for key, value in ((_EPOCH, earlier + 1), (_FENCE, fence + _FENCES)):
+            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
         sealing.write()
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return epoch
+    return earlier + 1, fence
+
+
+def _first_fence(reserved: int, epoch: int) -> int:
+    """Return where the fences of an opening begin: behind all that any earlier one of this file gave.
+
+    They follow the wall clock in microseconds, so that they stay below 2**53, up to where every reader of JSON tells
+    neighbours apart, and above what a restored copy does not know of. Before blocks were reserved they were
+    `epoch << 52` and more: such a file goes on above those, as long as 64 bits have room.
+    """
+    if reserved <= 0 and epoch:
+        reserved = min((epoch << 52) + (1 << 40), (1 << 63) - (1 << 48))
+    now = time.time_ns() // 1_000
+    return max(reserved, now if now < _CLOCK_LIMIT else 0)
 
 
 def epoch_of(connection: Connection) -> int:

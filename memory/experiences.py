@@ -17,12 +17,17 @@ from memory import recall
 from memory.codec import decode, encode, read, safe, sealed, unsealed
 from spar.crash import crashpoint
 from spar.errors import ContractError
-from spar.types import Experience
+from spar.scrub import mask
+from spar.types import Experience, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
 
 _INDEXED = ("situation", "task", "action", "outcome", "cause", "lesson")
+#: What is indexed with a field: the whole of what the line is about.
+_WHOLE = {"situation": "said", "outcome": "answer"}
+#: Bytes of a body; what is larger is cut, and marked.
+MOST_BYTES = 32 << 20
 _ROW_OVERHEAD = 200  # bytes of columns and index entries beside the texts
 CANDIDATES = 50  # how many the index proposes before recency and usefulness have their say
 
@@ -37,7 +42,7 @@ class Row(Struct, frozen=True):
     """An experience, encoded: made where it is accepted, so that nothing can change it before it is written."""
 
     columns: tuple[Any, ...]
-    words: tuple[str, ...]
+    texts: tuple[str, ...]
     size: int
 
 
@@ -78,9 +83,11 @@ def row(experience: Experience) -> Row:
     if wrong or experience.trust not in ("trusted", "untrusted"):
         name = wrong[0] if wrong else "trust"
         raise ContractError(f"experience.{name} cannot be {getattr(experience, name)!r:.200}")
-    body = sealed(encode(experience))
-    words = tuple(recall.words_of(safe(getattr(experience, name))) for name in _INDEXED)
-    size = len(body) + sum(map(len, words)) + _ROW_OVERHEAD
+    texts_of = (*_INDEXED, *_WHOLE.values())
+    experience = replace(experience, **{name: mask(getattr(experience, name)) for name in texts_of})
+    body = sealed(encode(experience, limit=MOST_BYTES))
+    texts = tuple(_text(experience, name) for name in _INDEXED)
+    size = len(body) + sum(map(len, texts)) + _ROW_OVERHEAD
     success = None if experience.success is None else int(experience.success)
     columns = (
         safe(experience.id),
@@ -92,11 +99,17 @@ def row(experience: Experience) -> Row:
         int(bool(experience.lesson.strip())),
         body,
     )
-    return Row(columns, words, size)
+    return Row(columns, texts, size)
+
+
+def _text(experience: Experience, name: str) -> str:
+    whole = _WHOLE.get(name)
+    texts = [getattr(experience, name), *([getattr(experience, whole)] if whole else ())]
+    return safe("\n".join(filter(None, texts)), limit=MOST_BYTES)
 
 
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
-    *((name, str) for name in (*_INDEXED, "id", "session", "origin")),
+    *((name, str) for name in (*_INDEXED, *_WHOLE.values(), "id", "session", "origin")),
     ("at", datetime),
     ("success", (bool, type(None))),
     ("cost", (int, float)),
@@ -110,7 +123,8 @@ def insert(connection: Connection, rows: Sequence[Row]) -> int:
         connection.execute(_INSERT, item.columns)
         crashpoint("memory.index")
         if connection.changes():
-            connection.execute(_INDEX, (connection.last_insert_rowid(), *item.words))
+            words = map(recall.words_of, item.texts)  # in the writer's thread: a text may be long
+            connection.execute(_INDEX, (connection.last_insert_rowid(), *words))
             new += 1
     return new
 

@@ -79,7 +79,7 @@ class Journal(Known):
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
-        self.epoch = file.epoch
+        self.epoch, self._fence = file.epoch, file.fence
         self.live: frozenset[str] = frozenset()  # the agents that have used it since it was opened
         self._claims: dict[str, object] = {}
 
@@ -106,6 +106,10 @@ class Journal(Known):
 
     def is_open(self, work: str) -> bool:
         return work in self._open
+
+    def next_fence(self, above: int = 0) -> int:
+        self._fence = max(self._fence, above) + 1
+        return self._fence
 
     @property
     def open_cycles(self) -> int:

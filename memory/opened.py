@@ -37,7 +37,8 @@ _READERS = 4
 class Opened:
     """An open file; made by `open_file`.
 
-    `epoch` counts how often it was opened for writing, 0 when read-only; `broken` says where the newest facts did not
+    `epoch` counts how often it was opened for writing, 0 when read-only; `fence` is where the fences begin that it
+    reserved; `broken` says where the newest facts did not
     fit together when it was opened.
     """
 
@@ -46,6 +47,7 @@ class Opened:
     ) -> None:
         self._path, self._clock, self._writer, self._readers = path, clock, writer, readers
         self.epoch = prepared.epoch if prepared is not None else 0
+        self.fence = prepared.fence if prepared is not None else 0
         self.broken = prepared.broken if prepared is not None else None
 
     @property

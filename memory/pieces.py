@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec import encode, sealed, unsealed
+from spar.scrub import mask
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -86,6 +87,7 @@ class Pieces:
         return [{ITEMS: self._keep(text)}] if len(text) >= LONG else items
 
     def _keep(self, text: str) -> str:
+        text = mask(text)
         digest = _digest(text)
         self.texts[digest] = text
         return digest

@@ -25,6 +25,7 @@ from memory import facts, pieces
 from memory.codec import decode, encode, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
+from spar.scrub import mask, masked
 from spar.types import (
     Action,
     ActionResult,
@@ -102,12 +103,12 @@ def row(cycle: CycleRecord) -> Row:
         cut: dict[str, tuple[int, int]] = {}
         record = _shared_out(cycle, cut)
         text = as_json(Taped(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
-    body = sealed(text)
+    body = sealed(mask(text))
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
     calls = _calls(cycle)
-    summary = encode(_summary(cycle), limit=1 << 62) if calls["failed"] else _LATER
+    summary = mask(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
     columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
     return Row(columns, found.texts)
 
@@ -178,7 +179,7 @@ def _items(items: Sequence[Any], name: str, room: int, cut: dict[str, tuple[int,
     whole = 0
     for at, item in enumerate(items[:number]):
         fair = max(room // (number - at), _LEAST)
-        text, was_cut = shortened(item, fair)
+        text, was_cut = shortened(item, fair) if seems_small(item, fair) else ("", True)
         if was_cut:
             text = shortened(_referring(item, fair, cycle_id), fair + _LEAST)[0]
         whole += not was_cut
@@ -229,7 +230,8 @@ def summaries(
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
     if is_failed:  # the summary of a cycle whose calls failed is written with it
-        conditions.append("(outcome = 'failed' OR (summary != '' AND json_extract(summary, '$.failed_calls') > 0))")
+        failed_calls = "iif(summary = '', 0, json_extract(summary, '$.failed_calls') > 0)"
+        conditions.append(f"(outcome = 'failed' OR {failed_calls})")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
             conditions.append(f"{name} = ?")
@@ -283,7 +285,7 @@ def _with_output(result: CallResult, fact: str | None) -> CallResult:
     output = result.output
     if fact is None or not (isinstance(output, dict) and output.get("truncated") is True and "reference" in output):
         return result
-    return replace(result, output=decode(fact, dict[str, Any]).get("output"))
+    return replace(result, output=masked(decode(fact, dict[str, Any]).get("output")))
 
 
 def _without_repetition(cycle: CycleRecord) -> tuple[CycleRecord, tuple[str, ...]]:

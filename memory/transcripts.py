@@ -23,6 +23,7 @@ from memory.experiences import seconds
 from memory.known import Reads
 from spar.crash import crashpoint
 from spar.errors import FencedError, PermanentError
+from spar.scrub import mask
 from spar.transcript import Entry
 from spar.types import Fault
 
@@ -114,7 +115,7 @@ def _row(agent: str, session: str, run: str, entry: Entry) -> Row:
     text, was_cut = encoded(entry.body, limit=MOST_BYTES)
     if was_cut:
         text = encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
-    body = sealed(text)
+    body = sealed(mask(text))
     return agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body
 
 

@@ -22,9 +22,10 @@ import json
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
+from itertools import islice
 from math import ceil
 from typing import Annotated, Any
 from zlib import crc32
@@ -308,7 +309,23 @@ def _place(perception: Perception, text: str) -> bytes | None:
 
 def naming(perception: Perception) -> frozenset[bytes]:
     """The words that say which thing it is about, without those that say how it is and without measured numbers."""
+    content = perception.content
+    if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
+        return words_of("\n".join(_leaves(content)))
     return words_of(_canonical(perception))
+
+
+def _leaves(content: object) -> Iterator[str]:
+    """The values in data as texts, up to `NEAR_CHARACTERS` of them."""
+    left, count = [content], 0
+    while left and count < NEAR_CHARACTERS:
+        value, count = left.pop(), count + 1
+        if isinstance(value, Mapping):
+            left += islice(value.values(), NEAR_CHARACTERS)
+        elif isinstance(value, (list, tuple)):
+            left += islice(value, NEAR_CHARACTERS)
+        elif isinstance(value, (str, bool, int, float)):
+            yield str(value)
 
 
 def words_of(text: str) -> frozenset[bytes]:

@@ -124,16 +124,21 @@ def _ages(parts: list[Perception]) -> list[_Age]:
     """For each part, given in order of time, what came after it."""
     subject = words_of(parts[0].subject or "")
     latest: dict[str, dict[frozenset[bytes], str]] = {}  # by source: the words that name a thing → its newest state
+    near: dict[str, dict[frozenset[bytes], None]] = {}  # by source: the same words without numbers
     ages: list[_Age] = []
     for part in reversed(parts):
         if part.kind.startswith("log."):
             ages.append(_Age(None, True))
             continue
         words, things = naming(part) - subject, latest.setdefault(part.source, {})
-        near = next((id for other, id in islice(things.items(), COMPARISONS) if _is_near(words, other)), None)
-        newer = things.get(words)
-        ages.append(_Age(newer, newer is None and near is None))
+        bare, others = (
+            frozenset(word for word in words if not word.isdigit()) or words,
+            near.setdefault(part.source, {}),
+        )
+        is_named_since = any(_is_near(bare, other) for other in islice(others, COMPARISONS))
+        ages.append(_Age(things.get(words), not is_named_since))
         things.setdefault(words, part.id)
+        others.setdefault(bare)
     return ages[::-1]
 
 

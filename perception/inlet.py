@@ -7,20 +7,28 @@ kept is counted. It decides nothing else: `Keeper` opens and closes it, `Sense` 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from typing import Any
+
+import msgspec
 
 from perception.rows import HeldRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.types import Perception, replace
 
+_ENCODER = msgspec.json.Encoder()
+
 NOTHING: Any = object()  # a cursor may be anything, None too
 #: Bytes of text that may wait, whatever their number.
 MOST_BYTES = 64 * 1024 * 1024
+#: Values within a perception that is no JSON that are looked at one by one to tell its size; what one counts for.
+MOST_VALUES, VALUE_BYTES = 10_000, 16
 #: Why a perception was not kept: there was no room for it, a newer one of its key came, older ones made room for newer
 #: ones, a flood was thinned out.
 REASONS = ("refused", "replaced", "oldest", "sampled")
@@ -34,7 +42,7 @@ class Inlet:
     goes, so that what is kept is spread over the flood. `shed` counts what was not kept by `REASONS`.
 
     `waiting` tells the sensor how much of its own nobody has sensed yet. A cursor is held back until everything handed
-    over before it has been taken by a cycle or was shed.
+    over before it has been taken by a cycle or was shed; `release` lets it go.
 
     Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; lied: called with
     whatever was pushed that is no perception, from its thread; now: monotonic seconds; rows: the sensor's, whose
@@ -51,13 +59,14 @@ class Inlet:
         rows: HeldRows | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._lied, self._now = spec, limit, arrived, lied, now
-        # By their number, the oldest first, with the time at which they came.
-        self._items: OrderedDict[int, tuple[float, Perception]] = OrderedDict()
+        # By their number, the oldest first, with the time at which they came and their size.
+        self._items: OrderedDict[int, tuple[float, int, Perception]] = OrderedDict()
         self._of_key: dict[str, int] = {}  # of those that wait, under "latest"
         self._bytes = 0
         self._lock = threading.Lock()
-        self._fresh: Any = NOTHING
-        self._fresh_after = 0
+        self._cursors: deque[tuple[int, Any]] = deque()  # that wait until what came before this number is taken
+        self._of_poll: Any = NOTHING  # the cursor that the poll in hand has set
+        self._is_polling = False
         self.cursor: Any = None  # the latest, for opening the sensor again
         self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
         self.rows = rows or HeldRows("", None)
@@ -73,7 +82,7 @@ class Inlet:
             if not self.is_open:
                 self.shed["refused"] += 1
                 return False
-            is_kept = self._keep(self._signed(perception))
+            is_kept = self._keep(self.signed(perception))
         if is_kept:
             self._arrived()
         return is_kept
@@ -86,12 +95,12 @@ class Inlet:
     def oldest_age(self) -> float | None:
         """Seconds for which the oldest has waited; None when none does."""
         with self._lock:
-            since = next((at for at, _ in self._items.values()), None)
+            since = next((at for at, *_ in self._items.values()), None)
         return None if since is None else max(self._now() - since, 0.0)
 
     @property
     def has_news(self) -> bool:
-        return bool(self._items) or self._fresh is not NOTHING or self.rows.has_news
+        return bool(self._items) or bool(self._cursors) or self.rows.has_news
 
     @property
     def dropped(self) -> int:
@@ -101,8 +110,11 @@ class Inlet:
     def checkpoint(self, cursor: Any) -> None:
         """What the sensor knows as `checkpoint`."""
         with self._lock:
-            self.cursor = self._fresh = cursor
-            self._fresh_after = self.handed_over
+            self.cursor = cursor
+            if self._is_polling:
+                self._of_poll = cursor
+            else:
+                self._hold(cursor)
 
     def accept(self, product: object) -> None:
         """Take what a poll returned; a cursor that the poll set comes after it.
@@ -111,9 +123,8 @@ class Inlet:
         """
         items, wrong = _perceptions_of(product)
         with self._lock:
-            kept = sum([self._keep(self._signed(item)) for item in items])
-            self._fresh_after = self.handed_over
-            self.rows.end_poll()
+            kept = sum([self._keep(self.signed(item)) for item in items])
+            self._poll_ended()
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
@@ -122,22 +133,67 @@ class Inlet:
                 f"sensor {name!r} returned {len(items)} perceptions, room was for {kept}; the rest is lost"
             )
 
-    def take(self, at_most: int, *, is_polling: bool) -> list[Perception]:
-        """The oldest that wait. While a poll runs, a cursor stays: its perceptions may not be here yet."""
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more can be kept, so that what a poll returned would be lost."""
+        return self._spec.when_full == "refuse" and self._is_full(0)
+
+    def take(self, at_most: int, most_bytes: int = MOST_BYTES) -> list[Perception]:
+        """The most important that wait, of equal ones the oldest, one of them however large; in the order they came."""
         with self._lock:
-            items = [self._pop(next(iter(self._items))) for _ in range(min(at_most, len(self._items)))]
-            oldest = next(iter(self._items), self.handed_over)
-            if self._fresh is not NOTHING and not is_polling and self._fresh_after <= oldest:
-                self.unsaved, self._fresh = self._fresh, NOTHING
-            if not is_polling:
-                self.rows.release(oldest)
-        return items
+            numbers: Iterable[int] = self._items
+            if len(self._items) > at_most:
+                numbers = nsmallest(at_most, numbers, key=lambda number: (-self._items[number][2].importance, number))
+            chosen: list[int] = []
+            for number in numbers:
+                most_bytes -= self._items[number][1]
+                if chosen and most_bytes < 0:
+                    break
+                chosen.append(number)
+            return [self._pop(number) for number in sorted(chosen)]
+
+    def release(self) -> None:
+        """What was taken is in a cycle: a cursor that waited for it may be saved, and rows written."""
+        with self._lock:
+            oldest = self._oldest
+            while self._cursors and self._cursors[0][0] <= oldest:
+                self.unsaved = self._cursors.popleft()[1]
+            self.rows.release(oldest)
+
+    def begin_poll(self) -> None:
+        """A cursor that is set from here on, and rows that are changed, belong to what the poll will return."""
+        with self._lock:
+            self._is_polling = True
+            self.rows.begin_poll()
+
+    def end_poll(self) -> None:
+        """What the poll returned is here, or nothing will come of it."""
+        with self._lock:
+            self._poll_ended()
 
     # -- with the lock held
 
+    def _poll_ended(self) -> None:
+        if self._of_poll is not NOTHING:
+            self._hold(self._of_poll)
+        self._is_polling, self._of_poll = False, NOTHING
+        self.rows.end_poll()
+
+    @property
+    def _oldest(self) -> int:
+        """The number of the first that waits, or of the next to come."""
+        return next(iter(self._items), self.handed_over)
+
+    def _hold(self, cursor: Any) -> None:
+        while self._cursors and self._cursors[-1][0] == self.handed_over:
+            self._cursors.pop()
+        while len(self._cursors) > 1 and self._cursors[1][0] <= self._oldest:  # so that there are no more than wait
+            self._cursors.popleft()
+        self._cursors.append((self.handed_over, cursor))
+
     def _keep(self, perception: Perception) -> bool:
         """Keep one more as the policy has it; False if it was refused."""
-        size = _size(perception)
+        size = size_of(perception)
         policy, key = self._spec.when_full, perception.key
         if self._is_full(size):
             if policy == "refuse" or size > MOST_BYTES:
@@ -150,7 +206,7 @@ class Inlet:
                     self._shed(number, "sampled")
             while self._is_full(size):
                 self._shed(next(iter(self._items)), "oldest")
-        self._items[self.handed_over] = self._now(), perception
+        self._items[self.handed_over] = self._now(), size, perception
         if policy == "latest" and key is not None:
             self._of_key[key] = self.handed_over
         self._bytes += size
@@ -166,13 +222,14 @@ class Inlet:
         self.shed[reason] += 1
 
     def _pop(self, number: int) -> Perception:
-        _, perception = self._items.pop(number)
-        self._bytes -= _size(perception)
+        _, size, perception = self._items.pop(number)
+        self._bytes -= size
         if perception.key is not None and self._of_key.get(perception.key) == number:
             del self._of_key[perception.key]
         return perception
 
-    def _signed(self, perception: Perception) -> Perception:
+    def signed(self, perception: Perception) -> Perception:
+        """The perception with what the sensor left open: its name, its session."""
         changes: dict[str, str] = {}
         if perception.source in ("", "manual"):
             changes["source"] = self._spec.name
@@ -181,10 +238,32 @@ class Inlet:
         return replace(perception, **changes) if changes else perception
 
 
-def _size(perception: Perception) -> int:
-    """The bytes that its content takes, as far as that is told at once: texts are what grows large."""
+def size_of(perception: Perception) -> int:
+    """Return about the bytes that its content takes: of a text its length, of all else that of its JSON."""
     content = perception.content
-    return len(content) if isinstance(content, (str, bytes, bytearray)) else 0
+    if isinstance(content, (str, bytes, bytearray)):
+        return len(content)
+    try:
+        return len(_ENCODER.encode(content))
+    except Exception:  # not JSON-able, or with a lone surrogate
+        return _walked(content)
+
+
+def _walked(content: object) -> int:
+    size, left, count = 0, [content], 0
+    while left and count < MOST_VALUES:
+        value, count = left.pop(), count + 1
+        if isinstance(value, (str, bytes, bytearray)):
+            size += len(value)
+        elif isinstance(value, Mapping):
+            size += VALUE_BYTES
+            left += itertools.chain.from_iterable(itertools.islice(value.items(), MOST_VALUES))
+        elif isinstance(value, (list, tuple)):
+            size += VALUE_BYTES
+            left += itertools.islice(value, MOST_VALUES)
+        else:
+            size += VALUE_BYTES
+    return size + VALUE_BYTES * len(left)
 
 
 def described(value: object) -> str:

@@ -4,8 +4,9 @@ A sensor is written by anybody: it may fail, hang, block a thread or return nons
 another sensor or the loop. So its methods are called by a `Hand` of its own, waited for up to a timeout and left behind
 after that; what a late poll still returns is not lost.
 
-The keeper decides when a sensor is due, `Sense` begins the polls. Only opening, which must not depend on cycles, is
-begun by a timer. A quarantined sensor is closed; the probe opens it again, and it is restored once it works.
+Opening, and the polls of a sensor with a rhythm of its own, are begun by a timer, whatever the agent does: noticing
+never waits for thinking. One without a rhythm is polled when `Sense` asks. A poll waits where nobody has room for it.
+A quarantined sensor is closed; the probe opens it again, and it is restored once it works.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from spar.policies import Backoff, Intensity
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.small_rows import rows_of
 from spar.threads import Threads
-from spar.types import Fault
+from spar.types import Fault, Perception
 
 NEVER = float("inf")
+NO_ROOM = 1.0  # seconds after which a sensor whose buffer was full is polled at the earliest
 
 
 class Keeper:
@@ -58,6 +60,7 @@ class Keeper:
         self.failures = self.polls = self.restarts = 0
         self.due = NEVER  # when to poll, monotonic seconds
         self.is_busy = False
+        self.began = 0.0  # when its last turn did, monotonic seconds
         self._poll = getattr(spec.sensor, "poll", None)
         self._wants_context = self._poll is not None and _takes_one(self._poll)
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
@@ -75,6 +78,10 @@ class Keeper:
         self._last_error = self._cycle_id = ""
 
     @property
+    def is_polled(self) -> bool:
+        return self._poll is not None
+
+    @property
     def has_rhythm(self) -> bool:
         """Whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
         return self._every > 0 or self.state != "ok"
@@ -87,25 +94,25 @@ class Keeper:
 
     def begin(self, context: Context | None = None) -> None:
         """Begin the turn that is due: opening, or a poll."""
-        self.due = NEVER
+        self._disarm()
         if self._is_closing or self.is_busy:
             return
-        self.is_busy = True
+        if self._is_open and self.inlet.is_full:
+            self._arm(self._clock.monotonic() + max(self._every, NO_ROOM))
+            return
+        self.is_busy, self.began = True, self._clock.monotonic()
         self._cycle_id = "" if context is None else context.cycle_id
         self._spawn(self._turn(context))
 
     def probe(self) -> None:
         """Try a sensor that is in quarantine again now and not only when its time has come."""
         if self.state == "quarantined" and not self._is_closing:
-            if self._timer is not None:
-                self._timer.cancel()
             self.begin()
 
     async def close(self) -> None:
         """End everything, within about the sensor's timeout."""
-        self._is_closing, self.due = True, NEVER
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_closing = True
+        self._disarm()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -209,6 +216,7 @@ class Keeper:
             checkpoint=self.inlet.checkpoint,
             report=self._reported,
             rows=self.rows,
+            accept=self._accept,
         )
         self.inlet.is_open = self._needs_close = True
         await self._call("open", context)
@@ -217,11 +225,16 @@ class Keeper:
     async def _look(self, began: float, context: Context | None) -> None:
         self._polled_at = began
         self.polls += 1
-        self.rows.begin_poll()
+        self.inlet.begin_poll()
         try:
-            product = await self._call("poll", *((context,) if self._wants_context else ()), late=self._came_late)
+            given = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
+            product = await self._call("poll", *((given,) if self._wants_context else ()), late=self._came_late)
         except PhaseTimeoutError as late:
-            self.inlet.accept(late.product)
+            if not late.was_left_behind:
+                self.inlet.accept(late.product)
+            raise
+        except BaseException:
+            self.inlet.end_poll()
             raise
         self.inlet.accept(product)
 
@@ -234,13 +247,13 @@ class Keeper:
         self._changed(self)
 
     def _succeeded(self, began: float, was_open: bool) -> None:
-        if self._poll is not None:
-            self.due = began + self._every if was_open else began
         if was_open or self._poll is None:  # opening alone restores nothing that is there to be polled
             if self.state == "quarantined":
                 self._intensity.reset()
                 self._host.events.publish(SensorRestored(sensor=self.name))
             self.state, self.failures = "ok", 0
+        if self._poll is not None:
+            self._arm(began + self._every if was_open else began)
 
     async def _failed(self, error: Exception) -> None:
         now, spec = self._clock.monotonic(), self.spec
@@ -260,11 +273,28 @@ class Keeper:
         if is_quarantined or not self._is_open:
             await self._shut()
             self.restarts += 1
-            if self._timer is not None:
-                self._timer.cancel()
+            self._cancel_timer()
             self._timer = self._clock.call_at(now + pause, self.begin)
         elif self._poll is not None:
-            self.due = now + max(pause, self._every)
+            self._arm(now + max(pause, self._every))
+
+    # -- when it is due
+
+    def _arm(self, due: float) -> None:
+        """Have the sensor polled when it is due: by a timer, if it has a rhythm, else by whoever asks from then on."""
+        self._cancel_timer()
+        self.due = due
+        if self.has_rhythm and not self._is_closing:
+            self._timer = self._clock.call_at(due, self.begin)
+
+    def _disarm(self) -> None:
+        self.due = NEVER
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def _shut(self) -> None:
         """Close the sensor, also after a failed open; what it raises is told."""
@@ -321,8 +351,16 @@ class Keeper:
 
     def _came_back(self, outcome: asyncio.Future[Any], late: Callable[[object], None] | None) -> None:
         self._left.discard(outcome)
+        if late is not None:
+            self.inlet.end_poll()
         if late is not None and not self._is_closing and not outcome.cancelled() and outcome.exception() is None:
             late(outcome.result())
+
+    async def _accept(self, perception: Perception) -> bool:
+        """What the sensor knows as `accept`."""
+        if not isinstance(perception, Perception):
+            raise ContractError(f"sensor {self.name!r} must accept a Perception, found {described(perception)}")
+        return await self._host.accept(self.inlet.signed(perception))
 
     def _reported(self, event_name: str, /, **fields: Any) -> None:
         """What the sensor knows as `report`; a tick that was missed is kept as well."""

@@ -32,7 +32,7 @@ class HeldRows:
         self._held: deque[tuple[int, RowChange]] = deque()
         self._released: list[RowChange] = []
         self._passing: dict[str, Any] = {}  # where nobody keeps them
-        self._began = 0  # the number at which the poll in hand began
+        self._began: int | None = None  # the number at which the poll in hand began
         self.next = 0  # how many perceptions have been handed over
 
     def keep(self, key: str, value: Any) -> None:
@@ -69,11 +69,15 @@ class HeldRows:
     def end_poll(self) -> None:
         """What the poll returned has been handed over."""
         with self._lock:
-            self._held = deque((self.next if at >= self._began else at, change) for at, change in self._held)
+            if (began := self._began) is not None:
+                self._held = deque((self.next if at >= began else at, change) for at, change in self._held)
+            self._began = None
 
     def release(self, reached: int) -> None:
         """All perceptions before this number have been taken, or were shed."""
         with self._lock:
+            if self._began is not None:
+                reached = min(reached, self._began - 1)  # of the rest, what the poll will return may not be here yet
             while self._held and self._held[0][0] <= reached:
                 self._released.append(self._held.popleft()[1])
 

@@ -1,9 +1,11 @@
 """The standard SENSE module: keeps the sensors, gathers what they noticed, runs the pipeline over it.
 
-Sensors that are due are polled all at once and none waits for another: what is there after a moment goes through
-the pipeline, what comes later wakes the agent. When nothing is due and nothing was handed over, sensing costs
-microseconds. A cursor is saved when the cycle that took its perceptions has ended, so that a crash repeats rather
-than loses. What the perceptions mean and which of them matter is the pipeline's business.
+Noticing never waits for thinking: a sensor with a rhythm is polled at its times whatever the agent does, one without is
+polled with each cycle, and once a second while a cycle goes on. Sensors are polled all at once and none waits for
+another: what has come goes through the pipeline with the next cycle, the most important first; what comes between two
+cycles wakes the agent. When nothing is due and nothing was handed over, sensing costs microseconds. A cursor is saved
+when the cycle that took its perceptions has ended, so that a crash repeats rather than loses. What the perceptions mean
+and which of them matter is the pipeline's business; much of it at once is a thread's.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import spar.events
 from perception.hand import ended
 from perception.keeper import NEVER, Keeper
 from perception.pipeline import Pipeline
-from spar.clock import SystemClock
+from perception.processing import Batch, Processing, finished
+from spar.clock import SystemClock, Timer
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hooks
@@ -34,6 +37,8 @@ PATIENCE = 1.0  # seconds that a cycle, or a start, waits for polls when it has 
 CLOSING = 1.0  # seconds until the next sensor is closed while one is slow to
 BUFFER = 10_000  # perceptions of one sensor that may wait, unless it is said otherwise
 BATCH = 1_000  # perceptions taken in one cycle; more would be cut by the pipeline's usual limit
+BATCH_BYTES = 8 * 1024 * 1024  # of their content
+BEAT = 1.0  # seconds between polls of sensors without a rhythm while a cycle goes on
 
 
 class _Unheard:
@@ -68,19 +73,25 @@ class Sense:
         self._awaited: set[Keeper] = set()
         self._stirred: asyncio.Future[None] | None = None
         self._keepers: tuple[Keeper, ...] = ()
+        self._sensed: Batch | None = None  # what was taken and no cycle has got yet
+        self._beat: Timer | None = None
         self.attach(Host("", SystemClock(), _Unheard(), Hooks(), lambda: None))
 
     def attach(self, host: Host) -> None:
         """Join an agent; before it is opened."""
         self._host, self._clock = host, host.clock
+        self._processing = Processing(lambda batch: self.pipeline.process(batch), host.clock)
         self._keepers = tuple(
             Keeper(spec, host, limit=self._buffer, arrived=self._arrived, changed=self._turned, report=self._report)
             for spec in self._specs
         )
+        self._without_rhythm = tuple(keeper for keeper in self._keepers if keeper.is_polled and not keeper.has_rhythm)
 
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self._sensed is not None and self._sensed.get_loop() is not self._loop:
+            self._sensed = None  # nothing comes of it any more; what sensors keep a cursor of comes again
         for keeper in self._keepers:
             keeper.start()
         try:
@@ -94,6 +105,8 @@ class Sense:
     async def __aexit__(self, *exc: object) -> None:
         """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next."""
         loop = asyncio.get_running_loop()
+        if self._beat is not None:
+            self._beat.cancel()
         closing: list[asyncio.Task[None]] = []
         for keeper in reversed(self._keepers):
             closing.append(loop.create_task(keeper.close(), name=f"closing of {keeper.name}"))
@@ -102,27 +115,44 @@ class Sense:
             await asyncio.wait(closing)
 
     async def sense(self, context: Context) -> list[Perception]:
-        """What was noticed since the last time, through the pipeline; the most important first."""
+        """What was noticed since the last time, through the pipeline; the most important first.
+
+        Cancelled while a thread works on it, it keeps what was taken for the next time.
+        """
+        self._watch_over(context.cycle_id)
         now = self._clock.monotonic()
-        if due := [keeper for keeper in self._keepers if keeper.due <= now]:
-            for keeper in due:
-                keeper.begin(context)
-            await self._gather(set(due), PATIENCE)
-        news = [keeper for keeper in self._keepers if keeper.inlet.has_news]
-        if not news:
-            return []
-        share = max(BATCH // len(news), 1)
-        batch = [item for keeper in news for item in keeper.inlet.take(share, is_polling=keeper.is_busy)]
-        if any(keeper.inlet.waiting for keeper in news):
+        if active := [keeper for keeper in self._keepers if keeper.due <= now or keeper.is_busy]:
+            for keeper in active:
+                if keeper.due <= now:
+                    keeper.begin(context)
+            # A poll that takes longer is waited for once.
+            await self._gather(
+                {keeper for keeper in active if keeper.is_busy and now - keeper.began < PATIENCE}, PATIENCE
+            )
+        if self._sensed is None:
+            news = [keeper for keeper in self._keepers if keeper.inlet.has_news]
+            if not news:
+                return []
+            share, most_bytes = max(BATCH // len(news), 1), BATCH_BYTES // len(news)
+            batch = [item for keeper in news for item in keeper.inlet.take(share, most_bytes)]
+            self._sensed = self._processing.begin(batch)
+        try:
+            perceptions = await finished(self._sensed)
+        except Exception:
+            self._sensed = None
+            raise
+        self._sensed = None
+        for keeper in self._keepers:
+            keeper.inlet.release()
+        if any(keeper.inlet.waiting for keeper in self._keepers):
             self._host.wake()
-        perceptions = self.pipeline.process(batch) if batch else []
         if not perceptions:  # no cycle will come of it, so there is no end of one to wait for
             await self.settled()
         return perceptions
 
     async def perceive(self, pushed: Sequence[Perception], context: Context) -> list[Perception]:
         """What came in through the agent itself, through the pipeline."""
-        return self.pipeline.process(pushed)
+        return await finished(self._processing.begin(pushed))
 
     def hear(self, text: str, session: str) -> Perception:
         """The perception that a message is, on the terms of the sensor that hears messages, if one is configured.
@@ -155,7 +185,7 @@ class Sense:
 
     def shed(self) -> int:
         """Give up what is remembered for convenience, for want of memory; how many entries that were."""
-        return self.pipeline.shed()
+        return self._processing.between(self.pipeline.shed)
 
     def restore(self, sensor: str) -> None:
         """Try a sensor that is in quarantine again now. Raises: LookupError for one that is not known."""
@@ -173,6 +203,24 @@ class Sense:
             "sensors": {keeper.name: keeper.snapshot() for keeper in self._keepers},
             "pipeline": dict(self.pipeline.counts),
         }
+
+    # -- while a cycle goes on
+
+    def _watch_over(self, cycle_id: str) -> None:
+        """Poll sensors without a rhythm for as long as this cycle takes."""
+        if self._beat is not None:
+            self._beat.cancel()
+        if not self._without_rhythm:
+            return
+        self._beat = self._clock.call_at(self._clock.monotonic() + BEAT, lambda: self._poll_amid(cycle_id))
+
+    def _poll_amid(self, cycle_id: str) -> None:
+        if self._host.is_in_hand(cycle_id):
+            now = self._clock.monotonic()
+            for keeper in self._without_rhythm:
+                if keeper.due <= now:
+                    keeper.begin()
+            self._watch_over(cycle_id)
 
     # -- waiting
 

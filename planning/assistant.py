@@ -24,6 +24,7 @@ This module only makes the parts: what they do stands in `planning.planner`, `.f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +36,7 @@ from planning.chain import Chain
 from planning.compaction import DEADLINE, Compaction
 from planning.failover import Models
 from planning.llm import Mode, ProviderModel
-from planning.planner import ModelPlanner
+from planning.planner import ModelPlanner, PlanMode
 from planning.rules import RulesPlanner
 from spar.budgets import Budgets
 from spar.clock import Clock, SystemClock
@@ -81,6 +82,9 @@ class Assistant(Chain):
         pursue: whether what was noticed becomes a run of its own; else it gets one request.
         compaction_model, compaction_timeout: who sums up a conversation that grew too long, and in how many seconds.
         rules_are: see the module.
+        plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.planner`).
+        advisors: who has a say in each request: tables with `id`, `role`, `schema` and `on`.
+        delegates: by path, what calls may be delegated to: tables with `context` and `schema`.
 
     Raises: ConfigError, with the `path` of the option, for what cannot be used.
     """
@@ -104,6 +108,9 @@ class Assistant(Chain):
         compaction_model: str | ModelTable | None = None,
         compaction_timeout: float = DEADLINE,
         rules_are: RulesAre = "fallback",
+        plan_mode: PlanMode = "",
+        advisors: Sequence[dict[str, Any]] = (),
+        delegates: dict[str, dict[str, Any]] | None = None,
         rules: Sequence[dict[str, Any]] = (),
         tools: Sequence[str] | None = None,
         home: Home | None = None,
@@ -129,6 +136,9 @@ class Assistant(Chain):
             recall=recall,
             pursue=pursue,
             compaction_model=made.get("compaction_model"),
+            definitions=delegates,
+            plan_mode=plan_mode,
+            advisors=advisors,
         )
         self._planner.compaction = Compaction(self._planner.ask, deadline=compaction_timeout)
         asked: list[Any] = [self._planner]
@@ -141,6 +151,20 @@ class Assistant(Chain):
         made = self._models(host.clock, host.budgets)
         self._planner.model, self._planner.compaction_model = made["model"], made.get("compaction_model")
         super().attach(host)
+
+    def warnings(self) -> list[str]:
+        """Return which models lack the key that they are to use."""
+        missing: dict[str, str] = {}
+        for named in (each for option in self._named.values() for each in option):
+            table = ModelTable(name=named) if isinstance(named, str) else ModelTable.model_validate(named)
+            key_env = table.key_env or self._shared.get("key_env")
+            if isinstance(key_env, str) and not os.environ.get(key_env):
+                missing[table.name] = key_env
+        return [
+            f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set: set it "
+            "where the service is started, or this model cannot be asked"
+            for name, key_env in missing.items()
+        ]
 
     def _models(self, clock: Clock, budgets: Budgets | None) -> dict[str, Models]:
         """By option, the models that it names. Raises: ConfigError."""

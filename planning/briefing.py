@@ -7,6 +7,7 @@ by a tool ever stands where the question stands.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -14,9 +15,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.observations import call_shown
-from planning.select import ENOUGH_TRIALS, optimistic
+from planning.select import optimistic
+from spar.abilities import ENOUGH_TRIALS, known_of, task_name
 from spar.plain import plain
-from spar.protocols import Context, ability_key
+from spar.protocols import Context
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]
@@ -30,6 +32,11 @@ _STANDING: Final = "main"
 _OF_RUNS: Final = "runs"
 #: Parts of one fused perception that are told one by one.
 _MOST_EVIDENCE: Final = 20
+#: Characters of a passage of what was remembered, of words that say little, and words that are looked for.
+_PASSAGE: Final = 300
+_SHORT_WORD: Final = 3
+_MOST_WORDS: Final = 32
+_WORD: Final = re.compile(r"\w+")
 #: Calls that have begun, or wait for somebody: not to be made again, and nothing else tells of them.
 _OPEN: Final = ("parked", "detached")
 
@@ -61,7 +68,8 @@ def brief(
     messages: list[Message] = [_text(each) for each in asked] or [{"type": "text", "text": UNASKED}]
     messages += _data("noticed", [_noticed(each) for each in noticed])
     messages += _data("ability", _abilities(tools, task, context.abilities))
-    messages += _data("experience", [_experience(each) for each in experiences])
+    query = query_of(perceptions, context)
+    messages += _data("experience", [_experience(each, query) for each in experiences])
     if run is not None:
         messages += [each for each in run.messages if not _is_put_off(each)]
         messages += _data("pending", list(_pending(run.results)))
@@ -73,10 +81,10 @@ def brief(
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """What kind of task this is, as abilities are kept: the intent, else the kind, of the message or what is urgent."""
+    """What kind of task this is, as abilities are kept: kind and intent of the message or what is urgent."""
     run = context.run
     first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
-    return "" if first is None else first.intent or first.kind
+    return "" if first is None else task_name(first.kind, first.intent)
 
 
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:
@@ -181,7 +189,7 @@ def _noticed(perception: Perception) -> Message:
     return told
 
 
-def _experience(experience: Experience) -> Message:
+def _experience(experience: Experience, query: str) -> Message:
     """Without its `cause`, which may quote what came from outside; its lesson says the same in words of our own."""
     told = {
         "at": experience.at.isoformat(timespec="seconds"),
@@ -191,8 +199,22 @@ def _experience(experience: Experience) -> Message:
         "outcome": experience.outcome,
         "worked": experience.success,
         "lesson": experience.lesson,
+        "said": passage(experience.said, query),
+        "answered": passage(experience.answer, query),
     }
     return {key: value for key, value in told.items() if value not in ("", None)}
+
+
+def passage(text: str, query: str) -> str:
+    """The part of a text that has most to do with a query: most of its words stand there."""
+    if len(text) <= _PASSAGE:
+        return text
+    lowered = text.lower()
+    wanted = [word for word in dict.fromkeys(_WORD.findall(query.lower())) if len(word) > _SHORT_WORD][:_MOST_WORDS]
+    starts = {max(at - _PASSAGE // 4, 0) for word in wanted if (at := lowered.find(word)) >= 0} | {0}
+    start = max(sorted(starts), key=lambda at: sum(word in lowered[at : at + _PASSAGE] for word in wanted))
+    found = " ".join(text[start : start + _PASSAGE].split())
+    return f"{'… ' if start else ''}{found}{' …' if start + _PASSAGE < len(text) else ''}"
 
 
 def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]) -> Message:
@@ -200,7 +222,7 @@ def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]
 
     Roughly: what every call changes a little would make every request another one.
     """
-    found = [known for name in tools if (known := abilities.get(ability_key(name, task))) is not None and known.trials]
+    found = [known for name in tools if (known := known_of(name, task, abilities)) is not None and known.trials]
     found.sort(key=optimistic, reverse=True)
     told = {
         each.tool: {"succeeds": round(each.estimate, 1), "known_well": each.trials >= ENOUGH_TRIALS} for each in found

@@ -19,7 +19,7 @@ from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
-from spar.protocols import Context, Host, RunContext, WritesCalls, WrittenCall
+from spar.protocols import Context, Host, Lender, Lent, RunContext, WritesCalls, WrittenCall
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
 
@@ -120,6 +120,12 @@ class Chain:
         for planner in self.planners:
             if callable(attach := getattr(planner, "attach", None)):
                 attach(host)
+
+    def lends(self) -> Lent:
+        """Return what its planners lend together; of two with one name the first one counts."""
+        lent = [each.lends() for each in self.planners if isinstance(each, Lender)]
+        activities = {name: handler for each in reversed(lent) for name, handler in each.activities.items()}
+        return Lent(tuple(tool for each in lent for tool in each.tools), activities)
 
     async def __aenter__(self) -> Chain:
         async with AsyncExitStack() as opening:

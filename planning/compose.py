@@ -53,6 +53,7 @@ def compose_schema(
     messages = [message for message in context if isinstance(message, Mapping)]
     council = read_council(messages, advisors)
     offers = read_offers(tools, messages, activities)
+    can_call = any(offer.name != CONSULT for offer in offers)
     silent = [advisor for advisor in council if advisor.get("on") is None]
     if silent and all(offer.name != CONSULT for offer in offers):
         offers.append(consultation(silent, activities))
@@ -62,7 +63,7 @@ def compose_schema(
     properties: Schema = {}
     if (meta := _meta(messages, defs)) is not None:
         properties["meta"] = meta
-    if speakers := [advisor for advisor in council if has_a_say(advisor, messages)]:
+    if speakers := [advisor for advisor in council if has_a_say(advisor, messages, can_call=can_call)]:
         properties["advisors"] = advice_schema(speakers, instances, defs, votes=bool(offers))
     if offers:
         calls = [_call(offer, instances, defs) for offer in offers]

@@ -39,10 +39,12 @@ def read_council(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[
     return list(found.values())
 
 
-def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an advisor has a say in this request."""
+def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], *, can_call: bool = False) -> bool:
+    """Whether an advisor has a say in this request: at the start before anything was called, at the end where something
+    was, or where nothing can be (`can_call`)."""
     on = advisor.get("on")
-    return on in ("request", "finish") or (on == "start" and not any("_call" in message for message in messages))
+    has_called = any("_call" in message or message.get("kind") == "error" for message in messages)
+    return on == "request" or (on == "finish" and (has_called or not can_call)) or (on == "start" and not has_called)
 
 
 def advice_schema(

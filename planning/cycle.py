@@ -7,7 +7,7 @@ that asks to be left alone defers the run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from operator import is_
@@ -18,13 +18,20 @@ from msgspec import Struct
 from planning.asked import digest
 from planning.briefing import brief, nonexistent, query_of
 from planning.budgeting import fit
+from planning.circles import circle
 from planning.compose import compose_schema
 from planning.context import compose, is_plain
 from planning.conversation import conversation
+from planning.council import CONSULT
+from planning.lazy import planned, undecided, unthought
+from planning.observations import call_shown
+from planning.offers import read_offers
 from planning.ports import Request, Told
 from planning.solution import Solving
 from planning.speaking import Speaking
-from planning.wording import EMPTY
+from planning.versions import is_meta, meta_of, versioned
+from planning.wording import EMPTY, UNVERIFIED
+from spar.board import Board, message_of
 from spar.budgets import BudgetError
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
@@ -33,7 +40,7 @@ from spar.paths import TooLargeError, marked, shorten
 from spar.protocols import Context
 from spar.replies import is_silent
 from spar.transcript import Entry
-from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace
+from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace, utcnow
 
 if TYPE_CHECKING:
     from planning.planner import ModelPlanner
@@ -57,11 +64,15 @@ _TOO_SOON: Final = (
 
 
 class Trouble(Struct):
-    """What the last answers of a run were lacking, and how the next request says so."""
+    """What the last answers of a run were lacking, and how the next request says so; and what of them is to come: an
+    `output` that waits for the results that it refers to, given when so many people had spoken, and the next meta."""
 
     misfits: int = 0
     empty: int = 0
     notice: str = ""
+    output: Any = None
+    heard: int = 0
+    meta: Mapping[str, Any] | None = None
 
 
 class Cycle:
@@ -87,6 +98,9 @@ class Cycle:
 
     async def planned(self) -> AsyncGenerator[Call | Action]:
         """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
+        if (action := await self._awaited()) is not None:
+            yield action
+            return
         request = await self._first()
         attempt = 1
         while True:
@@ -108,9 +122,10 @@ class Cycle:
         """Send one request, and hand on what comes."""
         planner = self._planner
         self._digest = planner.record(request, attempt)
+        planner.advise(request)
         async with Solving(planner.model, request) as solving:
             try:
-                async for item in solving:
+                async for item in self._lazily(solving) if planner.plan_mode == "lazy" else solving:
                     if isinstance(item, Told):
                         self._speaking.tell(item.text)
                     elif (call := self._call(item)) is not None:
@@ -128,7 +143,82 @@ class Cycle:
         if (action := await self._decided(solving)) is not None:
             yield action
 
+    async def _lazily(self, solving: Solving) -> AsyncIterator[dict[str, Any] | Told]:
+        """The calls of a plan once all of it is there; none of one that goes round in a circle."""
+        number = self._run.number if self._run is not None else 1
+        calls: list[dict[str, Any]] = []
+        async for item in solving:
+            if isinstance(item, Told):
+                yield item
+            else:
+                calls.append({"_id": f"{number}.{len(calls) + 1}", **item})
+        if ring := circle(calls, Board(self._messages()).has):
+            self._unread = f"calls of the plan wait for one another: {', '.join(ring)}"
+            return
+        offers = {each.name: each for each in read_offers(self._tools, (), self._planner.activities)}
+        for call in calls:
+            yield unthought(call, offers)
+
+    def _messages(self) -> Sequence[dict[str, Any]]:
+        """What calls of this run can read."""
+        return self._run.messages if self._run is not None else ()
+
+    async def _awaited(self) -> Action | None:
+        """The output that an earlier answer gave with references to its own calls, now that these have ended.
+
+        None where there is none, where it does not fit, or something was said since: then the model is asked.
+        """
+        trouble, run = self._trouble, self._run
+        output, trouble.output = trouble.output, None
+        if output is None or run is None or len(run.said) != trouble.heard:
+            return None
+        if not self._steps:
+            trouble.notice = _TOO_SOON
+            return None
+        last = self._steps[-1]
+        found, problem = (None, UNVERIFIED) if last.errors else await self._planner.judged(
+            output, self._output, run.messages
+        )  # fmt: skip
+        if problem or found is None:
+            trouble.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
+            return None
+        is_untrusted = run.trust == "untrusted" or self._is_misled()
+        self._trust = "untrusted" if is_untrusted else last.action.trust or "trusted" if last.action else "trusted"
+        self._speak(found, "")
+        return self._action(output=found, reason="the output of the last answer, with the results that it refers to")
+
     # -- the request
+
+    def _standing(self) -> list[dict[str, Any]]:
+        """What stands in each request of a run besides what is known: advisors, the plan so far, the meta."""
+        planner, messages = self._planner, [dict(each) for each in self._planner.advisors]
+        if planner.meta is not None:
+            messages.append(message_of("meta", dict(planner.meta)))
+        if not planner.plan_mode or self._run is None:
+            return messages
+        messages.append({"type": "plan", "mode": planner.plan_mode, "plan": {"calls": []}})
+        if not self._steps:
+            return messages
+        results = self._steps[-1].results
+        return planned(messages, [call_shown(each.call.to_wire()) for each in results], results)
+
+    def _versioned(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The messages with the meta that the last answer made, in the place of the one it was made from."""
+        found = self._trouble.meta
+        if found is None or meta_of(messages) is None:
+            return messages
+        return [*(each for each in messages if not is_meta(each)), dict(found)]
+
+    def _kept(self, solving: Solving) -> None:
+        """Keep what an answer that counts said of the next version, and what its advisors said."""
+        planner, context = self._planner, [dict(each) for each in solving.request.context]
+        planner.keep(self._context.cycle_id, "advice", solving.advisors)
+        if meta_of(context) is None:
+            return
+        now = self._context.clock.now() if self._context.clock is not None else utcnow()
+        made = versioned(context, solving.meta, now.isoformat())
+        self._trouble.meta = next(each for each in made if is_meta(each))
+        planner.keep(self._context.cycle_id, "meta", meta_of(made))
 
     async def _first(self) -> Request:
         """The request as it is first sent; before that the conversation is summed up, if it takes too much of it."""
@@ -203,9 +293,12 @@ class Cycle:
                      notices=self._notices())  # fmt: skip
         self._task = told.task
         self._trust = "untrusted" if "untrusted" in (told.trust, talk.trust) or self._is_misled() else "trusted"
+        messages = self._versioned([*self._standing(), *told.messages])
+        tools = {name: tool for name, tool in self._tools.items() if name != CONSULT}
         make = partial(
             compose,
-            told.messages,
+            messages,
+            activities=planner.activities,
             output=self._output,
             turns=talk.turns,
             instructions=planner.instructions,
@@ -216,17 +309,17 @@ class Cycle:
             cycle_id=self._context.cycle_id,
             run_id=self._run_id,
         )
-        made_of: list[Any] = [*self._tools.values(), self._output]
+        made_of: list[Any] = [*tools.values(), self._output]
         known, schema = planner.schema
-        if is_plain(told.messages) and len(known) == len(made_of) and all(map(is_, known, made_of)):
-            return make(tools=self._tools, schema=schema)
+        if is_plain(messages) and len(known) == len(made_of) and all(map(is_, known, made_of)):
+            return make(tools=tools, schema=schema)
         try:
-            request = make(tools=self._tools)
+            request = make(tools=tools)
         except (TypeError, ValueError):
             if not self._left_out():
                 raise
-            return make(tools=self._tools)
-        if is_plain(told.messages):
+            return make(tools={name: tool for name, tool in self._tools.items() if name != CONSULT})
+        if is_plain(messages):
             planner.schema = made_of, request.schema
         return request
 
@@ -259,6 +352,8 @@ class Cycle:
 
     def _call(self, wire: Mapping[str, Any]) -> Call | None:
         """A call as it is handed on; None, and a word to the model about it, when it cannot be read."""
+        if self._planner.plan_mode != "lazy" and (why := undecided(dict(wire))):
+            wire = {**wire, "_bad": why}
         try:
             call = Call.from_wire(wire)
         except ValueError as error:
@@ -280,8 +375,12 @@ class Cycle:
         if isinstance(output, str) and (not output.strip() or is_silent(output)):
             output = output.strip() or None
             problem = problem if output is None else ""
-        elif output is not None and self._calls and _refers(output):
-            output, notice = None, _TOO_SOON  # what it refers to is not there yet
+        elif output is not None and self._calls and _refers(output):  # what it refers to is not there yet
+            if self._run is None:
+                notice = _TOO_SOON
+            else:
+                self._trouble.output, self._trouble.heard = output, len(self._run.said)
+            output = None
         elif output is not None:
             context = self._run.messages if self._run is not None else ()
             output, problem = await self._planner.judged(output, self._output, context)
@@ -296,6 +395,7 @@ class Cycle:
         if output is None and not self._calls:
             return self._empty()
         self._trouble.misfits, self._trouble.empty, self._trouble.notice = 0, 0, notice
+        self._kept(solving)
         model = solving.usage.model if solving.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 

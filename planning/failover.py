@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from spar.accounts import Quantity, Refusal
 from spar.budgets import NOTHING, BudgetError, Budgets, Reservation
 from spar.clock import Clock
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.protocols import Host, ModelState
 
 #: What a model takes that does not say it (`most`): one request, and nobody knows how much else.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}
@@ -100,6 +101,13 @@ class Models:
         self._clock = clock
         self.budgets = budgets
         self._deferred = self._fallbacks = 0
+        self._tell: Callable[[ModelState], None] = lambda state: None
+
+    def attach(self, host: Host) -> None:
+        """Have the agent told which models there are, and whenever one is left alone or answers again."""
+        self._tell = host.tell_model
+        for route in self._routes:
+            self._tell(_told(route))
 
     @property
     def name(self) -> str:
@@ -112,6 +120,13 @@ class Models:
         There may be several `Usage`s, one for each model that took something; the last names who answered.
         """
         return self._pieces(request)
+
+    async def load(self) -> None:
+        """Let each model load what it needs; one that cannot says why when it is asked."""
+        for route in self._routes:
+            if callable(load := getattr(route.model, "load", None)):
+                with suppress(Exception):
+                    await load()
 
     async def aclose(self) -> None:
         """Close all models. Raises: the first error, after all were closed."""
@@ -197,7 +212,7 @@ class Models:
                         reservation.settle({**used, "requests": 1})
                     raise fault from (None if fault is error else error)
                 is_known = True
-                route.breaker = breaker.succeeded(route.breaker, is_probe=is_probe)
+                self._turn(route, breaker.succeeded(route.breaker, is_probe=is_probe))
                 if used:
                     reservation.settle({**used, "requests": 1})
         finally:
@@ -218,17 +233,24 @@ class Models:
         if not isinstance(fault, ProviderError):  # of a model that does not tell kinds apart
             fault = provider_error("server", route.name, str(error), retry_after=error.retry_after)
         route.faults += 1
-        route.fault = str(fault)
         for each in self._routes:
             if each is route or (fault.treatment.everywhere and each.provider == route.provider):
-                each.breaker = breaker.failed(
+                each.fault = str(fault)
+                after = breaker.failed(
                     each.breaker,
                     fault.kind,
                     self._clock.monotonic(),
                     retry_after=fault.retry_after,
                     is_probe=is_probe and each is route,
                 )
+                self._turn(each, after)
         return fault
+
+    def _turn(self, route: _Route, after: Breaker) -> None:
+        """Take what is known of a model now, and tell if it is left alone anew or no longer."""
+        before, route.breaker = route.breaker, after
+        if after.openings != before.openings:
+            self._tell(_told(route))
 
 
 class _Free:
@@ -242,6 +264,12 @@ class _Free:
 
     def settle(self, used: Mapping[Quantity, int | None] | None = None) -> None:
         pass
+
+
+def _told(route: _Route) -> ModelState:
+    if not route.breaker.openings:
+        return ModelState(route.name)
+    return ModelState(route.name, "open", route.fault, route.breaker.until)
 
 
 def _amounts(usage: Usage) -> dict[Quantity, int]:

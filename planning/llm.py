@@ -8,7 +8,7 @@ It makes one HTTP request for one `Request` and hands out the answer as it comes
 text as people read it, what it took. What the provider does wrong is raised as a `ProviderError`. Nothing is asked
 twice here, not by the provider's own client either: who asks again, when and whom is `planning.failover`'s affair.
 
-The library takes a second to be imported: that happens in a thread, with the first request.
+The library takes a second to be imported: that happens in a thread, at the start (`load`) or with the first request.
 """
 
 from __future__ import annotations
@@ -137,6 +137,10 @@ class ProviderModel:
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
         tokens, answer = size // _LEAST_BYTES + _AROUND, request.max_tokens or self._max_tokens
         return {"requests": 1, "tokens": tokens + answer, "money": self._cost_of(model, tokens, answer)}
+
+    async def load(self) -> None:
+        """Import the library and make the model, in a thread, before anybody asks. Raises: as the first request."""
+        await self._ready()
 
     async def aclose(self) -> None:
         """Close its connections; it may be asked again afterwards. Idempotent."""

@@ -8,11 +8,12 @@ a run has taken too much its lane's.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,17 +23,20 @@ from planning.budgeting import Gauge
 from planning.compaction import Compaction
 from planning.context import compose
 from planning.conversation import Known
+from planning.council import CONSULT, read_council
 from planning.cycle import Cycle, Trouble
-from planning.delegates import Definitions, Delegates
+from planning.delegates import CONSULTATION, Definitions, Delegates
 from planning.judging import Judge
+from planning.nesting import FRAME, Allowance, Frame
 from planning.ports import Kind, Model, Request, Usage
 from planning.solution import Solving
 from planning.wording import MAIN
 from spar.errors import ConfigError, PermanentError
 from spar.events import ModelRequested
-from spar.protocols import CALLED_FOR, Context, Host
+from spar.protocols import CALLED_FOR, Context, Host, Lent
 from spar.types import Action, Call, Perception
 
+PlanMode = Literal["", "eager", "lazy"]
 #: Of what can be read, the share from which on a conversation is summed up before a request is sent.
 THRESHOLD: Final = 0.8
 #: Tokens that are left for an answer where `max_tokens` says nothing: so many, or this share of what can be read.
@@ -58,9 +62,14 @@ class ModelPlanner:
         compaction: how that is done.
         threshold: the share of what it can read from which on that is done before a request is sent.
         definitions: what calls may be delegated to: `{"context": […], "schema": …}` by path, or a function of the path.
+        plan_mode: keeps a run's calls as a plan from request to request: "eager" carries them out as they come, "lazy"
+            once the plan is complete and goes round in no circle; "": no plan is kept.
+        advisors: who has a say in each request of a run, as the advisor messages of a context (`id role schema on`).
+        meta: what the work is and which version of it (`domain path version …`); the answers of a run make the next.
 
-    `activities` is for the executor: `Executor(tools, activities=planner.activities)` has delegated calls, and thoughts
-    whose matter came later, written by the model. Such requests think; they are given no tools.
+    In an agent the actor has delegated calls, consultations, and thoughts whose matter came later carried out here
+    (`lends`); an executor by itself takes `Executor(tools, activities=planner.activities)`. Such requests think; they
+    are given no tools.
     """
 
     def __init__(
@@ -77,7 +86,17 @@ class ModelPlanner:
         compaction: Compaction | None = None,
         threshold: float = THRESHOLD,
         definitions: Definitions | None = None,
+        plan_mode: PlanMode = "",
+        advisors: Sequence[Mapping[str, Any]] = (),
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
+        if plan_mode not in ("", "eager", "lazy"):
+            raise ConfigError(f"plan_mode is {plan_mode!r}, expected 'eager' or 'lazy'", path=("plan_mode",))
+        try:
+            self.advisors = tuple({"type": "advisor", **each} for each in read_council((), advisors))
+        except ValueError as error:
+            raise ConfigError(str(error), path=("advisors",)) from error
+        self.plan_mode, self.meta = plan_mode, meta
         self.model, self.compaction_model = model, compaction_model
         self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
@@ -91,8 +110,12 @@ class ModelPlanner:
         self.room = None if context_tokens is None else context_tokens - (max_tokens or answer_room(context_tokens))
         self.threshold = threshold
         self.compaction = compaction or Compaction(self.ask)
-        self.activities = Delegates(self._thought, definitions).activities
+        self._delegates = Delegates(self._thought, definitions)
+        self.activities = {**self._delegates.activities, CONSULT: self._consulted}
+        #: By run or cycle, what advisors who are consulted know of the requests at hand.
+        self._frames: OrderedDict[str, Frame] = OrderedDict()
         self.host: Host | None = None
+        self._loading: set[asyncio.Task[None]] = set()
         #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
         self.known: Known = {}
         self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
@@ -146,6 +169,37 @@ class ModelPlanner:
         if found is None:
             raise PermanentError(f"the model wrote no result: {why or 'its answer was empty'}")
         return found
+
+    def lends(self) -> Lent:
+        """Return what the actor needs to have calls carried out here."""
+        is_consulted = any(each.get("on") is None for each in self.advisors)
+        return Lent((CONSULTATION,) if is_consulted else (), self.activities)
+
+    def advise(self, request: Request) -> None:
+        """Let advisors who are consulted in a cycle or run know what its request says."""
+        if self.advisors:
+            frame = Frame(Allowance(0, 0), messages=[dict(each) for each in request.context],
+                          advisors={str(each["id"]): each for each in self.advisors})  # fmt: skip
+            self._frames[request.run_id or request.cycle_id] = frame
+            if len(self._frames) > _MOST_RUNS:
+                self._frames.popitem(last=False)
+
+    async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
+        """Carry out a call that asks an advisor; what it says is kept on the tape besides."""
+        cycle_id, run_id = CALLED_FOR.get()
+        frame = self._frames.get(run_id or cycle_id)
+        token = FRAME.set(frame)
+        try:
+            said = await self._delegates.consult(call, tool, context)
+        finally:
+            FRAME.reset(token)
+        self.keep(cycle_id, "advice", [{"id": call.params.get("advisor"), "advice": said}])
+        return said
+
+    def keep(self, cycle_id: str, kind: str, value: Any) -> None:
+        """Have something that a solution said beside its calls and output kept with its cycle."""
+        if self.host is not None and value:
+            self.host.note(cycle_id, lambda: {"kind": kind, kind: value})
 
     def record(self, request: Request, attempt: int = 1) -> str:
         """Keep and tell what is about to be sent; its digest."""
@@ -216,16 +270,32 @@ class ModelPlanner:
         return told
 
     def attach(self, host: Host) -> None:
-        """Take what the agent lends."""
+        """Take what the agent lends, and have it told how the models are."""
         self.host = host
+        for model in (self.model, self.compaction_model):
+            if callable(attach := getattr(model, "attach", None)):
+                attach(host)
 
     async def __aenter__(self) -> ModelPlanner:
+        """Let the models load what they need beside the start, which does not wait for it, nor the first message."""
+        for model in (self.model, self.compaction_model):
+            if callable(load := getattr(model, "load", None)):
+                self._loading.add(asyncio.get_running_loop().create_task(_loaded(load), name="loading of a model"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        loading, self._loading = self._loading, set()
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
         for model in (self.model, self.compaction_model):
             if callable(close := getattr(model, "aclose", None)):
                 await close()
+
+
+async def _loaded(load: Callable[[], Awaitable[None]]) -> None:
+    with suppress(Exception):  # the first request says what is wrong
+        await load()
 
 
 def answer_room(context_tokens: int) -> int:

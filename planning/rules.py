@@ -26,6 +26,7 @@ from planning.match import Sight, sights
 from planning.reading import CallRule, Rule, read_rules, rule_schema
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
+from spar.abilities import task_name
 from spar.clock import Clock, SystemClock
 from spar.paths import Path
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
@@ -263,7 +264,7 @@ class _Draft(Struct):
 
 def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
     """What a rule makes of one perception. Raises: AbsentError when a template cannot be filled."""
-    task = facts.perception.intent or facts.perception.kind
+    task = task_name(facts.perception.kind, facts.perception.intent, rule.name)
     tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
     left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
     if left_out:

@@ -4,6 +4,7 @@ Optimism under uncertainty: the tool with the highest plausible ability wins, so
 chance and one that keeps failing loses it. Equal ones go in the order in which they were written.
 Source: upper credible bounds of a posterior as an index, Kaufmann, Cappé, Garivier, "On Bayesian Upper Confidence
 Bounds for Bandit Problems", AISTATS 2012; mean plus one standard deviation stands for the Beta quantile here.
+What is known of a tool at a task that is new is borrowed from tasks like it (`spar.abilities`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from spar.protocols import ability_key
+from spar.abilities import ENOUGH_TRIALS, kind_of_task, known_of
 from spar.types import Ability
-
-#: The estimate of five trials is the first that a `min_ability` trusts.
-ENOUGH_TRIALS = 5
 
 _UNKNOWN = 0.5 + math.sqrt(1 / 12)  # mean and deviation of Beta(1, 1): nothing known
 
@@ -35,6 +33,11 @@ def is_below(ability: Ability | None, least: float) -> bool:
 
 def choose(tools: Sequence[str], task: str, abilities: Mapping[str, Ability], least: float | None = None) -> str | None:
     """The tool to take for this kind of task, or None when all of them are known to do worse than `least`."""
-    known = {tool: abilities.get(ability_key(tool, task)) for tool in tools} if abilities else dict.fromkeys(tools)
-    able = [tool for tool in tools if least is None or not is_below(known[tool], least)]
+    known = {tool: known_of(tool, task, abilities) for tool in tools} if abilities else dict.fromkeys(tools)
+    own = {task, kind_of_task(task)}  # of other intents one must not conclude that it need not be tried
+    able = [
+        tool
+        for tool, of in known.items()
+        if least is None or of is None or of.task not in own or not is_below(of, least)
+    ]
     return max(able, key=lambda tool: optimistic(known[tool]), default=None)

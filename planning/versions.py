@@ -23,19 +23,20 @@ def versioned(messages: list[dict[str, Any]], said: Mapping[str, Any] | None, at
     now = meta_of(messages)
     if now is None:
         return messages
-    old = [each for each in messages if _is_meta(each)]
+    old = [each for each in messages if is_meta(each)]
     about: dict[str, Any] = {key: old[-1][key] for key in ("schema", "description") if key in old[-1]}
     meta = {**about, **message_of("meta", next_meta(now, said, at))}
-    return [meta if each is old[-1] else each for each in messages if not _is_meta(each) or each is old[-1]]
+    return [meta if each is old[-1] else each for each in messages if not is_meta(each) or each is old[-1]]
 
 
-def _is_meta(message: Mapping[str, Any]) -> bool:
+def is_meta(message: Mapping[str, Any]) -> bool:
+    """Whether a message says which version of a piece of work this is."""
     return "meta" in (message.get("type"), message.get("kind"))
 
 
 def meta_of(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """What the context's meta messages say now, folded; None without one."""
-    found = [each for each in messages if _is_meta(each)]
+    found = [each for each in messages if is_meta(each)]
     told = next(iter(Board(found).messages_of(["meta"])), None) if found else None
     data = told.get("data") if told is not None else None
     return data if isinstance(data, dict) else None

@@ -1,8 +1,10 @@
 """How able a tool is at a kind of task, as a Beta posterior whose old evidence fades; pure.
 
 Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade: with 0.99
-the last hundred or so trials count, and a tool that was repaired is believed again. The state is recovered from what an
-`Ability` keeps: mean m and standard deviation s of a Beta distribution give its weight, m(1-m)/s² - 1.
+the last hundred or so trials count, and a tool that was repaired is believed again. Trials of other tools at the task
+discount its evidence too: a tool that is not taken any more becomes unknown again, and so has its next chance. The
+state is recovered from what an `Ability` keeps: mean m and standard deviation s of a Beta distribution give its weight,
+m(1-m)/s² - 1.
 Source: Beta-Bernoulli posterior with discounted counts: Raj, Kalyani, "Taming Non-stationary Bandits: A Bayesian
 Approach", 2017.
 """
@@ -10,16 +12,19 @@ Approach", 2017.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from reflection.causes import STRUCTURAL
+from spar.abilities import names_of
 from spar.protocols import ability_key
-from spar.types import Ability, CallResult
+from spar.types import Ability, CallResult, replace
 
 #: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).
 PRIOR_WEIGHT = 2.0
+#: Evidence of fewer trials than this is none: it need not fade, and be written, any further.
+NOTHING = 0.01
 
 
 class Trial(Struct, frozen=True):
@@ -46,19 +51,45 @@ def trial_of(item: CallResult, task: str) -> Trial | None:
 
 
 def learn(
-    trials: Iterable[Trial], abilities: Mapping[str, Ability], *, prior: float = 0.5, discount: float = 0.99
+    trials: Iterable[Trial],
+    abilities: Mapping[str, Ability],
+    *,
+    prior: float = 0.5,
+    discount: float = 0.99,
+    tools: Collection[str] | None = None,
 ) -> tuple[Ability, ...]:
-    """The abilities that these trials change, each as it is now, in the order of their first trial.
+    """The abilities that these trials change, each as it is now: by each name of the tasks, and for all tools there.
 
     Args: prior: the chance of success that is assumed of a tool before its first trial, 0..1 exclusive;
-    discount: what a trial leaves of the evidence before it, 0..1.
+    discount: what a trial leaves of the evidence before it, 0..1; tools: the names of those that may be known, None to
+    look through all abilities for them.
     """
+    every = list(trials)
+    names = {known.tool for known in abilities.values()} if tools is None else set(tools)
+    names |= {trial.tool for trial in every}
     learnt: dict[str, Ability] = {}
-    for trial in trials:
-        key = ability_key(trial.tool, trial.task)
-        before = learnt.get(key) or abilities.get(key)
-        learnt[key] = updated(before, trial, prior=prior, discount=discount)
+    for trial in every:
+        for task in names_of(trial.task):
+            key = ability_key(trial.tool, task)
+            before = learnt.get(key) or abilities.get(key)
+            learnt[key] = updated(before, replace(trial, task=task), prior=prior, discount=discount)
+            for other in sorted(names - {trial.tool}):
+                key = ability_key(other, task)
+                known = learnt.get(key) or abilities.get(key)
+                if known is not None and (less := faded(known, prior=prior, discount=discount)) is not known:
+                    learnt[key] = less
     return tuple(learnt.values())
+
+
+def faded(before: Ability, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
+    """The ability after a trial of another tool at the same task; itself when there is nothing left to fade."""
+    alpha0, beta0 = PRIOR_WEIGHT * prior, PRIOR_WEIGHT * (1 - prior)
+    longest = 1 / (1 - discount) if discount < 1 else math.inf
+    good, bad = _evidence(before, alpha0, beta0, longest)
+    if discount >= 1 or good + bad < NOTHING:
+        return before
+    alpha, beta = alpha0 + discount * good, beta0 + discount * bad
+    return replace(before, estimate=_mean(alpha, beta), uncertainty=_deviation(alpha, beta))
 
 
 def updated(before: Ability | None, trial: Trial, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
@@ -68,18 +99,26 @@ def updated(before: Ability | None, trial: Trial, *, prior: float = 0.5, discoun
     good, bad = _evidence(before, alpha0, beta0, longest)
     alpha = alpha0 + discount * good + trial.success
     beta = beta0 + discount * bad + (not trial.success)
-    weight = alpha + beta
     trials = max(0, before.trials) + 1 if before is not None else 1
     latency = before.latency if before is not None and 0 <= before.latency < math.inf else 0.0
     return Ability(
         tool=trial.tool,
         task=trial.task,
-        estimate=alpha / weight,
-        uncertainty=math.sqrt(alpha * beta / (weight * weight * (weight + 1))),
+        estimate=_mean(alpha, beta),
+        uncertainty=_deviation(alpha, beta),
         trials=trials,
         cost=before.cost if before is not None else 0.0,
         latency=latency + (trial.latency - latency) / min(trials, longest),
     )
+
+
+def _mean(alpha: float, beta: float) -> float:
+    return alpha / (alpha + beta)
+
+
+def _deviation(alpha: float, beta: float) -> float:
+    weight = alpha + beta
+    return math.sqrt(alpha * beta / (weight * weight * (weight + 1)))
 
 
 def _evidence(before: Ability | None, alpha0: float, beta0: float, longest: float) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """What to remember of an action: one experience; pure.
 
 The situation is told in the words of what was perceived, their beginning only and without what looks
-like a secret, so that it is found again by them. The
+like a secret. What people said and what they were told is kept whole beside it, so that it is found again by any of its
+words. The
 lesson is made of names and the table's own sentences (kinds, intents, tools, parameters' names): no value of a
 parameter and no recalled text, so nothing that was only remembered is learnt. A tool's error message is quoted in
 `cause`, nowhere else.
@@ -9,18 +10,27 @@ parameter and no recalled text, so nothing that was only remembered is learnt. A
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from reflection.causes import cause_of, fault_cause, one_line
 from reflection.outcome import Outcome
+from spar.abilities import kind_of_task, task_name
 from spar.scrub import scrub
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
 #: Perceptions of this source bring recalled text.
 RECALLED = "memory"
+#: The kind of what people say.
+MESSAGE = "message"
+#: Characters that are looked at for secrets in one go.
+_AT_ONCE = 32_768
 _NAMED = 5
+#: Perceptions whose words are looked at for the line of a situation.
+_LOOKED_AT = 50
 _NAME_LIMIT = 80
+_TASK_LIMIT = 300  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
 _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kept
 
@@ -31,12 +41,12 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
 
 
 def task_of(call: Call | None, action: Action | None) -> str:
-    """The kind of task: what the planner noted in the call's `_task`, else the leading perception's intent or kind."""
+    """The task: what the planner noted in the call's `_task`, else kind and intent of the leading perception."""
     noted = call.meta.get("_task") if call is not None else None
     if isinstance(noted, str):
-        return one_line(noted, _NAME_LIMIT)
+        return one_line(noted, _TASK_LIMIT)
     found = leading(action.perceptions) if action is not None else None
-    return one_line((found.intent or found.kind) if found is not None else "", _NAME_LIMIT)
+    return task_name(found.kind, found.intent) if found is not None else ""
 
 
 def experience_of(
@@ -47,14 +57,19 @@ def experience_of(
     session: str,
     cycle_id: str,
     at: datetime,
+    said: str = "",
+    answer: str = "",
 ) -> Experience | None:
-    """What is worth remembering of a result; None when nothing was called, said or broken."""
+    """What is worth remembering of a result; None when nothing was called, said or broken.
+
+    Args: said, answer: what people said and were told, whole and without secrets.
+    """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    task = task_of(calls[0] if calls else None, action)
+    task = kind_of_task(task_of(calls[0] if calls else None, action))
     is_recalled = any(perception.source == RECALLED for perception in perceptions)
     return Experience(
         situation=_situation(perceptions),
@@ -68,7 +83,39 @@ def experience_of(
         session=session,
         trust=_weakest(perceptions),
         origin=f"{RECALLED}:{cycle_id}" if is_recalled else cycle_id,
+        said=said,
+        answer=answer,
     )
+
+
+def said_in(action: Action | None) -> str:
+    """What people said that an action is about, whole; nothing that was only recalled."""
+    perceptions = action.perceptions if action is not None else ()
+    return "\n".join(item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED)
+
+
+def answer_of(action: Action | None) -> str:
+    """What an action answers, as text."""
+    output = action.output if action is not None else None
+    if output is None or isinstance(output, str):
+        return output or ""
+    return Perception(output).text
+
+
+async def without_secrets(text: str) -> str:
+    """A text of any length without what looks like a secret.
+
+    A long one is looked at in pieces, divided where a line or a word ends; others have their turn in between.
+    """
+    pieces: list[str] = []
+    while text:
+        end = len(text) if len(text) <= _AT_ONCE else text.rfind("\n", _AT_ONCE // 2, _AT_ONCE) + 1
+        end = end or text.rfind(" ", 0, _AT_ONCE) + 1 or _AT_ONCE
+        pieces.append(scrub(text[:end]))
+        text = text[end:]
+        if text:
+            await asyncio.sleep(0)
+    return "".join(pieces)
 
 
 def _weakest(perceptions: Sequence[Perception]) -> Trust:
@@ -78,7 +125,9 @@ def _weakest(perceptions: Sequence[Perception]) -> Trust:
 def _situation(perceptions: Sequence[Perception]) -> str:
     if not perceptions:
         return "nothing was perceived"
-    lines = list(dict.fromkeys(_about(item) for item in perceptions))
+    lines = list(dict.fromkeys(_about(item) for item in perceptions[:_LOOKED_AT]))
+    if len(perceptions) > _LOOKED_AT:
+        return one_line(f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all")
     return one_line(_few(lines, "; "))
 
 

@@ -1,6 +1,7 @@
 """Turns a result into what was learnt, without a model: outcome, causes, abilities, one experience.
 
-It keeps nothing between two results: the abilities so far come with the context, storing is the agent's work.
+It keeps nothing between two results but the names of tools: the abilities so far come with the context, storing is the
+agent's work.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from annotated_types import Ge, Gt, Lt
 
 from reflection.ability import learn, trial_of
 from reflection.causes import explain, retry_after
-from reflection.lessons import experience_of, task_of
+from reflection.lessons import answer_of, experience_of, said_in, task_of, without_secrets
 from reflection.outcome import judge
 from spar.clock import Clock, SystemClock
 from spar.protocols import Context
@@ -35,6 +36,7 @@ class Reflect:
     ) -> None:
         self.task_prior, self.discount, self.look_again = task_prior, discount, look_again
         self._clock: Clock = SystemClock()
+        self._tools: set[str] | None = None  # of which something may be known
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """What a result teaches. Never raises for any `ActionResult`, however little of an action it holds."""
@@ -42,6 +44,9 @@ class Reflect:
         outcome = judge(result)
         failures = tuple(failure for item in result.results if (failure := explain(item)) is not None)
         trials = [trial_of(item, task_of(item.call, result.action)) for item in result.results]
+        if self._tools is None:
+            self._tools = {known.tool for known in context.abilities.values()}
+        self._tools |= {trial.tool for trial in trials if trial is not None}
         experience = experience_of(
             result,
             outcome,
@@ -49,6 +54,8 @@ class Reflect:
             session=context.session,
             cycle_id=context.cycle_id,
             at=(context.clock or self._clock).now(),
+            said=await without_secrets(said_in(result.action)),
+            answer=await without_secrets(answer_of(result.action)),
         )
         return Reflection(
             result=result,
@@ -60,6 +67,7 @@ class Reflect:
                 context.abilities,
                 prior=self.task_prior,
                 discount=self.discount,
+                tools=self._tools,
             ),
             experiences=(experience,) if experience is not None else (),
             next_look=self._next_look(result, outcome.failed),

@@ -42,7 +42,8 @@ def _given(answer: Answer, results: Mapping[str, CallResult]) -> str | None:
     # What only waits for a call that failed needs no word of its own.
     first = [each for each in failed if each is None or each.reason != "dep_failed"] or failed
     told = [_sentence(each) for each in first]
-    return "It did not work: " + "; ".join(dict.fromkeys(told)) + "."
+    is_waiting = all(each is not None and each.reason == "parked" for each in first)
+    return ("It is not done yet: " if is_waiting else "It did not work: ") + "; ".join(dict.fromkeys(told)) + "."
 
 
 def _went_well(result: CallResult) -> bool:

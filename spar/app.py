@@ -25,7 +25,7 @@ from spar.health_metrics import snapshot_of
 from spar.logs import get_logger
 from spar.metrics import Metrics
 from spar.parts import Part
-from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
+from spar.protocols import Home, JudgesCalls, SensorSpec, Warns, WritesCalls
 from spar.recovery import STARTS_WITHIN
 from spar.registry import Registry
 from spar.settings import RELOAD, Loaded, Settings, changed, load, reloads
@@ -306,7 +306,8 @@ class Service:
         } & set(alerts)
         last = agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
-        return is_well, {"state": agent.state, "alerts": alerts, "last_cycle_age_seconds": age}
+        report = {"state": agent.state, "alerts": alerts, "degraded": agent.health.makes_do}
+        return is_well, {**report, "last_cycle_age_seconds": age}
 
     # -- reload
 
@@ -406,16 +407,34 @@ def describe(agent: Agent) -> dict[str, Any]:
         "memory": snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
+        "models": agent.health.model_report(),
+        "waiting_for_models": sum(lane.waits_for_model for lane in list(agent.lanes.values())),
+        "calls": agent.account.calls.totals(),
+        "warnings": warnings_of(agent),
     }
 
 
+def warnings_of(agent: Agent) -> list[str]:
+    """What of the configuration will not work, as far as the modules know; safe from any thread."""
+    found: list[str] = []
+    for module in agent.modules.values():
+        if isinstance(module.part, Warns):
+            try:
+                found += [str(each) for each in module.part.warnings()]
+            except Exception as error:  # a part of somebody else's; the others are still told
+                found.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return found
+
+
 def describe_lane(lane: Any) -> dict[str, Any]:
-    cycle = lane.cycle
+    cycle, now = lane.cycle, lane.agent.clock.monotonic()
     return {
         "session": lane.session,
         "waiting": lane.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,
+        "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),
+        "waits_for_model": lane.waits_for_model,
         "next_look": lane.planned_look,
         "next_cycle_in": lane.rests_for,
     }

@@ -24,7 +24,7 @@ from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening, outcome_of
 from spar.pacing import Pace
 from spar.policies import Backoff
-from spar.protocols import Host
+from spar.protocols import Borrower, Host, Lender
 from spar.run import Limits as RunLimits
 from spar.types import PHASES, Fault, Phase
 
@@ -161,12 +161,15 @@ class Assembly:
 
     async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
         """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
+        planner, actor = modules["plan"].part, modules["act"].part
+        if isinstance(planner, Lender) and isinstance(actor, Borrower):
+            actor.borrow(planner.lends())
         for opening in openings:
             if opening.is_open:
                 continue
             attach = getattr(opening.part, "attach", None)
             if callable(attach):
-                attach(self._host())
+                attach(self._host(opening.part))
             opened.append(opening)
             await self._open_in_time(opening, modules)
 
@@ -185,13 +188,14 @@ class Assembly:
             where = f"agent.phases.{phases[0]}.opening"
             raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
 
-    def _host(self) -> Host:
+    def _host(self, part: Any) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
                     agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
                     agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
-                    agent.runs.used)  # fmt: skip
+                    functools.partial(agent.health.model, id(part)), agent.runs.used,
+                    accept=agent.intake.accept)  # fmt: skip
 
     def tools(self) -> Mapping[str, Any]:
         """What the actor can call now, by name; nothing where it does not say."""
@@ -205,8 +209,7 @@ class Assembly:
             users.clear()
         self._agent.requests.notify()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
-        if former:
-            await asyncio.wait(former)
+        await self._agent.lifecycle.wait_for(former, CLOSE_WITHIN)
         self._former = ()
         await self._close(self._openings)
 
@@ -314,6 +317,7 @@ class Assembly:
                 raise
             _hand_on(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
+            agent.health.forget_models({id(opening.part) for opening in openings})
             agent.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
             users = self._at_work()
@@ -334,7 +338,8 @@ class Assembly:
             agent.health.step("abandon", names, reason)
             await self._gone(users, float("inf"))
         await self._close(openings)
-        await self._take_over()
+        if agent.state in ("running", "pausing", "paused"):  # else the next start reads what is left
+            await self._take_over()
 
     async def _take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""

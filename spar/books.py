@@ -99,6 +99,8 @@ class Books:
         experiences = () if is_idle else tuple(guarded(cycle, agent.keeping.experiences, cycle) or ())
         record = None if is_idle else guarded(cycle, agent.keeping.record_of, cycle, duration)
         item = self._recovery.in_hand.get(run.id) if run is not None else None
+        if item is not None and run is not None and end is None and run.output is not None:
+            item = replace(item, output=run.output)  # it is asked once more, and this stands if nothing better comes
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
         entries: tuple[Entry, ...] = ()
         if run is not None and not is_to_go_on:

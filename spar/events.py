@@ -96,6 +96,15 @@ class HealthAlert(Event):
     session: str = ""
 
 
+class ModelStateChanged(Event):
+    """A model is left alone (`open`) for `retry_after` seconds because of what its provider did, or answers again."""
+
+    model: str
+    state: Literal["closed", "open"]
+    reason: str = ""
+    retry_after: float | None = None
+
+
 class RecoveryStep(Event):
     """One step of the ladder: `back_off cancel abandon restart degrade pause quarantine`."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,11 +18,12 @@ from msgspec import Struct
 
 from spar.alerts import Alert, Kind, Severity, key_of
 from spar.cycle import STANDING, Cycle
-from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
+from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, ModelStateChanged, RecoveryStep
 from spar.ids import new_id
 from spar.logs import get_logger
 from spar.policies import Backoff, Intensity
 from spar.pressure import CALM, Pressure
+from spar.protocols import ModelState
 from spar.streaks import Streak, Streaks
 from spar.types import Fault, Phase, replace
 from spar.watcher import LoopWatcher as LoopWatcher
@@ -85,7 +86,7 @@ class Health:
     """
 
     __slots__ = ("_agent", "_backoff", "_degraded_at", "_intensities", "_limits", "_looks_at_all", "_steps",
-                 "_to_restart", "alerts", "counts", "pressure", "restarted", "streaks")  # fmt: skip
+                 "_to_restart", "alerts", "counts", "models", "pressure", "restarted", "streaks")  # fmt: skip
 
     def __init__(self, agent: Agent, limits: Limits) -> None:
         self._agent = agent
@@ -97,6 +98,8 @@ class Health:
         #: How often each phase's module was restarted, for the standing session and for the others.
         self._intensities: dict[tuple[str, bool], Intensity] = {}
         self.streaks = Streaks()
+        #: The models that the planner may ask, by name: by which part, and how each is.
+        self.models: dict[str, tuple[int, ModelState]] = {}
         self.limits = limits
         self._degraded_at: float | None = None
         #: By session, the phase whose module it has asked to be restarted.
@@ -186,6 +189,53 @@ class Health:
         """A session has nothing left to do: it is not slow any more."""
         if self.alerts:
             self.recovered("slow", session=session)
+
+    # -- models
+
+    def model(self, owner: int, told: ModelState) -> None:
+        """A part (`owner` is its id) tells of one of its models: that there is one, or whether it may be asked now."""
+        known = self.models.get(told.model)
+        self.models[told.model] = (owner, told)
+        if told.state == "closed":
+            if known is not None and known[1].state == "open":
+                log.info("model answers again", agent=self._agent.name, model=told.model)
+                self._agent.events.publish(ModelStateChanged(model=told.model, state="closed"))
+            self.recovered("provider", what=told.model)
+            return
+        wait = max(told.until - self._agent.clock.monotonic(), 0.0)
+        log.warning("model left alone", agent=self._agent.name, model=told.model, reason=told.fault,
+                    seconds=round(wait, 1))  # fmt: skip
+        self._agent.events.publish(
+            ModelStateChanged(model=told.model, state="open", reason=told.fault, retry_after=wait)
+        )
+        is_last = all(state.state == "open" for _, state in self.models.values())
+        message = f"{told.fault}; no other model can be asked" if is_last else told.fault
+        self.alert("provider", message, severity="critical" if is_last else "warning", what=told.model)
+
+    def forget_models(self, owners: Container[int]) -> None:
+        """The models of all other parts are not asked any more."""
+        for name, (owner, _) in list(self.models.items()):
+            if owner not in owners:
+                del self.models[name]
+                self.recovered("provider", what=name)
+
+    def model_report(self) -> list[dict[str, Any]]:
+        """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""
+        now = self._agent.clock.monotonic()
+        return [
+            {
+                "model": told.model,
+                "state": "half_open" if told.state == "open" and told.until <= now else told.state,
+                "reason": told.fault.removeprefix(f"{told.model} "),
+                "wait": max(told.until - now, 0.0),
+            }
+            for _, told in list(self.models.values())
+        ]
+
+    @property
+    def makes_do(self) -> bool:
+        """Whether the agent works with less than it has: without its planner, or without one of its models."""
+        return self.is_degraded or any(told.state == "open" for _, told in list(self.models.values()))
 
     # -- after each cycle
 
@@ -389,7 +439,9 @@ def went_well(cycle: Cycle) -> list[Phase]:
 def is_of_work(cycle: Cycle, fault: Fault) -> bool:
     """Whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
 
-    What can never work for one message or plan may well work for the next; a setting that cannot be used concerns all.
+    What can never work for one message or plan may well work for the next, and a file that is missing is one that the
+    work has named; a setting that cannot be used concerns all.
     """
     has_work = cycle.run is not None or bool(cycle.perceptions)
-    return has_work and not fault.retryable and fault.phase != "sense" and fault.kind != "config"
+    is_lasting = not fault.retryable or fault.kind == "not_found"
+    return has_work and is_lasting and fault.phase != "sense" and fault.kind != "config"

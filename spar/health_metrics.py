@@ -120,6 +120,15 @@ def _quarantined(agent: Agent) -> Rows:
     return rows
 
 
+def _models(agent: Agent) -> Rows:
+    """Whether each model may be asked."""
+    return [
+        ([each["model"], state], float(each["state"] == state))
+        for each in agent.health.model_report()
+        for state in ("closed", "open", "half_open")
+    ]
+
+
 def _sandboxes(agent: Agent) -> Rows:
     parts = _of(snapshot_of(agent.modules["act"].part), "parts")
     cages = {name: _of(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
@@ -169,8 +178,10 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
      ["agent", "child"], _quarantined),
     ("counter", "spar_recovery_steps_total", "Steps of recovery that were taken", ["agent", "step"],
      lambda a: [([step], a.health.counts.get(step, 0)) for step in STEPS]),
-    ("gauge", "spar_degraded", "1 while the planner makes do with less", ["agent"],
-     lambda a: [([], float(a.health.is_degraded))]),
+    ("gauge", "spar_degraded", "1 while the planner makes do with less, or without one of its models", ["agent"],
+     lambda a: [([], float(a.health.makes_do))]),
+    ("gauge", "spar_model_state", "1 for a model's state: closed (may be asked), open (left alone), half_open (tried)",
+     ["agent", "model", "state"], _models),
     ("counter", "spar_subscriber_gaps_total", "Gaps that slow readers of events were told of", ["agent"],
      lambda a: [([], a.events.gaps)]),
     ("counter", "spar_series_overflow_total", "Calls of tools beyond those that are told apart", ["agent"],

@@ -25,8 +25,8 @@ POINTS: dict[str, tuple[str, bool]] = {
     "agent_bootstrap": ("the agent, before its modules are opened", False),
     "service_start": ("the agent, once it runs", False),
     "service_stop": ("the agent, before it closes", False),
-    "session_start": ("the session's key", False),
-    "session_end": ("the session's key", False),
+    "session_start": ("the session's key, before its first run", False),
+    "session_end": ("the session's key; the context's reason says why", False),
     "message_received": ("the perception made from a message; deny refuses it", False),
     "before_run": ("the message that the run is about; deny ends the run", False),
     "after_run": ("the run's status, error and output", False),
@@ -86,7 +86,10 @@ class Decision(Struct, frozen=True):
 
 
 class HookContext(Struct):
-    """What a hook is told: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`."""
+    """What a hook is told: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
+
+    `reason` says why a session ends: "stop", "idle" or "forgotten".
+    """
 
     point: str
     agent: str
@@ -94,6 +97,7 @@ class HookContext(Struct):
     session: str = "main"
     run_id: str | None = None
     cycle_id: str | None = None
+    reason: str = ""
 
 
 Hook = Callable[[HookContext], Awaitable[Decision | None] | Decision | None]

@@ -242,7 +242,7 @@ class Intake:
         is_waiting = lane.inbox.drop(run)
         if is_waiting and lane.is_asking:  # a hook is asked about the cycle that was to begin it
             lane.cut(reason)
-        if not is_waiting and lane.run is run and lane.cycle is not None and lane.cycle.run is not None:
+        if not is_waiting and lane.cycle is not None and lane.is_pursuing(run):
             if lane.stop_reason:
                 lane.stop_reason = reason  # cut already, for another reason
             else:

@@ -31,7 +31,8 @@ class Item(Struct, frozen=True):
 
     `attempts` counts how often the process died or the plan failed with it in hand, `fault` the last reason;
     `due_at` is when it is to be tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that
-    the perception has been through the pipeline; `into` names the run that this one has become a part of.
+    the perception has been through the pipeline; `into` names the run that this one has become a part of. `output` is
+    the answer that a run gave together with failed calls, for which it is asked once more.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Item(Struct, frozen=True):
     past: tuple[str, ...] = ()
     is_sensed: bool = False
     into: str = ""
+    output: Any = None
 
 
 class Unfinished(Struct, frozen=True):
@@ -173,6 +175,9 @@ class CallJournal(Protocol):
 
     def attached(self, work: str, call_id: str) -> None:
         """A detached call has come to its end, which is told like any other's."""
+
+    def next_fence(self, above: int = 0) -> int:
+        """A number above `above` and all that this was given before, also by other processes and to other actors."""
 
     def is_open(self, work: str) -> bool:
         """Whether this cycle has begun and not ended, in this process or an earlier one."""

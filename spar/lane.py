@@ -101,6 +101,7 @@ class Lane:
         """Turn after turn, while the agent runs; a session's lane also ends when it has nothing to do now, and after
         a run when others wait for its place."""
         agent = self.agent
+        self.is_turning = False  # the life before this one may have ended in the middle of a turn
         if self.is_standing and agent.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
         while agent.state == "running" and await self._is_left_alone():
@@ -296,6 +297,12 @@ class Lane:
         return self.run is not None or self.inbox.has_runs or self.interrupted.has_runs
 
     @property
+    def waits_for_model(self) -> bool:
+        """Whether its run waits until a provider can be asked again; from any thread."""
+        run = self.run
+        return run is not None and run.waits_until > self.agent.clock.monotonic()
+
+    @property
     def is_asking(self) -> bool:
         """Whether hooks are asked about a cycle of a session that has taken nothing yet."""
         cycle = self.cycle
@@ -408,6 +415,7 @@ class Lane:
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Whether no hook is against a run that begins; one that is ends it."""
+        await self.agent.sessions.hooks.run_begins(self.session)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
             self.agent.runs.end(run, End("error", outcome.reason or "refused by a hook"))
@@ -431,6 +439,13 @@ class Lane:
         if self._ended is not None:
             self.agent.runs.end(*self._ended)
             self._ended = None
+
+    def is_pursuing(self, run: Run) -> bool:
+        """Whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
+        cycle = self.cycle
+        if cycle is None or cycle.run is None:
+            return False
+        return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
 
     def is_answering(self, run: Run) -> bool:
         """Whether a run is over and people are just being told its answer."""
@@ -505,9 +520,10 @@ class Lane:
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
         run, end = self._run_of(cycle), None
+        is_put_back = self._is_put_back(cycle, cycle.taken)
         if cycle.taken is not None:
-            agent.recovery.tried(cycle.taken)
-        if not self._is_put_back(cycle, cycle.taken):
+            agent.recovery.tried(cycle.taken, is_put_back=is_put_back)
+        if not is_put_back:
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
             guarded(cycle, self._write_down, cycle, duration, run, end)
@@ -562,6 +578,8 @@ class Lane:
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
         for piece in self.interrupted.take_of(run):
             self.agent.recovery.cut.give_up(piece)
+            self.agent.recovery.wake_next()
+        self.agent.sessions.hooks.run_ended(self.session)
         if self.run is run:
             self.run = None
             self.rehouse()

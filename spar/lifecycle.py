@@ -82,6 +82,10 @@ class Lifecycle:
         agent.state = state
         log.info("state changed", agent=agent.name, old=old, new=state)
         if state == "running":
+            agent.runs.resume()
+        elif state != "pausing":
+            agent.runs.suspend()
+        if state == "running":
             self._begin_watch()
         elif state in ("stopped", "failed"):
             self._end_watch()

@@ -90,7 +90,7 @@ class Loop:
             value = await desk.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
             self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
-        started = begun = self.monotonic()
+        started = begun = cycle.phase_began = self.monotonic()
         attempt = 0
         while True:
             try:

@@ -109,6 +109,15 @@ class StreamingActor(Protocol):
 
 
 @runtime_checkable
+class Warns(Protocol):
+    """A module that knows before it is used what of its configuration will not work."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return a sentence for each thing, with what to do about it."""
+        ...
+
+
+@runtime_checkable
 class Resumable(Protocol):
     """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there."""
 
@@ -160,6 +169,29 @@ class JudgesCalls(Protocol):
         ...
 
 
+class Lent(Struct, frozen=True):
+    """What a planner lends the actor: tools, and the activities by which it carries out calls that need a model."""
+
+    tools: tuple[Any, ...] = ()
+    activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Lender(Protocol):
+    """A planner that carries out calls itself: what is delegated, thoughts whose matter came later, advisors."""
+
+    def lends(self) -> Lent: ...
+
+
+@runtime_checkable
+class Borrower(Protocol):
+    """An actor that hands such calls over. What it has of its own stands before what is lent."""
+
+    def borrow(self, lent: Lent) -> None:
+        """Take what the planner lends in the place of what it lent before."""
+        ...
+
+
 class Reflector(Protocol):
     """REFLECT: a result to what was learnt. Storing its experiences is the agent's work, not its own."""
 
@@ -169,7 +201,10 @@ class Reflector(Protocol):
 class Push(Protocol):
     """How a sensor hands over what it noticed the moment it notices it; callable from any thread.
 
-    Returns False when the perception was refused because the bounded buffer is full.
+    Returns False when the perception was refused because the bounded buffer is full. True promises nothing: the
+    perception waits in memory until a cycle takes it, and a process that dies before that has lost it. A sensor that
+    can be asked again loses nothing by it (its cursor goes on with the cycle); one whose sender forgets once it was
+    answered uses `SensorContext.accept`.
     """
 
     def __call__(self, perception: Perception) -> bool: ...
@@ -190,6 +225,23 @@ class Rows(Protocol):
         Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
         """
         ...
+
+
+class Accept(Protocol):
+    """How a sensor hands over what somebody else is told has arrived, such as the sender of a webhook.
+
+    Awaited in the event loop; with a memory that keeps a journal the perception is on disk when it returns. It goes
+    straight to its session, ahead of what was pushed. Returns False for a perception whose id was accepted before.
+
+    Raises: InboxFullError or NoRoomError when it cannot be kept, NotReadyError while the agent starts, LifecycleError
+    when it does not run: the sender is told so, and may try again.
+    """
+
+    async def __call__(self, perception: Perception) -> bool: ...
+
+
+async def _accept_nothing(perception: Perception) -> bool:
+    raise RuntimeError("this sensor has no agent that could keep what it accepts")
 
 
 class SensorRows(Protocol):
@@ -258,6 +310,7 @@ class PassingRows:
 class SensorContext(Struct, frozen=True):
     """What a sensor is given when it is opened.
 
+    `push(perception)` hands over and promises nothing; `await accept(perception)` returns when the journal has it.
     `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for what stays small.
     `cursor` is what its last `checkpoint` saved (None the first time); `checkpoint(cursor)` hands over a JSON-able
     value that is saved once the perceptions handed over before it have been through a cycle.
@@ -272,6 +325,7 @@ class SensorContext(Struct, frozen=True):
     checkpoint: Callable[[Any], None] = lambda cursor: None
     report: Callable[..., None] = lambda *args, **fields: None
     rows: SensorRows = field(default_factory=PassingRows)
+    accept: Accept = _accept_nothing
 
 
 class Sensor(Protocol):
@@ -381,10 +435,21 @@ class Home(Struct, frozen=True):
     state: str
 
 
+class ModelState(Struct, frozen=True):
+    """Whether a model may be asked: `closed` it may, `open` it is left alone until `until` (monotonic seconds), after
+    which one request tries; `fault` says why, in a sentence."""
+
+    model: str
+    state: Literal["closed", "open"] = "closed"
+    fault: str = ""
+    until: float = 0.0
+
+
 class Host(Struct, frozen=True):
     """What an agent lends to a module that has `attach(host)`; called once, before the module is opened.
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
+    `accept(perception)` takes in what sensors are handed, see `Accept`.
     `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
     once. `journal` (`spar.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps one.
     `budgets` (`spar.budgets.Budgets`) is what calls and requests to models are taken from.
@@ -420,7 +485,9 @@ class Host(Struct, frozen=True):
     note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
     rows: Callable[[str], ModuleRows | None] = lambda name: None
     is_in_hand: Callable[[str], bool] = lambda cycle_id: False
+    tell_model: Callable[[ModelState], None] = lambda state: None
     counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
+    accept: Accept = _accept_nothing
 
 
 #: What an object notices things by.

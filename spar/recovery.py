@@ -222,19 +222,27 @@ class Recovery:
         if piece.is_suspect:
             self._trial = piece
 
-    def tried(self, piece: Interrupted) -> None:
-        """The cycle that took this has ended; if it was being tried, another one may be."""
-        if self._trial is not piece:
-            return
-        self._trial = None
+    def tried(self, piece: Interrupted, *, is_put_back: bool = False) -> None:
+        """The cycle that took this has ended; if it was being tried, another one may be.
+
+        Args: is_put_back: its session tries it again by itself, after a rest.
+        """
+        if self._trial is piece:
+            self._trial = None
+            self.wake_next(piece.session if is_put_back else "")
+
+    def wake_next(self, but: str = "") -> None:
+        """Have the next session go on with what may have killed the process, unless one does; another than this."""
         agent = self._agent
+        if self._trial is not None:
+            return
         for _ in range(len(self._line)):
             session = self._line.popleft()
             lane = agent.lanes.get(session)
             if lane is None or not lane.interrupted.has_suspects:
                 continue
             self._line.append(session)
-            if lane.has_suspects_to_try:
+            if session != but and lane.has_suspects_to_try:
                 lane.wake.set()
                 agent.sessions.spawn(lane)
                 break

@@ -130,6 +130,7 @@ class Run:
         "used",
         "waited",
         "waiters",
+        "waits_until",
     )  # fmt: skip
 
     def __init__(
@@ -143,7 +144,7 @@ class Run:
         self.status: Literal["ok", "error"] | None = None
         self.started_at: datetime | None = None
         #: Monotonic seconds: when it began, when anything of it last went on; and how long it waited for a provider.
-        self.started_mono = self.touched = self.waited = 0.0
+        self.started_mono = self.touched = self.waited = self.waits_until = 0.0
         self.ended_at: datetime | None = None
         self.error, self.output, self.reply = "", None, Reply()
         self.errors: tuple[dict[str, Any], ...] = ()

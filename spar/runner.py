@@ -22,7 +22,7 @@ from typing import Any
 
 from spar import exits, pressure
 from spar.agent import Agent
-from spar.app import Service, build_agent, describe_lane, home_of
+from spar.app import Service, build_agent, describe_lane, home_of, warnings_of
 from spar.config_file import KeyPath, explain
 from spar.crash import arm
 from spar.cycle_log import log_cycles
@@ -41,7 +41,7 @@ from spar.watcher import LOOK_EVERY, stack_of, watcher
 log = get_logger("spar.runner")
 
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
-HARMLESS = {"failing", "slow", "memory", "disk", "budget"}
+HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider"}
 
 
 class CannotStartError(Exception):
@@ -68,6 +68,8 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: b
         log_cycles(agent)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        for warning in warnings_of(agent):
+            log.warning("configuration cannot work", agent=agent.name, reason=warning)
         try:
             return _run_in_loop(Process(loaded, agent, logs, reload, is_to_resume=resume))
         finally:

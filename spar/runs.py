@@ -27,27 +27,30 @@ from spar.events import (
     RunStarted,
 )
 from spar.journal import Item
+from spar.replies import fallback
 from spar.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long, visible
+from spar.run_events import size_of
 from spar.types import ActionResult, Perception
 
 #: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
 PURSUED: Final = "pursue:"
-#: Ended runs that can still be asked after.
-KEPT = 10_000
+#: Ended runs that can still be asked after in memory, and about how many bytes their messages and answers take; of more
+#: the oldest go, and are asked after in the journal.
+KEPT, KEPT_BYTES = 10_000, 64 << 20
 #: What shows that a run goes on, besides the ends of its cycles.
 _SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta)
 
 
 class Runs:
-    """The account of an agent's runs; ended ones are forgotten when there are more than `KEPT`.
+    """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
 
     `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
     `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long, `ended(run)`
-    once it has its answer. `open` counts the runs that have not ended.
+    once it has its answer. The time for which they are suspended counts towards no limit of a run.
     """
 
-    __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_runs", "_unsubscribe", "limits",
-                 "open", "tell_errors", "verify_output")  # fmt: skip
+    __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_open", "_runs", "_size", "_sizes",
+                 "_suspended_at", "_unsubscribe", "limits", "tell_errors", "verify_output")  # fmt: skip
 
     def __init__(
         self,
@@ -58,10 +61,19 @@ class Runs:
     ) -> None:
         self._events, self._clock, self._late, self._ended = events, clock, late, ended
         self._runs: dict[str, Run] = {}
+        self._open: dict[str, Run] = {}
+        self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
+        self._size = 0
+        self._suspended_at: float | None = None
         self._keys: dict[str, str] = {}
         self._inactivity = 0.0
         self._unsubscribe: tuple[Callable[[], object], ...] = ()
-        self.limits, self.verify_output, self.tell_errors, self.open = Limits(), True, True, 0
+        self.limits, self.verify_output, self.tell_errors = Limits(), True, True
+
+    @property
+    def open(self) -> int:
+        """How many runs have not ended."""
+        return len(self._open)
 
     @property
     def inactivity(self) -> float:
@@ -100,9 +112,12 @@ class Runs:
         if results:
             run.new = run.unwritten = ()
         run.errors = tuple(results[-1].errors) if results else ()
-        self._runs[run.id] = run
+        if item.output is not None:  # it was asked once more for this, and was cut off before it could say
+            run.output, run.is_to_verify = item.output, False
+            run.failed_calls = fallback(results[-1].results) if results else None
+        self._size -= self._sizes.pop(run.id, 0)
+        self._runs[run.id] = self._open[run.id] = run
         run.queued_at = self._clock.monotonic()
-        self.open += 1
         if item.key:
             self._keys[item.key] = run.id
         if self._events.runs is not None:
@@ -110,12 +125,10 @@ class Runs:
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
-        self._runs[run.id] = run
-        self.open += 1
+        self._runs[run.id] = self._open[run.id] = run
         if key:
             self._keys[key] = run.id
-        if len(self._runs) > KEPT:
-            self._forget_oldest()
+        self._forget_oldest()
         if self._events.runs is not None:
             self._events.runs.begin(run.id, run.session)
         if self._events.wanted[RunAccepted]:
@@ -126,12 +139,11 @@ class Runs:
         return run_id in self._runs
 
     def is_open(self, run_id: str) -> bool:
-        return run_id in self._runs and self._runs[run_id].status is None
+        return run_id in self._open
 
     def open_run(self, run_id: str) -> Run | None:
         """The run with this id if it has not ended."""
-        run = self._runs.get(run_id)
-        return run if run is not None and run.status is None else None
+        return self._open.get(run_id)
 
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""
@@ -173,11 +185,34 @@ class Runs:
     def wait_for_provider(self, run: Run, seconds: float) -> None:
         """A run can do nothing for so long; its time does not run meanwhile."""
         run.waited += seconds
-        run.touched = self._clock.monotonic() + seconds
+        run.touched = run.waits_until = self._clock.monotonic() + seconds
         self._watch(run)
+
+    def suspend(self) -> None:
+        """The agent does not turn: no run's time goes on."""
+        if self._suspended_at is not None:
+            return
+        self._suspended_at = self._clock.monotonic()
+        for run in self._open.values():
+            if run.timer is not None:
+                run.timer.cancel()
+                run.timer = None
+
+    def resume(self) -> None:
+        """The agent turns again, and time goes on."""
+        if self._suspended_at is None:
+            return
+        since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
+        for run in self._open.values():
+            if run.started_at is not None and run.into is None:
+                run.started_mono += now - max(since, run.started_mono)
+                run.touched += now - since  # also that of a run that waits for its provider
+                self._watch(run)
 
     def _watch(self, run: Run) -> None:
         """Look after a run when it may have taken too long, or rested too long."""
+        if self._suspended_at is not None:
+            return
         ends = run.started_mono + run.waited + self.limits.timeout if self.limits.timeout else float("inf")
         rests = run.touched + self._inactivity if self._inactivity else float("inf")
         if run.timer is not None:
@@ -206,7 +241,9 @@ class Runs:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, visible(end.output), self._clock.now()
         run.results.clear()  # what the answer needs is said; ten thousand runs are kept
-        self.open -= 1
+        self._open.pop(run.id, None)
+        self._sizes[run.id] = size = _size_of(run)
+        self._size += size
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
@@ -221,6 +258,7 @@ class Runs:
             other.errors, other.started_at = run.errors, other.started_at or run.started_at
             other.used, other.waited = run.used, run.waited
             self.end(other, end)
+        self._forget_oldest()
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
@@ -246,13 +284,17 @@ class Runs:
         return before - len(self._runs)
 
     def _forget_oldest(self, most: int = KEPT) -> None:
-        while len(self._runs) > most:
-            ended = next((run_id for run_id, run in self._runs.items() if run.status is not None), None)
-            if ended is None:
-                break
-            del self._runs[ended]
+        while len(self._sizes) > 1 and (len(self._runs) > most or self._size > KEPT_BYTES):  # the last one is awaited
+            run_id = next(iter(self._sizes))
+            self._size -= self._sizes.pop(run_id)
+            self._runs.pop(run_id, None)
         while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
+
+
+def _size_of(run: Run) -> int:
+    """About how many bytes an ended run takes."""
+    return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

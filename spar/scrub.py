@@ -3,6 +3,12 @@
 Three ways to know a secret: the name it is kept under (`api_key = …`), its shape (`Bearer …`, `sk-…`,
 `?key=…` in an address), and its value, when somebody said that it is one (`Scrubber.hide`). Pure but for the
 hidden values; what cannot be recognised in one of these ways is not found.
+
+`mask` takes out known kinds only, whose shape no ordinary text has: for what is kept and shown of what people and tools
+said. `scrub` takes out whatever may be one: for logs and errors, which need not be whole.
+
+The work of every pattern grows with the length of the text: each repetition is bounded or ends at the first character
+that it does not take.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import base64
 import re
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 MASK = "***"
@@ -36,7 +43,42 @@ _NAMES = (
 _SECRET_NAME = re.compile(rf"(?:^|_)(?:{'|'.join(_NAMES)})$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# Each pattern keeps its first group, which says what was there, and loses the rest.
+# Known kinds. Each pattern keeps its first group, which says what was there, and loses the rest. None takes a quotation
+# mark or half of an escape, so that a text that is JSON stays JSON.
+_PRIVATE_KEY = (
+    r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:[^\"\\-]|\\[nrt/]|-(?!----))*(?:-----END [A-Z ]{0,40}-----)?"
+)
+_KINDS = (
+    re.compile(_PRIVATE_KEY),
+    re.compile(
+        r"(?i)\b((?:proxy-)?authorization(?:\s{0,3}[:=]\s{0,3}|\\?[\"']\s{0,3}[:=]\s{0,3}\\?[\"'])"
+        r"(?:(?:bearer|basic|digest|token)\s{1,3})?)"
+        r"[A-Za-z0-9._~+/=-]{4,}"
+    ),
+    re.compile(r"()\bgh[pousr]_[A-Za-z0-9]{16,}"),
+    re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{16,}"),
+    re.compile(r"()\bglpat-[A-Za-z0-9_-]{16,}"),
+    re.compile(r"()\bxox[abeoprs]-[A-Za-z0-9-]{8,}"),
+    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    re.compile(r"()\bAIza[A-Za-z0-9_-]{35}"),
+    re.compile(r"()\bya29\.[A-Za-z0-9_-]{16,}"),
+    re.compile(r"()\bnpm_[A-Za-z0-9]{30,}"),
+    re.compile(r"()\bhf_[A-Za-z0-9]{30,}"),
+    re.compile(r"()\bpypi-[A-Za-z0-9_-]{40,}"),
+    re.compile(r"()\bSG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
+    # Bounded: it begins anew at each "-".
+    re.compile(r"()\beyJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
+)
+#: The same, where words may look like them: only with a digit in it, or as long as no word is.
+_WORDLIKE = (
+    re.compile(r"()\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}"),
+    re.compile(r"(?i)\b(bearer\s{1,3})[A-Za-z0-9._~+/=-]{8,}"),
+)
+_LONG = 32
+_DIGITS = frozenset("0123456789")
+
+# Whatever may be a secret.
 _SHAPES = (
     re.compile(r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{4,}"),
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}:)[^\s/@]+(?=@)"),
@@ -46,20 +88,28 @@ _SHAPES = (
     ),
     re.compile(r"(?i)([?&](?:key|sig|auth|code)=)[^\s\"'&#]+"),
     re.compile(r"()\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"),
-    re.compile(r"()\bgh[pousr]_[A-Za-z0-9]{16,}"),
-    re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{16,}"),
-    re.compile(r"()\bxox[abeoprs]-[A-Za-z0-9-]{8,}"),
-    re.compile(r"()\bAKIA[0-9A-Z]{16}\b"),
-    re.compile(
-        r"()\beyJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
-    ),  # bounded: it begins anew at each "-"
 )
 
-#: No shape can match a text that has none of these in lower case; most texts have none, and looking is cheap.
-_HINTS = (
-    *("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code="),
-    *("sk-", "pk-", "rk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "akia", "eyj"),
+#: No pattern can match a text that has none of these in lower case; most texts have none, and looking is cheap.
+_HINTS_OF_KINDS = (
+    *(
+        "private key",
+        "authorization",
+        "bearer",
+        "sk-",
+        "pk-",
+        "rk-",
+        "sk_",
+        "pk_",
+        "rk_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+    ),
+    *("ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "npm_", "hf_", "pypi-", "sg.", "eyj"),
 )
+_HINTS = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=")
 
 
 @lru_cache(maxsize=1024)
@@ -68,15 +118,49 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(_HUMP.sub("_", name).replace("-", "_").lower()) is not None
 
 
-def scrub(text: str) -> str:
-    """The text with everything that is shaped like a secret replaced by `***`."""
+def mask(text: str) -> str:
+    """Return the text with known kinds of secrets replaced by `***`; of JSON it stays JSON.
+
+    Known are keys with a recognised prefix, private keys in PEM, JSON web tokens, and what follows `Authorization:` or
+    `Bearer`.
+    """
     if len(text) < SHORTEST_HIDDEN:
         return text
     lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS):
+    if not any(hint in lowered for hint in _HINTS_OF_KINDS):
         return text
-    for shape in _SHAPES:
-        text = shape.sub(rf"\1{MASK}", text)
+    for kind in _KINDS:
+        text = kind.sub(rf"\1{MASK}", text)
+    for kind in _WORDLIKE:
+        text = kind.sub(_unless_words, text)
+    return text
+
+
+def _unless_words(found: re.Match[str]) -> str:
+    value = found[0][len(found[1]) :]
+    return f"{found[1]}{MASK}" if len(value) >= _LONG or not _DIGITS.isdisjoint(value) else found[0]
+
+
+def masked(value: Any) -> Any:
+    """Return plain data with each text in it masked, keys left out; what is no plain data stays as it is."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {key: masked(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [masked(item) for item in value]
+    return value
+
+
+def scrub(text: str) -> str:
+    """Return the text with everything that is shaped like a secret replaced by `***`."""
+    if len(text) < SHORTEST_HIDDEN:
+        return text
+    text = mask(text)
+    lowered = text.lower()
+    if any(hint in lowered for hint in (*_HINTS, "sk-", "pk-", "rk-")):
+        for shape in _SHAPES:
+            text = shape.sub(rf"\1{MASK}", text)
     return text
 
 

@@ -215,6 +215,16 @@ class RunSettings(Section):
     """Whether people are told in one sentence that the run of their message failed."""
 
 
+# -- [sessions]
+
+
+class SessionSettings(Section):
+    """Sessions, and when one ends."""
+
+    idle: Limit = 0.0
+    """Seconds without a run after which a session ends, which hooks at `session_end` are told; 0 or "off": never."""
+
+
 # -- [acting]
 
 
@@ -445,6 +455,8 @@ class Settings(BaseSettings):
     """When something counts as wrong, and how often it may be repaired."""
     runs: RunSettings = RunSettings()
     """Runs, and what becomes of a message that arrives during one."""
+    sessions: SessionSettings = SessionSettings()
+    """Sessions, and when one ends."""
     sense: SensePart = SensePart()
     """The module that senses."""
     plan: PlanPart = PlanPart()

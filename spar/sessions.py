@@ -20,10 +20,10 @@ from spar.cycle import STANDING, Cycle
 from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.hooks import HookContext
 from spar.lane import Lane
 from spar.logs import get_logger
 from spar.policies import Intensity
+from spar.session_hooks import SessionHooks
 from spar.strand import WAITING, Strand
 from spar.types import Fault
 from spar.wake import Wake
@@ -42,7 +42,7 @@ MOST_NOTES = 10
 class Sessions:
     """Who turns. `lanes` holds the lanes by their session's key."""
 
-    __slots__ = ("_agent", "_alive", "_endings", "_number", "_places", "_queue", "_restarts", "_told", "lanes")
+    __slots__ = ("_agent", "_alive", "_number", "_places", "_queue", "_restarts", "hooks", "lanes")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -53,9 +53,7 @@ class Sessions:
         #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
         self._queue: list[tuple[float, int, Lane]] = []
         self._number = itertools.count()
-        #: Sessions whose beginning the hooks were asked about, and the asking about ends that goes on.
-        self._told: set[str] | None = None
-        self._endings: tuple[asyncio.Task[None], ...] = ()
+        self.hooks = SessionHooks(agent)
 
     # -- making and forgetting
 
@@ -179,7 +177,7 @@ class Sessions:
         lane.last_completed = self._agent.clock.monotonic()  # while it did not turn, no cycle was missed
         lane.wake.clear()  # its first cycle comes at once
         self._alive.add(lane)
-        self.begin(lane, self._life(lane), partial(self._ended, lane))
+        self.begin(lane, lane.live(), partial(self._ended, lane))
 
     def resume(self, session: str) -> None:
         """The actor has calls of this session to go on with: its next cycle comes at once."""
@@ -212,26 +210,18 @@ class Sessions:
         self._agent.health.rests(lane.session)
         if lane.resting is not None:
             lane.resting.cancel()
-        if self._told and lane.session in self._told:
-            self._told.discard(lane.session)
-            ending = self._agent.requests.in_background(self._asked("session_end", lane.session), "end of a session of")
-            self._endings = (*(other for other in self._endings if not other.done()), ending)
 
     async def see_off(self) -> None:
-        """Wait for the hooks that are being told of sessions' ends."""
+        """Nothing turns any more: ask the hooks about the ends of the sessions."""
         for lane in self.lanes.values():
             if lane.resting is not None:
                 lane.resting.cancel()
                 lane.resting = None
-        try:
-            while any(not ending.done() for ending in self._endings):
-                await self._agent.requests.change()
-        finally:
-            self._endings = ()
+        await self.hooks.see_off()
 
     def revive(self) -> None:
         """Free the lanes from a loop that ended in the middle of their work; those with nothing to do are forgotten."""
-        self._endings, self._alive, self._places = (), set(), 0
+        self._alive, self._places = set(), 0
         self._queue.clear()
         for lane in list(self.lanes.values()):
             clock = self._agent.clock
@@ -255,29 +245,6 @@ class Sessions:
             lane.wake.set()
 
     # -- their lives
-
-    def _life(self, lane: Lane) -> Coroutine[Any, Any, None]:
-        """What a lane's task does; a session begins with the hooks being told, which nobody else waits for."""
-        if lane.is_standing or not (self._agent.hooks.at("session_start") or self._agent.hooks.at("session_end")):
-            return lane.live()
-        if self._told is None:
-            self._told = set()
-        if lane.session in self._told:
-            return lane.live()
-        self._told.add(lane.session)
-        return self._begun(lane)
-
-    async def _begun(self, lane: Lane) -> None:
-        await self._asked("session_start", lane.session)
-        if self._agent.is_running and lane.has_work:  # time has passed
-            await lane.live()
-
-    async def _asked(self, point: str, session: str) -> None:
-        try:
-            if self._agent.hooks.at(point):
-                await self._agent.reports.asked(HookContext(point, self._agent.name, session, session))
-        finally:
-            self._agent.requests.notify()  # a stop waits for it
 
     async def settle(self, cycle: Cycle) -> None:
         """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""

@@ -46,6 +46,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "agent.name": "restart",
     "health": "live",
     "runs": "live",
+    "sessions": "live",
     "sense": "live",
     "plan": "live",
     "act": "live",

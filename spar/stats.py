@@ -135,6 +135,12 @@ class Calls:
             for series in self.durations.values():
                 series.fold()
 
+    def totals(self) -> dict[str, int]:
+        """How many calls of all tools ended in each way; from any thread."""
+        self.fold()
+        counts = [dict(outcomes) for outcomes in list(self.outcomes.values())]
+        return {name: sum(each[name] for each in counts) for name in CALL_OUTCOMES}
+
     def _name(self, tool: str) -> str:
         """What a tool is counted as: text that every encoder takes."""
         if tool not in self.outcomes:

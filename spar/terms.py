@@ -7,6 +7,7 @@ async def weather(city: str) -> str:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
@@ -70,11 +71,17 @@ def tool(
 def tool(function: F | None = None, /, **terms: Any) -> Any:
     """Mark a typed function as a tool; it stays callable as before.
 
+    A bound method or a builtin is wrapped: the terms are those of what is returned.
     `effect`: `read` changes nothing, `idempotent` may be repeated, `once` (the default) never is.
     """
 
-    def mark(target: F) -> F:
-        target.__spar_tool__ = ToolTerms(**terms)  # type: ignore[attr-defined]
+    def mark(target: Any) -> Any:
+        stated = ToolTerms(**terms)
+        try:
+            target.__spar_tool__ = stated
+        except (AttributeError, TypeError):  # a bound method or a builtin takes no attributes
+            target = functools.update_wrapper(functools.partial(target), target)
+            target.__spar_tool__ = stated
         return target
 
     return mark if function is None else mark(function)

@@ -18,6 +18,7 @@ from spar.outside import is_tainted, trust_of
 from spar.plain import plain, shown
 from spar.run import End, Run
 from spar.run_events import size_of
+from spar.scrub import masked
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, CallResult, Perception
 
@@ -47,6 +48,12 @@ class Transcripts:
             return found
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
+    async def has(self, session: str) -> bool:
+        """Whether anything is kept of a session."""
+        if (store := self._store) is not None:
+            return bool(await store.tail(self._agent.name, session, 1))
+        return session in self._kept
+
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
         if (store := self._store) is not None:
@@ -72,7 +79,7 @@ class Transcripts:
         self._kept.move_to_end(session)
         for entry in entries:
             self._seq += 1
-            body = plain(entry.body, _LARGEST)
+            body = masked(plain(entry.body, _LARGEST))
             size = size_of(body)
             kept.append((Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size))
             self._size += size

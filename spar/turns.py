@@ -111,7 +111,9 @@ class Turns:
             lane.run = run
             if run.started_at is None:
                 self.agent.runs.start(run)
-            if not run.is_planned and piece.cycle is None and not await lane.may_begin(run, cycle):
+            if run.is_planned or piece.cycle is not None:
+                await self.agent.sessions.hooks.run_begins(lane.session)
+            elif not await lane.may_begin(run, cycle):
                 cycle.run = None
                 lane.leave(run)
                 return []

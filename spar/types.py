@@ -515,7 +515,10 @@ class Ability(Struct, frozen=True):
 
 
 class Experience(Struct, frozen=True):
-    """What is remembered of a cycle. `success` is None while nobody knows whether it worked."""
+    """What is remembered of a cycle. `success` is None while nobody knows whether it worked.
+
+    `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
+    """
 
     situation: str
     action: str = ""
@@ -530,6 +533,8 @@ class Experience(Struct, frozen=True):
     cost: float = 0.0
     trust: Trust = "untrusted"
     origin: str = ""
+    said: str = ""
+    answer: str = ""
 
 
 class Reflection(Struct, frozen=True):

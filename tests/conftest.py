@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from spar.testing import VirtualClock
+from tests.offline import no_route_outside
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,3 +29,14 @@ async def clock() -> AsyncIterator[VirtualClock]:
     """The time of this test's loop, virtual from the beginning: an async fixture, so that the loop is there."""
     async with VirtualClock() as clock:
         yield clock
+
+
+@pytest.fixture
+def offline() -> Iterator[None]:
+    """A network of the test's own, without a route outside; skipped, but in CI, where the kernel grants none."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(no_route_outside())
+        except OSError as refusal:
+            pytest.skip(f"needs a network of its own ({refusal}): run the tests as root, or under: unshare -rn")
+        yield

@@ -96,6 +96,14 @@ class HttpTool:
         """Read dates by the agent's clock."""
         self._use(host.clock)
 
+    async def __aenter__(self) -> HttpTool:
+        """Load the library at the start, so that no call has to wait for it."""
+        await self._exchange.load()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close nothing: each call has connections of its own."""
+
     def _use(self, clock: Clock) -> None:
         self._clock = clock
         self._exchange = Exchange(self._guard, clock, max_bytes=self._max_bytes, redirects=self._redirects)

@@ -49,24 +49,30 @@ def config() -> None:
 def check(options: Options) -> None:
     """Read the configuration and build every part it names; starts nothing; exit 78 if something is wrong.
 
+    What can be used and will not work, such as a model whose key is not set, is said as a warning.
+
     \b
     Examples:
       spar config check
       spar -c new.toml config check
     """
-    from spar.app import build_agent
+    from spar.app import build_agent, warnings_of
     from spar.errors import ConfigError
 
     loaded = options.load()
     try:
         agent = build_agent(loaded)
+        warnings = warnings_of(agent)
     except ConfigError as error:
         fail(str(error), exits.CONFIG)
     settings = loaded.settings
     counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
     text = ", ".join(f"{number} {name}" for name, number in counts.items())
     where = str(loaded.path) if loaded.path else "no file, the defaults"
-    show(options, {"ok": True, "file": where, "agent": agent.name, **counts}, f"{where}: all right ({text})")
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    told = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
+    show(options, told, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
 
 
 @config.command("show")

@@ -8,6 +8,7 @@ import click
 
 from spar import exits
 from spar.cli.context import Options, fail, one_line, printable, service, show
+from spar.cli.tables import ID, local, model_lines
 
 
 @click.command()
@@ -123,25 +124,30 @@ def _lines(status: dict[str, Any]) -> list[str]:
             f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
             f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
             f"  phases   {_phases(stats)}",
-            f"  kept     {kept['stored']} stored, {kept['waiting']} waiting, {kept['lost']} lost",
         ]
+        if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
+            lines.append(f"  calls    {calls} since the start")
+        lines.append(f"  memory   {_kept(kept)}")
+        lines += [f"  budget   {_budget(each)}" for each in agent["budgets"] if each["used"] or each["refused"]]
+        lines += [f"  {line.replace('model ', 'model    ', 1)}" for line in model_lines(agent)]
+        lines += [f"  warning  {_line(each)}" for each in agent["warnings"]]
         if (asked := agent["approvals"])["pending"]:
             lines.append(f"  waiting  {_waiting(asked)}")
         if left := _left(agent["recovery"]):
             lines.append(f"  recovery {left}")
         for lane in agent["lanes"]:
-            doing = f"{lane['phase']} of {lane['cycle']}" if lane["cycle"] else "resting"
-            lines.append(f"  session  {lane['session']}: {doing}, {lane['waiting']} waiting")
+            lines.append(f"  session  {_line(lane['session'])}: {_doing(lane)}, {lane['waiting']} waiting")
         for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
-            extra = f": {sensor['last_error']}" if sensor.get("last_error") else ""
+            error = sensor.get("last_error") if sensor.get("state") != "ok" else None  # what is over is in the log
+            extra = f": {_line(error)}" if error else ""
             lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{_losses(sensor)}{extra}")
         for name, part in agent["modules"]["act"].get("parts", {}).items():
             if said := _of_tool(part):
                 lines.append(f"  tool     {name}: {said}")
-        lines += [
-            f"  alert    {alert['kind']} ({alert['severity']}): {alert['message'].splitlines()[0]}"
-            for alert in agent["alerts"]
-        ]
+        for phase, module in agent["modules"].items():
+            if error := module.get("error"):
+                lines.append(f"  {phase:8} {module['use']}: {_line(error)}")
+        lines += [f"  alert    {_alert(alert)}" for alert in agent["alerts"]]
         if agent["health"]["degraded"]:
             lines.append("  degraded the planner makes do with less")
         lines += [
@@ -155,6 +161,36 @@ def _lines(status: dict[str, Any]) -> list[str]:
             ]
     lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
     return lines
+
+
+def _doing(lane: dict[str, Any]) -> str:
+    """What a session is at, and for how long."""
+    if lane["cycle"]:
+        return f"{lane['phase']} for {lane['phase_seconds'] or 0.0:.0f} s, cycle {lane['cycle'][:ID]}"
+    return "waits for a model" if lane["waits_for_model"] else "resting"
+
+
+def _alert(alert: dict[str, Any]) -> str:
+    """An alert in one line: what, whose, since when, why."""
+    whose = f" in session {_line(alert['session'])}" if alert["session"] not in ("", "main") else ""
+    since = local(alert["since"])
+    return f"{alert['kind']} ({alert['severity']}){whose} since {since}: {_line(alert['message'].splitlines()[0])}"
+
+
+def _kept(kept: dict[str, int]) -> str:
+    """What became of experiences and cycles that were to be remembered."""
+    said = f"{kept['stored']} cycles and experiences written"
+    if kept["waiting"]:
+        said += f", {kept['waiting']} still to be written"
+    return said + (f", {kept['lost']} lost because the memory could not take them" if kept["lost"] else "")
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    """How much of a budget is used; money is in millionths."""
+    scale = 1_000_000 if budget["budget"].endswith("money") else 1
+    used, limit = (f"{budget[name] / scale:g}" for name in ("used", "limit"))
+    refused = f", {budget['refused']} refused" if budget["refused"] else ""
+    return f"{budget['budget']}: {used} of {limit} used ({budget['ratio']:.0%}){refused}"
 
 
 def _of_tool(part: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from spar.cli.context import one_line
+from spar.cli.context import one_line, printable
 
 #: Digits of an id that are shown; a unique beginning of an id is taken everywhere.
 ID = 12
@@ -108,3 +108,19 @@ def _result(result: dict[str, Any]) -> str:
     doubt = " (was in doubt)" if result.get("doubt") else ""
     shown = f"{sign} {_call(result['call'])}{status}{doubt} in {took(result['duration'])}"
     return f"{shown} → {came}" if came else shown
+
+
+def model_lines(agent: dict[str, Any]) -> list[str]:
+    """Each model that cannot be asked now, and why; with the last of them, how many runs wait for one."""
+    lines = [
+        f"model {printable(each['model'])}: {one_line(printable(each['reason']))}, {_tried(each)}"
+        for each in agent["models"]
+        if each["state"] != "closed"
+    ]
+    if lines and (waiting := agent["waiting_for_models"]):
+        lines[-1] += f"; {waiting} {'run waits' if waiting == 1 else 'runs wait'}"
+    return lines
+
+
+def _tried(model: dict[str, Any]) -> str:
+    return f"next try in {model['wait']:.0f} s" if model["state"] == "open" else "the next request tries it"

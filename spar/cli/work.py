@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from spar import exits
-from spar.cli.context import NotRunningError, Options, connect, fail, one_line, printable, service, show
+from spar.cli.context import Client, NotRunningError, Options, connect, fail, one_line, printable, service, show
 from spar.cli.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
+from spar.cli.tables import model_lines
 from spar.types import PHASES, Phase
 
 
@@ -56,7 +57,8 @@ def send(
             return exits.OK
         if is_followed:
             return follow_run(options, client, receipt["run_id"])
-        return _report(options, client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout), timeout)
+        status = client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout)
+        return _report(options, client, status, timeout)
 
 
 @click.command()
@@ -71,7 +73,7 @@ def wait(options: Options, run_id: str, timeout: float) -> int:
       spar wait "$(spar send --no-wait 'how are you?')"
     """
     with service(options, timeout=timeout + 15) as client:
-        return _report(options, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
+        return _report(options, client, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
 
 
 @click.command()
@@ -93,7 +95,7 @@ def abort(options: Options, run_id: str) -> None:
 _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 
-def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
+def _report(options: Options, client: Client, status: dict[str, Any], timeout: float) -> int:
     if status["status"] == "ok":
         told = status["output"] if status["output"] is not None else status["reply"]
         text = told if isinstance(told, str) else NO_ANSWER if told is None else None
@@ -107,6 +109,8 @@ def _report(options: Options, status: dict[str, Any], timeout: float) -> int:
     if options.as_json:
         show(options, status)
     if status["status"] == "timeout":
+        for line in (each for agent in client.get("/v1/status")["agents"] for each in model_lines(agent)):
+            click.echo(line, err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
         return exits.TIMED_OUT
     click.echo(f"the run failed: {printable(status['error'])}", err=True)

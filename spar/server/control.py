@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.events import ConfigReloaded
-from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.scrub import mask
+from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.approvals import approval_routes
 from spar.server.bodies import BoundedBodies
 from spar.server.gate import Gate
@@ -38,7 +39,7 @@ def control(service: Service) -> Starlette:
     """The application that controls a service."""
 
     async def status(request: Request) -> Response:
-        return reply(service.status())
+        return Response(mask(encode(service.status()).decode()), media_type="application/json")
 
     async def act_on(request: Request) -> Response:
         name, _, verb = request.path_params["target"].rpartition(":")

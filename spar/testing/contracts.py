@@ -73,8 +73,12 @@ async def check_sensor(
         legal_perceptions("sensor's push", pushed)
         return product
 
+    async def accept(perception: Perception) -> bool:
+        await stage.clock.sleep(0.0)  # a disk takes its time
+        return perception not in pushed and push(perception)
+
     def context() -> SensorContext:
-        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append)
+        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append, accept=accept)
 
     async def notices(sensor: Any) -> bool:
         assert provoke is not None

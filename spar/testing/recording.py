@@ -165,7 +165,9 @@ class RecordingStore:
 
 
 def _text_of(item: Experience) -> str:
-    return " ".join((item.situation, item.action, item.outcome, item.task, item.cause, item.lesson))
+    return " ".join(
+        (item.situation, item.action, item.outcome, item.task, item.cause, item.lesson, item.said, item.answer)
+    )
 
 
 def _words(text: str) -> set[str]:

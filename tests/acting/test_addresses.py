@@ -6,6 +6,8 @@ import pytest
 
 from acting.addresses import Entry, Guard, judge
 
+pytestmark = pytest.mark.usefixtures("offline")
+
 
 @pytest.mark.parametrize(
     "address",

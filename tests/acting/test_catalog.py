@@ -3,12 +3,14 @@ from typing import Any, ClassVar
 
 import pytest
 
+from acting import Executor
 from acting.catalog import Catalog
 from acting.entries import entry_of
 from acting.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.terms import tool
+from spar.types import Call
 
 
 @tool(effect="read", timeout=5, retries=2)
@@ -113,3 +115,54 @@ def test_terms_that_make_no_sense_are_refused_by_name(terms: dict[str, Any], key
 def test_what_is_no_tool_is_refused(thing: Any) -> None:
     with pytest.raises(ConfigError):
         entry_of(thing)
+
+
+class Api:
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def get(self, n: int) -> int:
+        """Multiply.
+
+        Args:
+            n: by this
+        """
+        return n * self.factor
+
+    async def ask(self, n: int) -> int:
+        return n * self.factor
+
+
+async def test_terms_can_be_given_to_somebody_elses_method_without_touching_it() -> None:
+    api = Api(3)
+    get, ask = tool(effect="read", rate="10/s")(api.get), tool(name="other")(api.ask)
+
+    executor = Executor([get, ask])
+    result = await executor.run([Call("get", {"n": 2}), Call("other", {"n": 5})])
+
+    assert (get(2), [each.output for each in result.results]) == (6, [6, 15])
+    assert executor.tools["get"].terms.rate == "10/s"
+    assert executor.tools["get"].schema["description"] == "Multiply."
+    assert executor.tools["get"].schema["properties"]["n"]["description"] == "by this"
+    assert not hasattr(api.get, "__spar_tool__")
+
+
+def test_a_generator_is_refused_when_it_is_registered() -> None:
+    async def pieces(n: int) -> Any:
+        yield n
+
+    def steps(n: int) -> Any:
+        yield n
+
+    class Stream:
+        name, effect, timeout = "stream", "read", 1.0
+        schema: ClassVar[dict[str, Any]] = {"properties": {"_tool": {"const": "stream"}}}
+
+        async def __call__(self) -> Any:
+            yield 1
+
+    for each in (pieces, steps, functools.partial(pieces, 1), Stream()):
+        with pytest.raises(ConfigError, match="is a generator, which returns no value"):
+            Executor([each])
+    with pytest.raises(ConfigError, match="activity 'x' is a generator"):
+        Executor([], activities={"x": pieces})

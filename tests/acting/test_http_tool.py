@@ -21,6 +21,8 @@ from spar.errors import ConfigError, PermanentError, TransientError
 from spar.testing import check_tool
 from tests.effort import hang_guard
 
+pytestmark = pytest.mark.usefixtures("offline")
+
 Handler = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from acting import launcher
 from acting.launcher import Capture, Program, environment, find_program, launch, run
+from acting.program import ApprovedFile
 from acting.sandbox import offered
 from spar.errors import PermanentError
 
@@ -453,6 +454,57 @@ async def test_the_very_content_that_was_meant_runs_or_nothing(level: int, tmp_p
     (tmp_path / "job").write_text("#!/bin/sh\necho something else\n")
     with pytest.raises(PermanentError, match="content has changed"):
         await run(caged(level, tmp_path, str(tmp_path / "job"), digest=meant["job"]), timeout=10)
+
+
+async def test_an_approved_program_is_read_while_the_event_loop_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    os.mkfifo(path)  # who opens it waits until somebody writes
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    starting = asyncio.create_task(run(Program(str(path), ("program",), str(workspace), digest="0" * 64), timeout=10))
+
+    writer = -1
+    while writer < 0:
+        await asyncio.sleep(0.001)
+        try:
+            writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads yet
+            pass
+    os.close(writer)
+    with pytest.raises(PermanentError):
+        await starting
+
+
+def test_an_approved_program_is_read_again_only_when_its_file_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(b"\x7fELF" + b"x" * 1000)
+    workspace = tmp_path / "workspace"
+    program = Program(str(path), ("program",), str(workspace), digest=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    read = []
+    for _ in range(2):
+        approved = ApprovedFile(program)
+        approved.open()
+        read.append(os.lseek(approved.descriptor, 0, os.SEEK_CUR))
+        approved.close()
+    assert read == [1004, 0]
+    path.write_bytes(b"\x7fELF" + b"y" * 1000)
+    with pytest.raises(PermanentError, match="content has changed"):
+        ApprovedFile(program).open()
+
+
+def test_what_is_opened_after_it_was_given_up_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(b"\x7fELF")
+    approved = ApprovedFile(
+        Program(str(path), ("p",), str(tmp_path / "w"), digest=hashlib.sha256(path.read_bytes()).hexdigest())
+    )
+    before = len([*Path("/proc/self/fd").iterdir()])
+
+    approved.close()
+    approved.open()
+
+    assert (approved.descriptor, len([*Path("/proc/self/fd").iterdir()])) == (-1, before)
 
 
 async def test_what_is_swapped_after_it_was_read_does_not_run(level: int, tmp_path: Path) -> None:

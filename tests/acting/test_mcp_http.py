@@ -21,6 +21,8 @@ from spar.protocols import Home
 from spar.threads import Threads
 from spar.types import Call
 
+pytestmark = pytest.mark.usefixtures("offline")
+
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 
 TOOL = {"name": "act", "description": "d", "inputSchema": {"type": "object"}}

@@ -1,14 +1,17 @@
+from datetime import date, timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from annotated_types import Ge, Le
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 
-from acting.schema import Parameters, ParametersError
+from acting.schema import Parameters, ParametersError, check_finite
 from acting.tool_context import ToolContext
 from spar.errors import ConfigError
-from tests.effort import growth, hang_guard
+from tests.effort import effort, growth, hang_guard
 
 
 class Colour(Enum):
@@ -107,16 +110,25 @@ def maybe(n: int | None = None) -> None: ...
 def bounded(n: Annotated[int, Ge(3)]) -> None: ...
 def text(n: str) -> None: ...
 def ratio(n: float) -> None: ...
+def flag(n: bool) -> None: ...
+def day(n: date) -> None: ...
+
+
+class Entry(BaseModel):
+    n: int
+    day: date | None = None
+
+
+def model(n: Entry) -> None: ...
 
 
 @pytest.mark.parametrize(
     ("function", "given", "taken"),
     [
         (number, 5, 5),
-        (number, "5", 5),
         (number, 5.0, 5),
         (number, 2**70, 2**70),
-        (numbers, [1, "2"], [1, 2]),
+        (numbers, [1, 2.0], [1, 2]),
         (maybe, None, None),
         (bounded, 3, 3),
         (text, "\ud800", "\ud800"),
@@ -128,6 +140,37 @@ def test_what_means_the_same_is_accepted(function: Any, given: Any, taken: Any) 
 
 
 @pytest.mark.parametrize(
+    ("kind", "given", "taken"),
+    [
+        (date, "2026-01-02", date(2026, 1, 2)),
+        (timedelta, "PT5S", timedelta(seconds=5)),
+        (Path, "a/b", Path("a/b")),
+        (Colour, "red", Colour.RED),
+        (UUID, "12345678-1234-5678-1234-567812345678", UUID("12345678-1234-5678-1234-567812345678")),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (set[int], [1, 2], {1, 2}),
+        (dict[int, date], {"1": "2026-01-02"}, {1: date(2026, 1, 2)}),
+        (list[date] | None, ["2026-01-02"], [date(2026, 1, 2)]),
+        (Entry, {"n": 5, "day": "2026-01-02"}, Entry(n=5, day=date(2026, 1, 2))),
+        (int | str, "5", "5"),
+        (bytes, "abc", b"abc"),
+    ],
+    ids=str,
+)
+def test_a_text_becomes_what_the_published_schema_says_it_stands_for(kind: Any, given: Any, taken: Any) -> None:
+    def take(n: Any, big: int = 0) -> None: ...
+
+    take.__annotations__["n"] = kind
+    assert Parameters.of_function("f", take).validate({"n": given, "big": 2**70}) == {"n": taken, "big": 2**70}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"deep": [1, [float("-inf")]]}])
+def test_what_json_has_no_number_for_is_refused_wherever_it_stands(value: Any) -> None:
+    with pytest.raises(ParametersError, match=r"parameter 'n' holds \S+, which is no number of JSON"):
+        check_finite("f", {"m": 1.5, "n": value})
+
+
+@pytest.mark.parametrize(
     ("function", "given"),
     [
         (number, 5.5),
@@ -135,6 +178,18 @@ def test_what_means_the_same_is_accepted(function: Any, given: Any, taken: Any) 
         (number, float(2**60)),
         (number, float("nan")),
         (number, "1e3"),
+        (number, "5"),
+        (number, " 5 "),
+        (number, "5.0"),
+        (numbers, [1, "2"]),
+        (flag, "yes"),
+        (flag, "1"),
+        (flag, 0),
+        (ratio, True),
+        (ratio, "1.5"),
+        (day, 5),
+        (model, {"n": "5"}),
+        (model, {"n": 5, "day": 0}),
         (number, None),
         (numbers, [1, True]),
         (numbers, [1.5]),
@@ -156,8 +211,8 @@ def test_an_error_names_tool_parameter_what_was_found_and_what_is_expected() -> 
         Parameters.of_function("weather", google).validate({"days": "many", "town": "Oslo"})
 
     assert str(caught.value) == (
-        "tool 'weather': parameter 'city' is missing; parameter 'days' is 'many', it should be a valid integer, "
-        "unable to parse string as an integer; no parameter 'town'; known: city, days"
+        "tool 'weather': parameter 'city' is missing; parameter 'days' is 'many', it should be a valid integer; "
+        "no parameter 'town'; known: city, days"
     )
 
 
@@ -471,3 +526,22 @@ def test_defaults_are_told_but_not_filled_in() -> None:
 
     assert parameters.validate({}) == {}
     assert parameters.schema["properties"]["a"]["default"] == 3
+
+
+def test_making_a_tool_makes_neither_its_schema_nor_its_validator_before_somebody_needs_them() -> None:
+    def make(*parts: str) -> None:
+        parameters = Parameters.of_function("weather", google_plain)
+        if "schema" in parts:
+            assert parameters.schema["required"] == ["_tool", "city"]
+        if "validator" in parts:
+            assert parameters.validate({"city": "Oslo"}) == {"city": "Oslo"}
+
+    bare = effort(make)
+
+    assert effort(lambda: make("schema")) > 3 * bare
+    assert effort(lambda: make("validator")) > 3 * bare
+
+
+def google_plain(city: str, days: int = 3, how: Literal["fast", "slow"] | None = None) -> str:
+    """Say the weather."""
+    return city * days

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from acting import Executor
 from spar.errors import ConfigError
+from spar.protocols import Context, RunContext
 from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
@@ -245,3 +246,25 @@ def test_the_work_for_the_order_is_proportional_to_the_calls() -> None:
         assert asyncio.run(Executor([take]).run(calls)).status == "ok"
 
     assert growth(run, 150) <= 2.2
+
+
+@pytest.mark.parametrize("by", ["messages", "results"])
+async def test_a_call_may_run_after_one_of_an_earlier_tick_of_its_run(by: str) -> None:
+    line = Line()
+
+    @tool(effect="read")
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    made = Executor([*line.tools, fail])
+    first = await made.run([Call("find", {"name": "well"}, id="1.1"), Call("fail", id="1.2")])
+    calls = [Call("find", {"name": after}, after=(after,)) for after in ("1.1", "1.2", "1.3")]
+    if by == "messages":
+        second = await made.run(calls, context=first.messages)
+    else:
+        run = RunContext("r", "goal", results=(first,))
+        second = await made.act(Action(tuple(calls)), Context("main", "c2", "s", run=run))
+
+    kinds = [each.fault.kind if each.fault else "" for each in second.results]
+    assert sorted(kinds) == ["", "bad_reference", "dep_failed"]
+    assert line.began == ["well", "1.1"]

@@ -168,3 +168,29 @@ async def test_unreadable_items_in_a_stream_are_results_too() -> None:
             yield item
 
     assert statuses(await Executor([note]).run(plan())) == ["failed", "failed", "ok", "failed"]
+
+
+@tool(effect="read", on_error="branch")
+async def fail() -> None:
+    raise RuntimeError("no")
+
+
+async def test_a_join_waits_for_the_end_of_the_stream_since_a_later_call_may_still_write_the_other_branch() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        yield Call("fail", output_path="†state.a")
+        yield Call("note", {"text": "†state.a || †state.b"}, id="join")
+        yield Call("note", {"text": "go on"}, id="free")
+        await until(lambda: "-go on" in log)
+        yield Call("note", {"text": "late"}, output_path="†state.b")
+
+    result = await asyncio.wait_for(Executor([note, fail]).run(plan()), 30)
+
+    assert result.result("join").output == "late"
+
+
+async def test_a_join_whose_branches_nobody_has_written_by_the_end_of_the_stream_is_skipped() -> None:
+    async def plan() -> AsyncIterator[Call]:
+        yield Call("fail", output_path="†state.a")
+        yield Call("note", {"text": "†state.a || †state.b"}, id="join")
+
+    assert statuses(await Executor([note, fail]).run(plan())) == ["failed", "skipped dep_failed"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acting import Executor, ToolContext
-from memory import Memory
+from memory import Memory, database
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
 from spar.terms import tool
@@ -44,6 +44,9 @@ class Told:
 
     def attached(self, work: str, call_id: str) -> None:
         self.facts.append(("attached", call_id))
+
+    def next_fence(self, above: int = 0) -> int:
+        return above + 1
 
     def is_open(self, work: str) -> bool:
         return False
@@ -195,6 +198,41 @@ async def test_a_fence_is_higher_in_every_process_that_opens_the_journal(tmp_pat
 
     assert fences == sorted(set(fences))
     assert len(fences) == 6
+    assert fences[-1] < 2**53  # up to where every reader of JSON tells neighbours apart
+
+
+@pytest.mark.parametrize("epoch", [1, 5, 2046, 2047, 5000])
+async def test_a_fence_is_higher_than_those_of_a_file_of_before_and_stays_in_64_bits(
+    tmp_path: Path, epoch: int
+) -> None:
+    path = f"{tmp_path / 'm.db'}"
+    prepared = database.prepare(path, "off")
+    prepared.connection.execute("UPDATE state SET value = ? WHERE key = 'epoch'", (str(epoch),))
+    prepared.connection.execute("DELETE FROM state WHERE key = 'fence'")
+    prepared.connection.close()
+    last = (epoch << 52) + 1_000_000  # as they were given then
+    for _ in range(3):
+        async with Memory.open(f"sqlite:///{path}") as memory:
+            fence = memory.journal.next_fence()
+            assert fence < 2**63
+            assert fence > last or last >= 2**63
+            last = fence + 1000
+
+
+async def test_two_executors_on_one_journal_never_give_the_same_fence(tmp_path: Path) -> None:
+    fences: list[int] = []
+
+    @tool(effect="read")
+    async def fenced(context: ToolContext) -> None:
+        fences.append(context.fence)
+
+    async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
+        executors = [Executor([fenced], journal=memory.journal) for _ in range(2)]
+        for _ in range(3):
+            for executor in executors:
+                await executor.run([Call("fenced")])
+
+    assert fences == sorted(set(fences))
 
 
 async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_done(tmp_path: Path) -> None:

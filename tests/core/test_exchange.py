@@ -209,6 +209,18 @@ async def test_what_senses_is_exchanged_while_the_standing_session_rests(clock: 
     assert "sense old" not in log[at:]
 
 
+async def test_what_senses_is_exchanged_while_nothing_is_to_be_sensed(clock: VirtualClock) -> None:
+    agent = Agent(sense=ScriptedSense(), loop_interval="off", clock=clock)
+    async with agent:
+        agent.wake()
+        await agent.pause()
+        await agent.resume()
+        new = ScriptedSense()
+        async with asyncio.timeout(10):
+            await agent.exchange({"sense": new}, agent.settings)
+        assert agent.modules["sense"].part is new
+
+
 # -- recovery -------------------------------------------------------------------------------------------------
 
 HEALTH = {"health": {"failing_after": 2, "backoff": 0.01}}

@@ -96,6 +96,14 @@ async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nob
     assert (heard.alerts, heard.steps) == ([], [])
 
 
+async def test_a_file_that_somebody_named_and_that_is_missing_counts_for_nobody(clock: VirtualClock) -> None:
+    agent = Agent(plan=failing_on("read", lambda: FileNotFoundError("no such file")), loop_interval=1.0, clock=clock)
+    heard = Heard(agent)
+    async with agent:
+        assert await say(agent, "read /tmp/nothing", "main", times=10) == "error"
+        assert (agent.state, heard.alerts, heard.steps) == ("running", [], [])
+
+
 async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock: VirtualClock) -> None:
     agent = Agent(
         sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: ConfigError("no such model")), clock=clock

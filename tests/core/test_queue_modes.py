@@ -231,6 +231,41 @@ async def test_a_session_that_collects_rests_until_it_is_quiet(clock: VirtualClo
 # -- interrupt
 
 
+@pytest.mark.parametrize("session", ["main", "guest"])
+async def test_of_a_burst_of_interrupting_messages_the_newest_counts_and_followups_keep_their_order_behind_it(
+    session: str, clock: VirtualClock
+) -> None:
+    planner = Planner(turns=2)
+    agent = agent_of(clock, planner)
+    async with agent:
+        told = []
+        for text, mode in (("m1", "interrupt"), ("f1", "followup"), ("f2", "followup"), ("m2", "interrupt"),
+                           ("m3", "interrupt"), ("m4", "interrupt"), ("f3", "followup")):  # fmt: skip
+            told.append(await agent.submit(text, session=session, mode=mode))
+            if text == "m1":
+                await clock.sleep(0.5)
+        ends = [await agent.wait(each.run_id, 60) for each in told]
+
+    assert [each.status for each in ends] == ["error", "ok", "ok", "error", "error", "ok", "ok"]
+    assert [each.error for each in ends[3:5]] == ["superseded", "superseded"]
+    assert [each.started_at for each in ends[3:5]] == [None, None]
+    goals = [context.run.goal for context in planner.contexts if context.run is not None]
+    assert list(dict.fromkeys(goals)) == ["m1", "m4", "f1", "f2", "f3"]
+
+
+async def test_an_interrupting_message_that_has_not_begun_makes_way_also_where_nothing_is_in_hand(
+    clock: VirtualClock,
+) -> None:
+    planner = Planner(turns=1)
+    agent = agent_of(clock, planner, queue_mode="interrupt")
+    told = [await agent.submit(text, session="guest") for text in ("m1", "m2", "m3")]
+    async with agent:
+        ends = [await agent.wait(each.run_id, 60) for each in told]
+
+    assert [(each.status, each.error) for each in ends] == [("error", "superseded")] * 2 + [("ok", "")]
+    assert planner.heard == [["m3"]]
+
+
 async def test_an_interrupting_message_ends_the_run_in_hand_and_is_served_next(clock: VirtualClock) -> None:
     planner = Planner(turns=50)
     agent = agent_of(clock, planner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,10 +26,10 @@ from spar import (
     TransientError,
 )  # fmt: skip
 from spar.clock import SystemClock
-from spar.cycle import Cycle
+from spar.cycle import Cycle, asked_patience
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.run import MOST_FAILURES, End, Limits, Run, verdict
-from spar.runs import KEPT
+from spar.runs import KEPT, KEPT_BYTES
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 
 DONE = Action(output="done")
@@ -265,9 +266,9 @@ async def test_only_so_many_ended_runs_are_kept_and_open_ones_always(clock: Virt
     agent = agent_of(clock)
     oldest = await agent.submit("hello", session="waits")
     first = agent.runs.accept(agent.runs.made(Perception("x")), "key")
+    agent.runs.end(first, End("ok"))
     for _ in range(KEPT + 5):
         agent.runs.end(agent.runs.accept(agent.runs.made(Perception("x")), None), End("ok"))
-    agent.runs.end(first, End("ok"))
     agent.runs.accept(agent.runs.made(Perception("x")), None)
 
     assert (await agent.wait(oldest.run_id, timeout=0)).status == "timeout"
@@ -746,3 +747,144 @@ def test_the_fault_that_ends_a_run_is_the_plans() -> None:
     cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
 
     assert verdict(run, cycle, elapsed=0.0, limits=Limits()) == End("error", "planner")
+
+
+# -- limits and pauses
+
+
+@pytest.mark.parametrize("limit", ["timeout", "inactivity"])
+@pytest.mark.parametrize("rest", ["pause", "stop"])
+async def test_the_time_of_a_pause_counts_towards_no_limit_and_the_limit_counts_again_afterwards(
+    limit: str, rest: str, clock: VirtualClock
+) -> None:
+    planned: list[float] = []
+
+    async def plan(perceptions: Any, context: Any) -> Action | None:
+        if context.run is None:
+            return None
+        planned.append(clock.elapsed)
+        if len(planned) > 1:
+            await asyncio.sleep(1e6)
+        return Action([Call("again")])
+
+    settings = {
+        "runs": {limit: 10.0},
+        "agent": {"phases": {"plan": {"timeout": 0}}, "min_interval": 5, "max_interval": 10},
+        "health": {"stalled_after": 1e6},
+    }
+    agent = agent_of(clock, plan, loop_interval=60.0, settings=settings)
+    await agent.start()
+    receipt = await agent.submit("hello", session="s")
+    await asyncio.sleep(1.0)
+    if rest == "pause":
+        await agent.pause()
+        await asyncio.sleep(30.0)
+        assert (await agent.wait(receipt.run_id, 0)).status == "timeout"
+        await agent.resume()
+    else:
+        await agent.stop()
+        await asyncio.sleep(30.0)
+        await agent.start()
+    began = clock.elapsed
+    status = await agent.wait(receipt.run_id, 500.0)
+    await agent.stop(0.0)
+
+    words = {"timeout": "took longer than 10 s", "inactivity": "nothing of it went on for 10 s"}
+    assert (status.status, status.error) == ("error", words[limit])
+    assert clock.elapsed - began == pytest.approx(9.0 if limit == "timeout" else 10.0, abs=1.6)
+
+
+# -- what is kept
+
+
+async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock: VirtualClock) -> None:
+    agent = agent_of(clock)
+    size = KEPT_BYTES // 10
+
+    def ended(output: Any) -> str:
+        run = agent.runs.accept(agent.runs.made(Perception("x")), None)
+        agent.runs.end(run, End("ok", output=output))
+        return run.id
+
+    small = ended("small")
+    large = [ended("x" * size) for _ in range(30)]
+    known = [run_id for run_id in large if agent.runs.knows(run_id)]
+    assert known == large[-len(known) :]
+    assert 8 <= len(known) <= 10
+    assert not agent.runs.knows(small)
+
+    huge = ended({"a": ["x" * KEPT_BYTES, "y" * KEPT_BYTES]})
+    assert (await agent.wait(huge, 0)).status == "ok"
+    assert [run_id for run_id in large if agent.runs.knows(run_id)] == []
+
+
+# -- an answer of nothing
+
+
+@pytest.mark.parametrize("output", ["", "  \n"])
+async def test_a_planner_in_code_may_answer_nothing(output: str, clock: VirtualClock) -> None:
+    planner = ScriptedPlanner([Action(output=output)])
+    async with agent_of(clock, planner) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.status, status.output, status.reply, status.silent) == ("ok", output, None, False)
+    assert len(planner.seen) == 1
+
+
+async def test_a_planner_in_code_that_plans_nothing_ends_the_run_without_output(clock: VirtualClock) -> None:
+    async with agent_of(clock, ScriptedPlanner([None])) as agent:
+        status = await agent.wait((await agent.submit("hello")).run_id)
+
+    assert (status.status, status.error, status.output) == ("ok", "", None)
+
+
+# -- patience that is asked for
+
+
+@pytest.mark.parametrize("session", ["main", "guest"])
+@pytest.mark.parametrize(("asked", "waited"), [(2.0, 2.0), (8.0, 8.0), (100_000.0, 300.0)])
+@pytest.mark.parametrize("interval", [0, 1.0, "off"])
+async def test_a_failing_plan_is_left_alone_for_as_long_as_it_asks_whatever_comes_meanwhile(
+    session: str, asked: float, waited: float, interval: Any, clock: VirtualClock
+) -> None:
+    times: list[float] = []
+
+    async def plan(perceptions: Any, context: Any) -> Action | None:
+        if context.run is None:
+            return None
+        times.append(clock.elapsed)
+        if len(times) < 3:
+            raise TransientError("slow down", retry_after=asked)
+        return DONE
+
+    async with agent_of(clock, plan, loop_interval=interval) as agent:
+        receipt = await agent.submit("hello", session=session)
+        await asyncio.sleep(0.7)
+        agent.push(Perception("knock", session=session))
+        await agent.submit("me too", session=session)
+        other = await agent.submit("hello", session="other")
+        assert (await agent.wait(receipt.run_id, 700.0)).status == "ok"
+        assert (await agent.wait(other.run_id, 5.0)).status == "ok"
+
+    mine = [time for time in times if time != pytest.approx(0.7)]
+    assert [after - before for before, after in itertools.pairwise(mine[:2])] == [pytest.approx(waited, abs=0.2)]
+
+
+async def test_a_failing_sense_is_left_alone_for_as_long_as_it_asks(clock: VirtualClock) -> None:
+    times: list[float] = []
+
+    async def sense() -> list[Perception]:
+        times.append(clock.elapsed)
+        if len(times) == 1:
+            raise TransientError("429", retry_after=8)
+        return []
+
+    async with agent_of(clock, None, sense=sense, loop_interval=0.05):
+        await asyncio.sleep(9.0)
+
+    assert times[1] == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("asked", [float("nan"), -3.0, "soon", True, None])
+async def test_patience_that_is_no_number_of_seconds_is_not_heard(asked: Any, clock: VirtualClock) -> None:
+    assert asked_patience(Fault("transient", "x", retryable=True, detail={"retry_after": asked})) == 0.0

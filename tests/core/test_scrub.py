@@ -1,10 +1,11 @@
 """Secrets, found by name, by shape and by value."""
 
 import base64
+import json
 
 import pytest
 
-from spar.scrub import Scrubber, is_secret_name, scrub
+from spar.scrub import Scrubber, is_secret_name, mask, masked, scrub
 from tests.effort import hang_guard
 
 
@@ -79,9 +80,96 @@ def test_a_hidden_value_that_is_a_common_word_is_ignored() -> None:
         "bearer " * 40_000,
         "a-" * 160_000,
         "x://" + "a" * 320_000,
+        "-----BEGIN PRIVATE KEY-----" * 12_000,
+        "-----BEGIN PRIVATE KEY-----" + "-a" * 160_000,
+        "-----BEGIN " * 30_000,
+        "authorization: " * 20_000,
+        "authorization" + " " * 300_000,
+        "sk-" * 100_000,
+        "sk-a_" * 60_000,
+        "SG." + "a." * 150_000,
+        "AIza" * 80_000,
     ],
     ids=lambda text: text[:9],
 )
 def test_no_text_makes_it_hang(text: str) -> None:
     with hang_guard(30):  # a tenth of a second, and minutes by a pattern whose work is the square of the length
         scrub(text)
+        mask(text)
+
+
+#: One of each known kind, made up.
+KNOWN = (
+    "sk-proj-4f9a8b7c6d5e4f3a2b1c",
+    "sk-ant-api03-abcdefghijkl",
+    "sk_live_51H8abcdefghij",
+    "pk-" + "a" * 40,
+    "ghp_abcdefghijklmnopqrstuvwx1234",
+    "github_pat_11ABCDEFG0abcdefghij",
+    "glpat-abcdefghij0123456789",
+    "xoxb-123456789012-abcdef",
+    "AKIAABCDEFGHIJKLMNOP",
+    "AIza" + "a1" * 17 + "b",
+    "npm_" + "a1" * 18,
+    "hf_" + "a1" * 17,
+    "eyJhbGciOi.eyJzdWIiOi.SflKxwRJ",
+)
+
+
+@pytest.mark.parametrize("secret", KNOWN, ids=lambda text: text[:7])
+def test_known_kinds_of_secrets_are_masked_in_what_a_person_typed(secret: str) -> None:
+    assert mask(f"please keep {secret}, it is new") == "please keep ***, it is new"
+    assert secret not in scrub(f"please keep {secret}, it is new")
+    assert mask(mask(secret)) == mask(secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
+        ("authorization: Basic dXNlcjpwYXNz", "authorization: Basic ***"),
+        ("curl -H 'Proxy-Authorization: token abcd' x", "curl -H 'Proxy-Authorization: token ***' x"),
+        ("use bearer a1b2c3d4e5 then", "use bearer *** then"),
+        (
+            "a\n-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE\n-----END RSA PRIVATE KEY-----\nb",
+            "a\n***\nb",
+        ),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "***"),
+    ],
+)
+def test_headers_and_private_keys_are_masked(text: str, expected: str) -> None:
+    assert mask(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password is a secret", "a basic introduction to sk-learn-contrib", "bearer of good news to everybody",
+        "token = value", "ghp is short", "sk-", "authorization: no", "-----BEGIN CERTIFICATE-----\nMIIE",
+        "https://user:hunter2@host/",
+    ],
+)  # fmt: skip
+def test_what_is_no_known_kind_is_kept_as_it_was_said(text: str) -> None:
+    assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"Authorization": "Bearer abc.def-123", "authorization": None},
+        {"authorization": True, "proxy-authorization": 12345, "n": [1.5, False]},
+        {"text": '-----BEGIN PRIVATE KEY-----\nMIIE "quoted" \\ back\n-----END PRIVATE KEY-----'},
+        {"text": '{"Authorization": "Bearer abcdefgh1"}', "deep": [{"key": KNOWN[0]}]},
+        {KNOWN[0]: KNOWN[1]},
+    ],
+)
+@pytest.mark.parametrize("ascii", [True, False])
+def test_json_stays_json(value: object, ascii: bool) -> None:
+    found = json.loads(mask(json.dumps(value, ensure_ascii=ascii)))
+    assert type(found) is type(value)
+    text = json.dumps(found)
+    assert not any(secret in text for secret in (*KNOWN, "abc.def", "MIIE", "abcdefgh1"))
+
+
+def test_plain_data_is_masked_text_by_text() -> None:
+    assert masked({"a": [KNOWN[0], 1, None, {"b": "x " + KNOWN[4]}]}) == {"a": ["***", 1, None, {"b": "x ***"}]}

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from memory import Memory
 from spar import Action, Agent, ErrorOccurred, Perception
 from spar.sessions import SETTLE_WITHIN
 from spar.testing import VirtualClock
@@ -16,40 +20,104 @@ async def plan(perceptions: Any) -> Action:
     return Action(output="done")
 
 
-async def test_hooks_are_told_of_the_beginning_and_the_end_of_each_session_but_the_standing_one(
+def told_by(agent: Agent) -> list[tuple[str, str, str]]:
+    told: list[tuple[str, str, str]] = []
+    for point in ("session_start", "session_end"):
+        agent.hook(point)(lambda ctx: told.append((ctx.point, ctx.value, ctx.reason)))
+    return told
+
+
+async def say(agent: Agent, session: str) -> None:
+    receipt = await agent.submit("hello", session=session)
+    assert (await agent.wait(receipt.run_id)).status == "ok"
+
+
+async def test_a_session_begins_with_its_first_run_and_ends_when_the_agent_stops(clock: VirtualClock) -> None:
+    agent = Agent(plan=plan, clock=clock)
+    told = told_by(agent)
+    async with agent:
+        for session in ("a", "main", "a", "a", "main"):
+            await say(agent, session)
+            await asyncio.sleep(5.0)
+        agent.push(Perception("noise", session="b"))  # says nothing that a transcript tells
+        await asyncio.sleep(5.0)
+        assert told == [("session_start", "a", ""), ("session_start", "main", "")]
+
+    assert told[2:] == [("session_end", "a", "stop"), ("session_end", "main", "stop")]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_session_does_not_begin_again_after_a_restart(
+    is_kept: bool, clock: VirtualClock, tmp_path: Path
+) -> None:
+    def agent_at() -> Agent:
+        memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}") if is_kept else None
+        return Agent(plan=plan, clock=clock, memory=memory)
+
+    agent = agent_at()
+    told = told_by(agent)
+    async with agent:
+        await say(agent, "a")
+    if is_kept:
+        agent = agent_at()
+        again = told_by(agent)
+    else:
+        again = told
+        told.clear()
+    async with agent:
+        await say(agent, "a")
+        await say(agent, "b")
+
+    assert again[0] == ("session_start", "b", "")
+    assert sorted(again[1:]) == [("session_end", "a", "stop"), ("session_end", "b", "stop")]
+
+
+async def test_a_session_whose_transcript_is_gone_ends_and_begins_anew(clock: VirtualClock, tmp_path: Path) -> None:
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    agent = Agent(plan=plan, clock=clock, memory=memory)
+    told = told_by(agent)
+    async with agent:
+        for _ in range(2):
+            await say(agent, "a")
+        await memory.transcripts.forget(agent.name, "a")
+        await say(agent, "a")
+
+    assert [(point, reason) for point, _, reason in told] == [
+        ("session_start", ""), ("session_end", "forgotten"), ("session_start", ""), ("session_end", "stop"),
+    ]  # fmt: skip
+
+
+async def test_a_session_in_which_nothing_is_said_for_long_ends_as_idle_where_that_is_asked_for(
     clock: VirtualClock,
 ) -> None:
-    agent = Agent(plan=plan, clock=clock)
-    told: list[tuple[str, str]] = []
-    for point in ("session_start", "session_end"):
-        agent.hook(point)(lambda ctx: told.append((ctx.point, ctx.value)))
+    agent = Agent(plan=plan, clock=clock, settings={"sessions": {"idle": 60.0}})
+    told = told_by(agent)
     async with agent:
-        for session in ("a", "main", "a"):
-            receipt = await agent.submit("hello", session=session)
-            assert (await agent.wait(receipt.run_id)).status == "ok"
-            await asyncio.sleep(5.0)
+        await say(agent, "a")
+        await asyncio.sleep(40.0)
+        await say(agent, "b")
+        await say(agent, "a")
+        await asyncio.sleep(59.0)
+        assert len(told) == 2
+        await asyncio.sleep(10.0)
 
-    assert told == [("session_start", "a"), ("session_end", "a")] * 2
+    assert told[2:] == [("session_end", "b", "idle"), ("session_end", "a", "idle")]
 
 
-async def test_a_session_that_is_paused_and_resumed_begins_once(clock: VirtualClock) -> None:
+async def test_a_session_that_is_at_work_is_not_idle(clock: VirtualClock) -> None:
     async def slow(perceptions: Any) -> Action:
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(100.0)
         return Action(output="done")
 
-    agent = Agent(plan=slow, clock=clock)
-    told: list[str] = []
-    for point in ("session_start", "session_end"):
-        agent.hook(point)(lambda ctx: told.append(ctx.point))
+    agent = Agent(plan=slow, clock=clock, settings={"sessions": {"idle": 10.0}})
+    told = told_by(agent)
     async with agent:
-        receipts = [await agent.submit("hello", session="a") for _ in range(2)]
-        await asyncio.sleep(1.0)
-        await agent.pause()
-        await agent.resume()
-        for receipt in receipts:
-            assert (await agent.wait(receipt.run_id)).status == "ok"
-
-    assert told == ["session_start", "session_end"]
+        receipt = await agent.submit("hello", session="a")
+        await asyncio.sleep(90.0)
+        assert told == [("session_start", "a", "")]
+        assert (await agent.wait(receipt.run_id)).status == "ok"
+        await asyncio.sleep(25.0)
+        assert told[1:] == [("session_end", "a", "idle")]
 
 
 async def test_a_stop_waits_for_the_hook_at_a_session_s_end_but_not_beyond_its_deadline(clock: VirtualClock) -> None:

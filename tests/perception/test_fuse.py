@@ -128,12 +128,23 @@ def test_the_newest_state_of_one_thing_speaks_and_the_older_one_names_it() -> No
 
 
 def test_data_that_differs_in_its_state_only_is_of_one_thing() -> None:
-    states = [
-        about("fp1", {"labels": {"alertname": "Load"}, "status": status, "value": value}, second, priority)
-        for second, (status, value, priority) in enumerate((("firing", 9.7, 0.9), ("resolved", 0.1, 0.3)))
-    ]
+    common = {"labels": {"alertname": "Load"}, "startsAt": "2026-01-03T12:00:00Z"}
+    before = about("fp1", {**common, "status": "firing", "value": 9.7}, 0, 0.9)
+    after = about("fp1", {**common, "status": "resolved", "value": 0.1, "endsAt": "2026-01-03T12:05:00Z"}, 1, 0.3)
 
-    assert fuse(FuseWindow(), FuseSettings(), states).kept[0].content == states[1].content
+    (whole,) = fuse(FuseWindow(), FuseSettings(), [before, after]).kept
+
+    assert whole.content == after.content
+    assert whole.evidence[0].attributes["superseded"] == after.id
+
+
+def test_the_newest_reading_speaks_and_ends_nothing_that_its_number_may_name() -> None:
+    nine, one = about("h1", "load is 9", 0, 0.9), about("h1", "load is 1", 1, 0.3)
+
+    (whole,) = fuse(FuseWindow(), FuseSettings(), [nine, one]).kept
+
+    assert whole.content == "load is 1"
+    assert not any("superseded" in part.attributes for part in whole.evidence)
 
 
 def test_what_is_newer_of_the_whole_subject_speaks_but_ends_nothing_else() -> None:

@@ -26,7 +26,13 @@ def inlet(policy: Policy, limit: int = 10) -> Inlet:
 
 
 def contents(inlet: Inlet) -> list[Any]:
-    return [item.content for item in inlet.take(10**9, is_polling=False)]
+    return [item.content for item in taken(inlet, 10**9)]
+
+
+def taken(inlet: Inlet, at_most: int) -> list[Perception]:
+    items = inlet.take(at_most)
+    inlet.release()
+    return items
 
 
 def flood(inlet: Inlet, number: int, keys: int = 0) -> list[bool]:
@@ -71,12 +77,12 @@ def test_a_sample_is_spread_over_the_flood() -> None:
 @pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
 @pytest.mark.parametrize("keys", [0, 3])
 def test_everything_handed_over_was_taken_shed_or_still_waits(policy: Policy, keys: int) -> None:
-    one, taken, offered = inlet(policy, 8), 0, 0
+    one, count, offered = inlet(policy, 8), 0, 0
     for turn in range(200):
         offered += len(flood(one, turn % 23, keys))
         assert one.waiting <= 8
-        taken += len(one.take(turn % 5, is_polling=False))
-        assert taken + one.dropped + one.waiting == offered
+        count += len(taken(one, turn % 5))
+        assert count + one.dropped + one.waiting == offered
 
 
 @pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
@@ -96,10 +102,10 @@ def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_
     one = inlet(policy, 4)
     flood(one, 4)
     one.checkpoint("after four")
-    one.take(2, is_polling=False)
+    taken(one, 2)
     assert one.unsaved is NOTHING
     flood(one, 40)  # the last two of the four are shed
-    one.take(1, is_polling=False)
+    taken(one, 1)
     assert one.unsaved == "after four"
 
 
@@ -129,3 +135,44 @@ async def test_for_want_of_memory_the_older_half_of_what_was_seen_is_forgotten()
     assert len(sense.pipeline.dropped) == 0
     assert sense.pipeline.process([Perception("again", key="0")])
     assert not sense.pipeline.process([Perception("again", key="99")])
+
+
+def test_of_more_than_is_taken_the_most_important_go_first_and_equal_ones_as_they_came() -> None:
+    one = inlet("refuse")
+    for number, priority in enumerate((None, 0.9, 0.2, None, 0.9)):
+        one(Perception(number, priority=priority))
+
+    assert [[item.content for item in taken(one, 2)] for _ in range(3)] == [[1, 4], [0, 3], [2]]
+
+
+def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
+    one = inlet("refuse")
+    for content in ("x" * 50, {"a": ["y" * 40]}, "z" * 500):
+        one(Perception(content))
+
+    assert [len(one.take(10, 90)) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> None:
+    one = inlet("refuse")
+    for number, priority in enumerate((0.1, 0.9, 0.5)):
+        one(Perception(number, priority=priority))
+        one.checkpoint(number)
+
+    found = []
+    for _ in range(3):
+        taken(one, 1)
+        found.append(one.unsaved)
+    assert found == [NOTHING, NOTHING, 2]
+
+
+def test_in_a_flood_that_never_ends_cursors_go_on_and_are_no_more_than_wait() -> None:
+    one = inlet("latest", 10)
+    for number in range(1_000):
+        one(Perception(number))
+        one.checkpoint(number)
+        assert len(one._cursors) <= 11
+        if number % 4 == 3:
+            taken(one, 2)
+
+    assert 980 < one.unsaved < 999

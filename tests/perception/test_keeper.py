@@ -14,7 +14,7 @@ import pytest
 
 from perception.keeper import Keeper
 from spar.clock import Clock, SystemClock
-from spar.errors import TransientError
+from spar.errors import ContractError, TransientError
 from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
@@ -58,9 +58,13 @@ class Cursors:
 class Stage:
     """A keeper with what it needs, and time to let it work."""
 
-    def __init__(self, sensor: Any, clock: Clock, store: Any = None, *, limit: int = 100, **spec: Any) -> None:
+    def __init__(
+        self, sensor: Any, clock: Clock, store: Any = None, *, limit: int = 100, accept: Any = None, **spec: Any
+    ) -> None:
         self.events, self.wakes, self.turns = Recorder(), 0, 0
-        host = Host("main", clock, self.events, Hooks(), self.wake, store)
+        self.polls = self.awaited = 0  # turns of the open sensor, and those that the test has waited for
+        self.was_open = False
+        host = Host("main", clock, self.events, Hooks(), self.wake, store, accept=accept)
         self.clock = clock
         self.keeper = Keeper(
             SensorSpec("eye", sensor, **spec),
@@ -76,19 +80,25 @@ class Stage:
 
     def turned(self, keeper: Keeper) -> None:
         self.turns += 1
+        self.polls += self.was_open
+        self.was_open = keeper.snapshot()["is_open"]
 
     async def turn(self) -> None:
-        """Let time pass until the sensor is due, begin its turn and wait for the end of it."""
+        """Let time pass until the sensor's next poll has ended; one without a rhythm is asked when it is due."""
         keeper = self.keeper
-        while keeper.due == float("inf"):
-            await self.clock.sleep(0.1)
-        await self.clock.sleep(max(keeper.due - self.clock.monotonic(), 0))
-        before = self.turns
-        keeper.begin(Context("main", "cycle-1"))
-        await until(lambda: self.turns > before, self.clock)
+        self.awaited += 1
+        while self.polls < self.awaited:
+            left = keeper.due - self.clock.monotonic()
+            if left <= 0 and not keeper.has_rhythm:
+                keeper.begin(Context("main", "cycle-1"))
+            await self.clock.sleep(
+                left if 0 < left < float("inf") else 0.002 if keeper.is_busy else 0.1 if left > 0 else 0.002
+            )
 
     def taken(self) -> list[Perception]:
-        return self.keeper.inlet.take(1_000, is_polling=self.keeper.is_busy)
+        items = self.keeper.inlet.take(1_000)
+        self.keeper.inlet.release()
+        return items
 
 
 async def until(is_so: Callable[[], bool], clock: Clock | None = None) -> None:
@@ -204,7 +214,7 @@ async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clo
 
     assert pauses == pytest.approx([0.5, 1.0, 2.0], abs=0.05)
     assert (stage.keeper.state, stage.keeper.failures) == ("ok", 0)
-    assert [(event.policy, event.cycle_id) for event in stage.events.of(ErrorOccurred)] == [("skip", "cycle-1")] * 3
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip"] * 3
 
 
 async def test_a_sensor_that_says_when_to_come_back_is_left_alone_until_then(clock: VirtualClock) -> None:
@@ -305,6 +315,7 @@ async def test_a_poll_that_ignores_its_cancellation_is_left_behind_and_not_repea
 
         release.set()
         await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+        stage.awaited += 1  # what came late was told as a turn
         await stage.turn()
 
         assert [item.content for item in stage.taken()] == ["late", "next"]
@@ -527,11 +538,13 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         await stage.keeper.save()
         assert store.values == {}
 
-        stage.keeper.inlet.take(1, is_polling=False)
+        stage.keeper.inlet.take(1)
+        stage.keeper.inlet.release()
         await stage.keeper.save()
         assert store.values == {}
 
-        stage.keeper.inlet.take(1, is_polling=False)
+        stage.keeper.inlet.take(1)
+        stage.keeper.inlet.release()
         await stage.keeper.save()
         assert store.values == {"cursor:main:eye": {"at": 2}}
 
@@ -596,3 +609,67 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: Vi
 
     assert store.values == {"cursor:main:eye": 1}
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
+
+
+# -- by itself
+
+
+async def test_a_sensor_with_a_rhythm_is_polled_at_its_times_whoever_asks(clock: VirtualClock) -> None:
+    async with opened(Polled(), clock, every=10.0) as stage:
+        await clock.sleep(95.0)
+
+        assert stage.keeper.polls == 10
+
+
+async def test_a_sensor_without_room_is_not_polled_until_there_is_some(clock: VirtualClock) -> None:
+    sensor = Polled(*[[Perception(str(i)), Perception(f"{i}b")] for i in range(9)])
+    async with opened(sensor, clock, every=1.0, limit=4) as stage:
+        await clock.sleep(30.0)
+        assert stage.keeper.polls == 2
+        assert stage.events.of(ErrorOccurred) == []
+
+        assert [item.content for item in stage.taken()] == ["0", "0b", "1", "1b"]
+        await clock.sleep(10.0)
+        assert [item.content for item in stage.taken()] == ["2", "2b", "3", "3b"]
+
+
+async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: VirtualClock) -> None:
+    store = Cursors()
+
+    class Paging(Polled):
+        page = 0
+
+        async def poll(self) -> list[Perception]:
+            assert self.context is not None
+            self.page += 1
+            self.context.checkpoint(self.page)
+            await clock.sleep(1.0)
+            return [Perception(f"page {self.page}")]
+
+    async with opened(Paging(), clock, store, every=1.0) as stage:
+        await clock.sleep(0.5)
+        for page in range(1, 6):
+            await clock.sleep(1.0)
+            assert stage.keeper.is_busy
+            assert [item.content for item in stage.taken()] == [f"page {page}"]
+            await stage.keeper.save()
+            assert store.values == {"cursor:main:eye": page}
+
+
+async def test_what_a_sensor_accepts_is_signed_and_taken_in_by_the_agent(clock: VirtualClock) -> None:
+    accepted: list[Perception] = []
+
+    async def accept(perception: Perception) -> bool:
+        accepted.append(perception)
+        return len(accepted) == 1
+
+    sensor = Polled()
+    async with opened(sensor, clock, accept=accept, session="alerts") as stage:
+        assert sensor.context is not None
+        assert await sensor.context.accept(Perception("disk full")) is True
+        assert await sensor.context.accept(Perception("disk full")) is False
+        with pytest.raises(ContractError, match="must accept a Perception, found str"):
+            await sensor.context.accept("x")  # type: ignore[arg-type]
+
+        assert stage.keeper.inlet.waiting == 0
+    assert [(each.source, each.session) for each in accepted] == [("eye", "alerts")] * 2

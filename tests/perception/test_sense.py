@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from perception.sense import Sense
+from spar import Agent
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
 from spar.events import ErrorOccurred, Event, TriggerMissed
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
-from spar.types import Perception
+from spar.types import Perception, replace
 from tests.effort import Effort
 
 CONTEXT = Context("main", "cycle-1")
@@ -397,6 +398,108 @@ async def test_a_cancelled_sense_loses_nothing(clock: VirtualClock) -> None:
         await clock.sleep(6)
 
         assert sorted(contents(await sense.sense(CONTEXT))) == ["pushed", "slow 1"]
+
+
+# -- much at once
+
+
+class Slow(Plain):
+    """Says in which thread it works, and stands still there until it may go on."""
+
+    def __init__(self) -> None:
+        self.threads: list[bool] = []
+        self.may_go_on, self.shed_at = threading.Event(), -1
+
+    def process(self, perceptions: Any) -> list[Perception]:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.threads.append(is_main)
+        if not is_main:
+            self.may_go_on.wait(20)
+        return list(perceptions)
+
+    def shed(self) -> int:
+        self.shed_at = len(self.threads)
+        return 7
+
+
+def crowd(size: int) -> list[Perception]:
+    return [Perception(i) for i in range(size)]
+
+
+async def test_much_at_once_is_worked_on_in_a_thread_and_a_little_in_the_loop() -> None:
+    pusher = Pusher()
+    async with sensing({"hook": pusher}, Surroundings(SystemClock())) as sense:
+        sense.pipeline = slow = Slow()  # type: ignore[assignment]
+        slow.may_go_on.set()
+        for batch in (crowd(3), crowd(100), [Perception("x" * 1_000_000)], [Perception({"a": ["x" * 1_000_000]})]):
+            for each in batch:
+                pusher.context.push(each)
+            assert await sense.sense(CONTEXT) == [replace(each, source="hook") for each in batch]
+            assert await sense.perceive(batch, CONTEXT) == batch
+
+    assert slow.threads == [True] * 2 + [False] * 6
+
+
+async def test_batches_go_through_the_pipeline_one_after_the_other() -> None:
+    async with sensing({"hook": Pusher()}, Surroundings(SystemClock())) as sense:
+        sense.pipeline = slow = Slow()  # type: ignore[assignment]
+        large = asyncio.create_task(sense.perceive(crowd(100), CONTEXT))
+        await until(lambda: slow.threads == [False])
+        small = asyncio.create_task(sense.perceive([Perception("hello")], CONTEXT))
+        assert sense.shed() == 0
+        await asyncio.sleep(0.01)
+        assert slow.threads == [False]
+        assert slow.shed_at == -1
+
+        slow.may_go_on.set()
+        assert len(await large) == 100
+        assert contents(await small) == ["hello"]
+        assert slow.threads == [False, True]
+        assert slow.shed_at == 1
+        assert sense.shed() == 7
+
+
+async def test_what_a_thread_works_on_when_a_cycle_is_cancelled_comes_with_the_next(clock: VirtualClock) -> None:
+    store, pusher = Cursors(), Pusher()
+    async with sensing({"hook": pusher}, Surroundings(SystemClock(), store)) as sense:
+        sense.pipeline = slow = Slow()  # type: ignore[assignment]
+        for each in crowd(100):
+            pusher.context.push(each)
+        pusher.context.checkpoint("all of them")
+        cycle = asyncio.create_task(sense.sense(CONTEXT))
+        await until(lambda: slow.threads == [False])
+        cycle.cancel()
+        await asyncio.gather(cycle, return_exceptions=True)
+        await sense.settled()
+        assert store.values == {}
+
+        slow.may_go_on.set()
+        assert contents(await sense.sense(CONTEXT)) == list(range(100))
+        await sense.settled()
+        assert store.values == {"cursor:main:hook": "all of them"}
+
+
+# -- while the agent thinks
+
+
+@pytest.mark.parametrize("every", [0.0, 1.0])
+async def test_sensors_are_polled_while_a_plan_takes_its_time(clock: VirtualClock, every: float) -> None:
+    eye = Eye(clock, "news", every=every)
+    seen: list[Any] = []
+    planned: list[int] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(contents(perceptions))
+        if not planned:
+            await clock.sleep(60.0)
+        planned.append(eye.polls)
+
+    async with Agent(sense=Sense([SensorSpec("eye", eye)]), plan=plan, clock=clock, loop_interval=5.0):
+        while len(planned) < 2:
+            await clock.sleep(1.0)
+
+    assert planned[0] >= 55
+    assert seen[: planned[0]] == [f"news {i + 1}" for i in range(planned[0])]
 
 
 # -- the rest

@@ -15,6 +15,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 
 from planning.faults import ProviderError
 from planning.llm import ProviderModel
+from planning.planner import ModelPlanner
 from planning.ports import Piece, Request, Told, Turn, Usage
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -407,6 +408,56 @@ async def test_a_model_that_cannot_be_used_is_a_mistake_in_the_configuration(
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ProviderModel("openai:gpt-5", **options)
+
+
+#: Notes in which threads the libraries begin to be imported.
+WATCHED = """
+import asyncio, sys, threading
+threads = {}
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        threads.setdefault(name.partition(".")[0], threading.current_thread() is threading.main_thread())
+sys.meta_path.insert(0, Watch())
+"""
+
+
+def test_what_the_first_message_and_the_first_call_import_is_loaded_at_the_start_in_a_thread() -> None:
+    code = (
+        WATCHED
+        + """
+from acting import Executor
+from acting.tools.http import HttpTool
+from planning.failover import Models
+from planning.llm import ProviderModel
+from planning.planner import ModelPlanner
+from spar.clock import SystemClock
+
+async def main():
+    clock = SystemClock()
+    broken = ProviderModel("nobody:nothing", clock=clock)
+    made = ProviderModel("it", base_url="http://127.0.0.1:9/v1", clock=clock)
+    async with ModelPlanner(Models([broken, made], clock=clock)) as planner, Executor([HttpTool()]):
+        assert "httpx" in sys.modules
+        await asyncio.gather(*planner._loading)
+        assert made._model is not None
+    assert (threads["pydantic_ai"], threads["httpx"]) == (False, False), threads
+
+asyncio.run(main())
+"""
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+async def test_a_planner_that_is_closed_while_its_model_loads_waits_for_nothing() -> None:
+    class Slow:
+        async def load(self) -> None:
+            await asyncio.Event().wait()
+
+        async def __call__(self, request: Request) -> dict[str, Any]:
+            return {"output": 1}
+
+    async with asyncio.timeout(10), ModelPlanner(Slow()) as planner:
+        assert await planner.ask(Request()) == 1
 
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:

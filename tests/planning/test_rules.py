@@ -343,7 +343,7 @@ async def test_content_that_breaks_as_text_is_a_fault_of_that_perception_only() 
 
 async def test_what_was_learnt_chooses_the_tool() -> None:
     rule = {"name": "r", "calls": [{"tool": ["curl", "wget"]}]}
-    abilities = {ability_key("curl", "fetch"): Ability("curl", "fetch", 0.1, 0.05, 30)}
+    abilities = {ability_key("curl", "k/fetch"): Ability("curl", "k/fetch", 0.1, 0.05, 30)}
 
     fetch = await RulesPlanner([rule]).plan([Perception(kind="k", intent="fetch")], context(abilities=abilities))
     other = await RulesPlanner([rule]).plan([Perception(kind="k")], context(abilities=abilities))
@@ -351,7 +351,7 @@ async def test_what_was_learnt_chooses_the_tool() -> None:
     assert fetch is not None
     assert other is not None
     assert (fetch.calls[0].tool, other.calls[0].tool) == ("wget", "curl")
-    assert fetch.calls[0].meta == {"_task": "fetch"}
+    assert fetch.calls[0].meta == {"_task": "k/fetch#r"}
 
 
 async def test_a_tool_known_to_fail_is_left_out_with_all_that_needs_it_and_the_reason() -> None:

@@ -256,3 +256,40 @@ async def test_who_is_done_with_a_session_that_is_gone_does_not_forget_the_one_t
 
     order = [(type(event), event.run_id) for event in told if isinstance(event, (RunStarted, RunEnded))]
     assert order == [(kind, run.run_id) for run in (first, second) for kind in (RunStarted, RunEnded)]
+
+
+@pytest.mark.parametrize("second", [None, Action(output="a better answer")])
+async def test_an_answer_that_is_asked_for_once_more_outlives_the_process(
+    clock: VirtualClock, tmp_path: Path, second: Action | None
+) -> None:
+    """It came together with a failed call; the process ends before the planner has said whether it stands."""
+    lives = 0
+
+    @tool(effect="read")
+    async def broken() -> None:
+        raise ValueError("no")
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        if context.run.number == 1:
+            return Action((Call("broken"),), output={"first": "answer"})
+        if lives == 1:
+            await asyncio.sleep(1000.0)
+        return second
+
+    def agent_at() -> Agent:
+        return Agent(plan=plan, tools=[broken], memory=memory_at(tmp_path), clock=clock, loop_interval=0.1)
+
+    lives = 1
+    agent = agent_at()
+    await agent.start()
+    run = await agent.submit("go", session="ann")
+    await clock.sleep(5.0)
+    await agent.stop(0.0)
+    lives = 2
+    async with agent_at() as agent:
+        status = await agent.wait(run.run_id, 60)
+
+    assert (status.status, status.output) == ("ok", {"first": "answer"} if second is None else "a better answer")
+    assert [each["call"]["_tool"] for each in status.errors] == ["broken"]

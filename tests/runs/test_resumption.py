@@ -272,3 +272,51 @@ async def test_an_interrupted_run_waits_for_a_place_like_any_other(tmp_path: Pat
             assert (await agent.wait(f"run-{number}", 60)).output == f"done {number}"
 
     assert (most, max(at_once)) == (1, 1)
+
+
+@pytest.mark.parametrize("session", ["main", "bob"])
+async def test_a_run_that_is_aborted_while_a_hook_is_asked_about_its_cut_off_cycle_makes_no_further_call(
+    session: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    said = message("pay", session)
+    cycle = Unfinished("0cut", session, (said,), ("run",), "run")
+    await left_behind(tmp_path, kept(Item("run", said, "run", session)), cut(cycle, TWO_PAYMENTS))
+    agent = agent_at(tmp_path, clock, silent)
+
+    @agent.hook("before_cycle")
+    async def slow(ctx: Any) -> None:
+        await clock.sleep(2)
+
+    async with agent:
+        await clock.sleep(1)
+        await agent.abort("run")
+        assert (await agent.wait("run", 1)).error == "aborted"
+        await clock.sleep(10)
+        assert await agent.recovery.journal.unfinished("main") == []
+        assert set(agent.lanes) == {"main"}
+
+    assert effects == []
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+async def test_what_is_denied_or_called_off_keeps_no_other_from_being_tried(
+    is_aborted: bool, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """All may be to blame for two deaths; the cycle of one session is denied for a while."""
+    told = []
+    for number, session in enumerate(("ann", "bob", "eve")):
+        said, name = message(session, session), f"run-{session}"
+        told += [kept(Item(name, said, "run", session)), cut(Unfinished(f"0cut-{number}", session, (said,), (name,),
+                 name, attempts=2), Action((Call("look", {"what": session}),), id=f"a{number}"))]  # fmt: skip
+    await left_behind(tmp_path, *told)
+    agent, is_quiet = agent_at(tmp_path, clock, answer), True
+    agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet and ctx.session == "ann" else None)
+    async with agent:
+        for session in ("bob", "eve"):
+            assert (await agent.wait(f"run-{session}", 30)).output == f"done {session}"
+        if is_aborted:
+            await agent.abort("run-ann")
+        is_quiet = False
+        assert (await agent.wait("run-ann", 30)).error == ("aborted" if is_aborted else "")
+
+    assert effects == ["look bob", "look eve", *([] if is_aborted else ["look ann"])]

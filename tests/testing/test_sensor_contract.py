@@ -222,6 +222,11 @@ class OddCursor(Silent):
         return []
 
 
+class AcceptsText(Silent):
+    async def open(self, ctx: SensorContext) -> None:
+        await ctx.accept("text")  # type: ignore[arg-type]
+
+
 class PushesText(Silent):
     async def open(self, ctx: SensorContext) -> None:
         ctx.push("text")  # type: ignore[arg-type]
@@ -242,6 +247,7 @@ class Nothing:
         (NaiveTime, "aware times"),
         (LoudPriority, r"Perception\.priority must be a number from 0 to 1 or None, found int \(7\)"),
         (Unspeakable, "must be JSON-able"),
+        (AcceptsText, "push must be a list of Perception, found str"),
         (PushesText, "push must be a list of Perception, found str"),
         (RaisingPoll, r"poll\(\) must not raise here, but raised KeyError"),
         (ExitingPoll, r"poll\(\) must not raise here, but raised SystemExit"),
@@ -265,6 +271,29 @@ async def test_a_bad_sensor_is_caught(sensor: Any, duty: str) -> None:
 
 async def test_a_sensor_that_misses_what_was_provoked_is_caught() -> None:
     await breaks(check_sensor, Silent, "noticed nothing", provoke=lambda: None)
+
+
+async def test_what_a_sensor_accepts_counts_as_noticed() -> None:
+    class Webhook(Silent):
+        is_closed = False
+
+        async def close(self) -> None:
+            self.is_closed = True
+
+        async def post(self) -> None:
+            if self.is_closed:
+                return
+            perception = Perception("posted")
+            assert await self.context.accept(perception)
+            assert not await self.context.accept(perception)
+
+    hooks: list[Webhook] = []
+
+    def make() -> Webhook:
+        hooks.append(Webhook())
+        return hooks[-1]
+
+    await check_sensor(make, provoke=lambda: hooks[-1].post())
 
 
 async def test_a_sensor_that_pushes_after_close_is_caught() -> None:

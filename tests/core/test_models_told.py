@@ -1,0 +1,233 @@
+"""A provider that is down is seen by people: an event, a log line, an alert, the status, readiness and metrics."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planning.assistant import Assistant
+from planning.failover import Models
+from planning.faults import provider_error
+from planning.planner import ModelPlanner
+from spar import Agent, logs
+from spar.app import Service, describe, warnings_of
+from spar.cli.service import _lines
+from spar.cli.tables import model_lines
+from spar.events import HealthAlert, HealthRecovered, ModelStateChanged
+from spar.metrics import Metrics
+from spar.protocols import ModelState
+from spar.server.answers import encode
+from spar.settings import Loaded, from_mapping
+from spar.testing import VirtualClock
+
+
+class Model:
+    """A model that cannot be reached while it is `away`."""
+
+    def __init__(self, name: str, *, away: bool = False) -> None:
+        self.name, self.is_away = name, away
+
+    async def __call__(self, request: Any) -> dict[str, Any]:
+        if self.is_away:
+            raise provider_error("unreachable", self.name, "connection refused")
+        return {"calls": [], "output": f"I am {self.name}"}
+
+
+class Lab:
+    """An agent that plans by models, and what it tells of them."""
+
+    def __init__(self, clock: VirtualClock, *models: Model) -> None:
+        self.models = Models(models, clock=clock)
+        self.agent = Agent(plan=ModelPlanner(self.models), clock=clock, loop_interval=1.0)
+        self.changes: list[ModelStateChanged] = []
+        self.alerts: list[HealthAlert] = []
+        self.ends: list[HealthRecovered] = []
+        self.agent.events.subscribe(ModelStateChanged, self.changes.append)
+        self.agent.events.subscribe(HealthAlert, self.alerts.append)
+        self.agent.events.subscribe(HealthRecovered, self.ends.append)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(encode(describe(self.agent)))
+        return found
+
+    def metrics(self, name: str) -> dict[tuple[str, ...], float]:
+        families = Metrics(lambda: [self.agent], "1").registry.collect()
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return {tuple(sample.labels[key] for key in sorted(sample.labels)): sample.value for sample in samples}
+
+
+async def test_a_provider_that_goes_down_and_comes_back_is_told_once_each(clock: VirtualClock) -> None:
+    model, written = Model("fake", away=True), io.StringIO()
+    lab = Lab(clock, model)
+    with closing(logs.configure(level="info", format="json", stream=written)):
+        async with lab.agent:
+            receipt = await lab.agent.submit("hello", session="bob")
+            await clock.sleep(5)
+            [change] = lab.changes
+            assert (change.model, change.state, change.retry_after) == ("fake", "open", 30.0)
+            assert "fake cannot be reached: connection refused" in change.reason
+            [alert] = lab.alerts
+            assert (alert.kind, alert.severity, alert.session) == ("provider", "critical", "")
+            model.is_away = False
+            assert (await lab.agent.wait(receipt.run_id, 120)).output == "I am fake"
+            assert [each.state for each in lab.changes] == ["open", "closed"]
+            assert [end.alert_id for end in lab.ends] == [alert.alert_id]
+            assert lab.agent.health.is_calm
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    told = [(line["msg"], line["level"]) for line in lines if line["msg"].startswith("model ")]
+    assert told == [("model left alone", "warning"), ("model answers again", "info")]
+
+
+async def test_the_status_says_what_is_away_why_until_when_and_who_waits(clock: VirtualClock) -> None:
+    lab = Lab(clock, Model("fake", away=True))
+    async with lab.agent:
+        assert model_lines(lab.status) == []
+        assert lab.metrics("spar_model_state")["main", "fake", "closed"] == 1.0
+        assert lab.metrics("spar_degraded")["main",] == 0.0
+        await lab.agent.submit("hello", session="bob")
+        await clock.sleep(10)
+        assert model_lines(lab.status) == [
+            "model fake: cannot be reached: connection refused, next try in 20 s; 1 run waits"
+        ]
+        assert lab.metrics("spar_model_state") == {
+            ("main", "fake", "closed"): 0.0, ("main", "fake", "open"): 1.0, ("main", "fake", "half_open"): 0.0,
+        }  # fmt: skip
+        assert lab.metrics("spar_degraded")["main",] == 1.0
+        assert lab.metrics("spar_alerts_active")["main", "provider"] == 1.0
+        await lab.agent.stop(deadline=0)
+
+
+async def test_readiness_is_degraded_and_stays_ready(clock: VirtualClock) -> None:
+    lab = Lab(clock, Model("fake", away=True))
+    service = Service(Loaded(from_mapping({}), {}), lab.agent)
+    async with lab.agent:
+        is_ready, report = service.ready()
+        assert (is_ready, report["degraded"]) == (True, False)
+        await lab.agent.submit("hello", session="bob")
+        await clock.sleep(5)
+        is_ready, report = service.ready()
+        assert (is_ready, report["degraded"], report["alerts"]) == (True, True, ["provider"])
+        await lab.agent.stop(deadline=0)
+
+
+async def test_one_of_several_models_is_a_warning_and_nobody_waits(clock: VirtualClock) -> None:
+    lab = Lab(clock, Model("first", away=True), Model("second"))
+    async with lab.agent:
+        receipt = await lab.agent.submit("hello", session="bob")
+        assert (await lab.agent.wait(receipt.run_id, 30)).output == "I am second"
+        assert [(alert.severity, "first" in alert.message) for alert in lab.alerts] == [("warning", True)]
+        assert lab.status["waiting_for_models"] == 0
+
+
+async def test_models_of_a_planner_that_was_replaced_are_told_of_no_more(clock: VirtualClock) -> None:
+    lab = Lab(clock, Model("old", away=True))
+    async with lab.agent:
+        await lab.agent.submit("hello", session="bob")
+        await clock.sleep(5)
+        assert [alert.kind for alert in lab.alerts] == ["provider"]
+        new = ModelPlanner(Models([Model("new")], clock=clock))
+        await lab.agent.exchange({"plan": new}, lab.agent.settings)
+        assert [each["model"] for each in lab.status["models"]] == ["new"]
+        assert [end.kind for end in lab.ends] == ["provider"]
+
+
+async def test_a_model_whose_rest_is_over_is_tried_next(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+    agent.health.model(1, ModelState("fake", "open", "fake is overloaded", clock.monotonic() + 5))
+    await clock.sleep(6)
+    assert agent.health.model_report()[0]["state"] == "half_open"
+    assert model_lines(json.loads(encode(describe(agent)))) == ["model fake: is overloaded, the next request tries it"]
+
+
+# -- keys -----------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_not_set_is_known_before_the_first_run() -> None:
+    planner = Assistant("openai:gpt-5", key_env="SPAR_TEST_NO_SUCH_KEY")
+    [warning] = warnings_of(Agent(plan=planner))
+    assert "'SPAR_TEST_NO_SUCH_KEY'" in warning
+    assert "'openai:gpt-5'" in warning
+    assert "set it where the service is started" in warning
+    assert warnings_of(Agent(plan=Assistant("openai:gpt-5", key_env="PATH"))) == []
+
+
+def test_a_module_that_cannot_say_what_is_wrong_hides_nobody_elses_warning() -> None:
+    class Odd:
+        async def sense(self) -> None:
+            return None
+
+        def warnings(self) -> list[str]:
+            raise OSError("gone")
+
+    agent = Agent(sense=Odd(), plan=Assistant("openai:gpt-5", key_env="SPAR_TEST_NO_SUCH_KEY"))
+    assert ["gone" in each for each in warnings_of(agent)] == [True, False]
+
+
+# -- the rest of the status -----------------------------------------------------------------------------------
+
+
+def shown(agent: Agent, **changes: Any) -> list[str]:
+    told = json.loads(encode({**describe(agent), "approvals": {"pending": 0}}))
+    status = {
+        "version": "1",
+        "pid": 1,
+        "started_at": "2026-01-01T00:00:00Z",
+        "addresses": {},
+        "agents": [told | changes],
+    }
+    return _lines(status)
+
+
+def test_the_phase_in_hand_is_shown_with_its_duration() -> None:
+    lane = {"session": "bob", "waiting": 2, "cycle": "0123456789abcdef", "phase": "plan", "phase_seconds": 93.4,
+            "waits_for_model": False}  # fmt: skip
+    rests = {**lane, "session": "ann", "cycle": None, "phase": None, "phase_seconds": None}
+    lines = shown(Agent(), lanes=[lane, rests, {**rests, "session": "eve", "waits_for_model": True}])
+    assert "  session  bob: plan for 93 s, cycle 0123456789ab, 2 waiting" in lines
+    assert "  session  ann: resting, 2 waiting" in lines
+    assert "  session  eve: waits for a model, 2 waiting" in lines
+
+
+def test_an_alert_says_whose_it_is_and_since_when() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    alert = {"kind": "stuck", "severity": "warning", "message": "plan hangs\nby: a stack", "since": at.isoformat(),
+             "session": "bob"}  # fmt: skip
+    local = at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    [line] = [line for line in shown(Agent(), alerts=[alert]) if line.startswith("  alert")]
+    assert line == f"  alert    stuck (warning) in session bob since {local}: plan hangs"
+
+
+@pytest.mark.parametrize(("state", "extra"), [("ok", ""), ("backing_off", ": [Errno 2] gone")])
+def test_an_error_that_is_over_does_not_stand_beside_ok(state: str, extra: str) -> None:
+    sensors = {"log": {"state": state, "last_error": "[Errno 2] gone"}}
+    lines = shown(Agent(), modules={"sense": {"use": "Sense", "sensors": sensors}, "act": {"use": "Executor"}})
+    assert f"  sensor   log: {state}{extra}" in lines
+
+
+def test_what_is_kept_and_budgets_are_explained() -> None:
+    budgets = [{"budget": "hour.tokens", "used": 500, "limit": 1000, "ratio": 0.5, "refused": 2, "ends_at": None},
+               {"budget": "day.money", "used": 1_500_000, "limit": 3_000_000, "ratio": 0.5, "refused": 0,
+                "ends_at": None}]  # fmt: skip
+    lines = shown(Agent(), kept={"stored": 2, "waiting": 0, "lost": 1}, budgets=budgets)
+    assert "  memory   2 cycles and experiences written, 1 lost because the memory could not take them" in lines
+    assert "  budget   hour.tokens: 500 of 1000 used (50%), 2 refused" in lines
+    assert "  budget   day.money: 1.5 of 3 used (50%)" in lines
+
+
+def test_a_check_of_the_configuration_says_which_key_is_not_set(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from spar.cli.main import cli
+
+    file = tmp_path / "config.toml"
+    file.write_text('[plan]\nuse = "llm"\noptions = { model = "openai:gpt-5", key_env = "SPAR_TEST_NO_SUCH_KEY" }\n')
+    answer = CliRunner().invoke(cli, ["-c", str(file), "config", "check"], standalone_mode=False)
+    assert "SPAR_TEST_NO_SUCH_KEY" in answer.output
+    assert "can be used" in answer.output

@@ -1,0 +1,221 @@
+"""Plans, outputs with references, delegates, late thoughts, advisors and versions: in an agent as in `Requests`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acting import Executor
+from planning import Requests
+from planning.assistant import Assistant
+from planning.planner import ModelPlanner
+from spar import Agent, tool
+from spar.errors import ConfigError
+from spar.protocols import Borrower, Lender, Lent
+from spar.testing import ScriptedModel, VirtualClock
+
+THINK: dict[str, Any] = {
+    "type": "object",
+    "properties": {"_tool": {"const": "think"}, "about": {}, "_output": {"type": "string"}},
+    "required": ["_tool"],
+}
+
+
+@tool(effect="read")
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool(effect="read")
+async def broken() -> str:
+    raise ValueError("no luck")
+
+
+async def by_agent(model: Any, clock: VirtualClock, *tools: Any, output: Any = None, **options: Any) -> Any:
+    """What a run of an agent comes to whose planner asks this model."""
+    planner = ModelPlanner(model, **options)
+    async with Agent(plan=planner, act=Executor(tools), clock=clock, loop_interval=0.1) as agent:
+        return await agent.wait((await agent.submit("go", output=output)).run_id, 1_000)
+
+
+def plan_in(request: Any) -> dict[str, Any]:
+    (found,) = [each for each in request.context if each.get("type") == "plan"]
+    plan: dict[str, Any] = found["plan"]
+    return plan
+
+
+# -- an output that refers to its own step
+
+
+async def test_an_output_may_refer_to_the_results_of_its_own_step(clock: VirtualClock) -> None:
+    said = {"calls": [{"_tool": "add", "a": 40, "_outputPath": "†state.a"}], "output": {"done": "†state.a"}}
+    alone, inside = ScriptedModel([said]), ScriptedModel([said])
+
+    assert (await Requests(alone, tools=[add]).run([])).output == {"done": 41}
+    assert (await by_agent(inside, clock, add)).output == {"done": 41}
+    assert len(alone.requests) == len(inside.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("calls", "output", "schema", "why"),
+    [
+        ([{"_tool": "broken", "_outputPath": "†state.a"}], "†state.a", None, "calls of which some failed"),
+        ([{"_tool": "add", "a": 1, "_outputPath": "†state.a"}], "†state.b", None, "state.b"),
+        ([{"_tool": "add", "a": 1, "_outputPath": "†state.a"}], "†state.a", {"type": "string"}, "string"),
+    ],
+    ids=["a call failed", "nothing is there", "it does not fit"],
+)
+async def test_an_output_whose_references_come_to_nothing_is_asked_for_again(
+    clock: VirtualClock, calls: list[Any], output: str, schema: Any, why: str
+) -> None:
+    model = ScriptedModel([{"calls": calls, "output": output}, {"output": "then this"}])
+
+    status = await by_agent(model, clock, add, broken, output=schema)
+
+    assert status.output == "then this"
+    assert any("The last output could not be used" in text and why in text for text in model.requests[1].texts)
+
+
+# -- plans
+
+
+@pytest.mark.parametrize("mode", ["eager", "lazy"])
+async def test_a_plan_is_kept_from_request_to_request_with_what_became_of_its_calls(
+    clock: VirtualClock, mode: Any
+) -> None:
+    calls = [{"_tool": "add", "a": 1, "_id": "x"}, {"_tool": "broken", "_id": "y"}]
+    model = ScriptedModel([{"calls": calls}, {"calls": [{"_tool": "add", "a": 2, "_id": "z"}]}, {"output": "done"}])
+
+    assert (await by_agent(model, clock, add, broken, plan_mode=mode)).output == "done"
+
+    assert plan_in(model.requests[0]) == {"calls": []}
+    assert plan_in(model.requests[1]) == {"calls": calls, "status": {"x": "ok", "y": "failed"}}
+    assert [each["_id"] for each in plan_in(model.requests[2])["calls"]] == ["z"]
+
+
+async def test_a_lazy_plan_that_goes_round_in_a_circle_is_not_begun(clock: VirtualClock) -> None:
+    done: list[int] = []
+
+    @tool(effect="read")
+    async def note(n: int, x: Any = None) -> int:
+        done.append(n)
+        return n
+
+    ring = [
+        {"_tool": "note", "n": 1},
+        {"_tool": "note", "n": 2, "x": "†state.y", "_outputPath": "†state.x"},
+        {"_tool": "note", "n": 3, "x": "†state.x", "_outputPath": "†state.y"},
+    ]
+    model = ScriptedModel([{"calls": ring}, {"output": "sorry"}])
+
+    assert (await by_agent(model, clock, note, plan_mode="lazy")).output == "sorry"
+    assert done == []
+    assert any("wait for one another: 1.2, 1.3" in text for text in model.requests[1].texts)
+
+
+# -- what the planner's model carries out
+
+
+async def test_calls_are_delegated_to_definitions_without_anything_wired_by_hand(clock: VirtualClock) -> None:
+    define = {"double": {"context": [{"type": "text", "text": "Double it."}], "schema": {"type": "string"}}}
+    call = {"_tool": "think", "about": 21, "_delegate": "double", "_outputPath": "†state.d"}
+    model = ScriptedModel([{"calls": [call]}, {"output": "42"}, {"output": "done"}])
+
+    assert (await by_agent(model, clock, THINK, definitions=define)).output == "done"
+
+    main, delegate, last = model.requests
+    assert (main.kind, delegate.kind) == ("main", "delegate")
+    assert any("Double it." in text for text in delegate.texts)
+    assert any('"d": "42"' in text for text in last.texts)
+
+
+async def test_a_thought_whose_matter_comes_later_is_thought_then(clock: VirtualClock) -> None:
+    calls = [
+        {"_tool": "add", "a": 1, "_outputPath": "†state.sum"},
+        {"_tool": "think", "about": "†state.sum", "_output": "made up", "_outputPath": "†state.said"},
+    ]
+    model = ScriptedModel([{"calls": calls}, {"output": "it is two"}, {"output": "done"}])
+
+    assert (await by_agent(model, clock, add, THINK)).output == "done"
+
+    assert model.requests[1].kind == "latent"
+    assert any('"said": "it is two"' in text for text in model.requests[2].texts)
+
+
+async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualClock) -> None:
+    council = [{"id": "risk", "role": "Weigh the risks.", "on": "request"}, {"id": "law", "role": "Know the law."}]
+    consult = {"_tool": "ConsultAdvisor", "advisor": "law", "question": "may we?", "_id": "q"}
+    answers = [
+        {"advisors": [{"id": "risk", "calls": "{}"}], "calls": [consult]},
+        {"output": {"verdict": "yes"}},
+        {"advisors": [{"id": "risk", "calls": "{}"}], "output": "done"},
+    ]
+    model = ScriptedModel(answers)
+
+    assert (await by_agent(model, clock, add, advisors=council)).output == "done"
+
+    asked = model.requests[0].schema["properties"]
+    assert list(asked)[:2] == ["advisors", "calls"]
+    assert "Know the law." in model.requests[1].instructions
+    assert any('"verdict": "yes"' in text for text in model.requests[2].texts)
+
+
+@pytest.mark.parametrize("driver", ["requests", "agent"])
+async def test_who_speaks_at_the_end_is_asked_once_something_was_done(clock: VirtualClock, driver: str) -> None:
+    council = [{"id": "last", "role": "Judge it.", "on": "finish"}]
+    model = ScriptedModel([{"calls": [{"_tool": "add", "a": 1}]}, {"output": "done"}])
+    if driver == "requests":
+        await Requests(model, tools=[add]).run([], advisors=council)
+    else:
+        await by_agent(model, clock, add, advisors=council)
+
+    assert ["advisors" in each.schema["properties"] for each in model.requests] == [False, True]
+
+
+async def test_each_answer_makes_the_next_version(clock: VirtualClock) -> None:
+    model = ScriptedModel([
+        {"meta": {"version": "1.1.0", "createdAt": "2026-01-01T00:00:00Z", "domain": "other"},
+         "calls": [{"_tool": "add", "a": 1}]},
+        {"output": "done"},
+    ])  # fmt: skip
+
+    await by_agent(model, clock, add, meta={"domain": "tests", "path": "a/b", "version": "1.0.0"})
+
+    metas = [[each for each in request.context if each.get("kind") == "meta" or each.get("type") == "meta"][-1]
+             for request in model.requests]  # fmt: skip
+    versions = [each.get("data") or each.get("meta") for each in metas]
+    assert [(each["domain"], each["version"]) for each in versions] == [("tests", "1.0.0"), ("tests", "1.1.0")]
+
+
+# -- lending
+
+
+def test_what_an_executor_has_of_its_own_stands_before_what_is_lent() -> None:
+    async def own(call: Any, tool: Any, context: Any) -> str:
+        return "own"
+
+    async def lent(call: Any, tool: Any, context: Any) -> str:
+        return "lent"
+
+    executor = Executor([add], activities={"_delegate": own})
+    executor.borrow(Lent((THINK, add), {"_delegate": lent, "_latent": lent}))
+    assert executor.tools.activities == {"_delegate": own, "_latent": lent}
+    assert set(executor.tools) == {"add", "think"}
+    executor.borrow(Lent())
+    assert (set(executor.tools), executor.tools.activities) == ({"add"}, {"_delegate": own})
+    assert isinstance(executor, Borrower)
+
+
+def test_the_configured_planner_takes_the_options_and_lends_what_its_model_does() -> None:
+    council = [{"id": "law", "role": "Know the law."}]
+    made = Assistant("openai:gpt-5", plan_mode="lazy", advisors=council, delegates={"x": {"context": []}})
+
+    assert isinstance(made, Lender)
+    lent = made.lends()
+    assert {"_delegate", "_latent", "ConsultAdvisor"} <= set(lent.activities)
+    assert len(lent.tools) == 1
+    for options, path in (({"plan_mode": "later"}, "plan_mode"), ({"advisors": [{"role": "x"}]}, "advisors")):
+        with pytest.raises(ConfigError) as caught:
+            Assistant("openai:gpt-5", **options)  # type: ignore[arg-type]
+        assert caught.value.path == (path,)
