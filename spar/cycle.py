@@ -102,8 +102,8 @@ class Cycle:
 
     __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "has_sensed", "is_cut", "is_journalled",
                  "is_skipped", "is_stepped", "items", "note_errors", "notes", "noticed", "outcome", "perceptions",
-                 "phase", "phase_began", "reflection", "result", "resumed", "run", "said", "session", "started",
-                 "taken")  # fmt: skip
+                 "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run", "said", "session",
+                 "started", "taken")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock, taken: Interrupted | None = None) -> None:
         self.session, self.run, self._clock, self.taken = session, run, clock, taken
@@ -120,6 +120,7 @@ class Cycle:
         self.phase_began = self.started
         self.perceptions: Sequence[Perception] = ()
         self.noticed: tuple[Perception, ...] | None = None  # what hooks made these of; None: nobody was asked
+        self.resumable: Action | None = None  # what the actor goes on with, as it was when the cycle sensed
         self.action: Action | OpenPlan | None = None
         self.result: ActionResult | None = None
         self.reflection: Reflection | None = None

@@ -87,7 +87,9 @@ class Turns:
             cycle.run, cycle.said = None, ()
             lane.leave(run)
         pushed = await self._perceived(module, pushed, cycle)
-        if lane.is_resuming and (resumed := self.resumed()) is not None:
+        # While interrupted work waits, the calls that go on may be among its own.
+        if lane.is_resuming and not lane.interrupted and (resumed := self.resumed()) is not None:
+            cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
 
@@ -171,9 +173,7 @@ class Turns:
             await self.agent.recovery.cut.begun_again(cycle.resumed)
             self.resumed()  # the actor knows its own calls among these again
             return cycle.resumed.action
-        # While a cycle that was cut off is still to go on, they may be among its calls.
-        resumed = self.resumed() if self.lane.is_resuming and not self.lane.interrupted else None
-        if resumed is None:
+        if (resumed := cycle.resumable) is None:
             return await self._planned(cycle, perceptions)
         # What people have answered goes on whatever the planner makes of the rest.
         known = {perception.id for perception in resumed.perceptions}
