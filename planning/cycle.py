@@ -56,6 +56,8 @@ _SHRUNK: Final = 0.7
 _WORTH: Final = 0.2
 #: Seconds until a run goes on whose provider did not say when it may.
 _WAIT: Final = 10.0
+#: Seconds until a run whose calls wait for people is looked at again, unless they answer before.
+_LOOK_AGAIN: Final = 30.0
 _GOAL: Final = 500  # characters
 _TOO_SOON: Final = (
     "The last output referred to what the calls of the same answer bring, before it was there: it was not taken. "
@@ -65,7 +67,8 @@ _TOO_SOON: Final = (
 
 class Trouble(Struct):
     """What the last answers of a run were lacking, and how the next request says so; and what of them is to come: an
-    `output` that waits for the results that it refers to, given when so many people had spoken, and the next meta."""
+    `output` that waits for the results that it refers to, and the next meta. `heard` counts what people had said in the
+    run after its message when it was last asked."""
 
     misfits: int = 0
     empty: int = 0
@@ -81,7 +84,8 @@ class Cycle:
     def __init__(self, planner: ModelPlanner, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
         self._run = run = context.run
-        self._steps: Sequence[ActionResult] = run.results if run is not None else ()
+        #: What came of the run's cycles in which anything was called.
+        self._steps: Sequence[ActionResult] = [each for each in run.results if each.results] if run is not None else ()
         self._results: list[CallResult] = [each for one in self._steps for each in one.results]
         self._known_ids = {each.call.id for each in self._results}
         self._run_id = run.id if run is not None else None
@@ -98,7 +102,7 @@ class Cycle:
 
     async def planned(self) -> AsyncGenerator[Call | Action]:
         """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
-        if (action := await self._awaited()) is not None:
+        if (action := self._waiting() or await self._awaited()) is not None:
             yield action
             return
         request = await self._first()
@@ -140,6 +144,8 @@ class Cycle:
                 raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
             planner.account(request, solving.usage, solving.chars)
         planner.room = self._room  # so much it did read
+        if self._run is not None:
+            self._trouble.heard = len(self._run.said)
         if (action := await self._decided(solving)) is not None:
             yield action
 
@@ -182,10 +188,40 @@ class Cycle:
         if problem or found is None:
             trouble.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
             return None
-        is_untrusted = run.trust == "untrusted" or self._is_misled()
-        self._trust = "untrusted" if is_untrusted else last.action.trust or "trusted" if last.action else "trusted"
+        self._trust = self._trust_so_far()
         self._speak(found, "")
         return self._action(output=found, reason="the output of the last answer, with the results that it refers to")
+
+    def _waiting(self) -> Action | None:
+        """What puts the run off while all that its last step has left waits for people, and nobody has said anything.
+
+        The model has nothing new to go by; the actor goes on with the calls as soon as they are answered.
+        """
+        run = self._run
+        if run is None or not self._steps or len(run.said) != self._trouble.heard or self._has_noticed():
+            return None
+        reasons = {each.reason for each in self._steps[-1].results}
+        if "parked" not in reasons or reasons - {"parked", "dep_failed"}:
+            return None
+        self._trust = self._trust_so_far()
+        return self._action(deferred="its calls wait for people's answers", next_look=_LOOK_AGAIN)
+
+    def _has_noticed(self) -> bool:
+        """Whether there is anything in this cycle that the run's messages did not say."""
+        run, noticed = self._run, self._context.noticed
+        said = {each.id for each in (run.message, *run.said) if each is not None} if run is not None else set()
+        told = {part.id for each in self._perceptions for part in (each, *each.evidence) if part.id in said}
+        added = set() if noticed is None else {each.id for each in self._perceptions} - {each.id for each in noticed}
+        return any(
+            each.id not in added and not told & {each.id, *(part.id for part in each.evidence)}
+            for each in self._perceptions
+        )
+
+    def _trust_so_far(self) -> Trust:
+        """How far what is decided without a request can be trusted: as what it follows from."""
+        run, last = self._run, self._steps[-1].action
+        is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
+        return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
 
     # -- the request
 
@@ -379,7 +415,7 @@ class Cycle:
             if self._run is None:
                 notice = _TOO_SOON
             else:
-                self._trouble.output, self._trouble.heard = output, len(self._run.said)
+                self._trouble.output = output
             output = None
         elif output is not None:
             context = self._run.messages if self._run is not None else ()

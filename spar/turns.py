@@ -227,7 +227,12 @@ class Turns:
 
 def joined(first: Action, then: Action | OpenPlan | None) -> Action:
     """One action of what goes on and what was planned."""
-    return replace(then, calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+    return replace(_going_on(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+
+
+def _going_on(action: Action) -> Action:
+    """The action without being put off: calls of its run go on in this cycle, and the next one is planned from them."""
+    return replace(action, deferred="", next_look=None) if action.deferred else action
 
 
 async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
@@ -237,7 +242,7 @@ async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
         for call in calls:
             yield call
         async for item in source:
-            yield item
+            yield _going_on(item) if isinstance(item, Action) else item
     finally:
         if (close := getattr(source, "aclose", None)) is not None:
             await close()

@@ -1,0 +1,73 @@
+"""A run whose calls wait for people asks its model nothing until they have answered or somebody says something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acting import Executor
+from planning.planner import ModelPlanner
+from spar import Agent, tool
+from spar.testing import ScriptedModel, VirtualClock
+
+PAY = {"calls": [{"_tool": "pay", "amount": 5}]}
+
+
+def paying(model: ScriptedModel, clock: VirtualClock, done: list[int]) -> Agent:
+    @tool(approval="ask")
+    async def pay(amount: int) -> str:
+        done.append(amount)
+        return f"paid {amount}"
+
+    executor = Executor([pay], settings={"approval": {"hold": 0.0}})
+    return Agent(plan=ModelPlanner(model), act=executor, clock=clock, loop_interval=0.1)
+
+
+@pytest.mark.parametrize("session", ["main", "alice"])
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_the_model_is_asked_again_once_people_have_answered(
+    clock: VirtualClock, session: str, decision: Any
+) -> None:
+    done: list[int] = []
+    model = ScriptedModel([PAY, {"output": "so be it"}])
+    agent = paying(model, clock, done)
+    async with agent:
+        run_id = (await agent.submit("pay", session=session)).run_id
+        await clock.sleep(120)
+        assert (len(model.requests), (await agent.wait(run_id, 0)).status) == (1, "timeout")
+
+        (asked,) = await agent.approvals.list()
+        await agent.approvals.decide(asked.id, decision, reason="for a reason", by="ann")
+        answered = clock.elapsed
+        status = await agent.wait(run_id, 60)
+        took = clock.elapsed - answered
+        await clock.sleep(60)
+
+    assert (status.status, status.output, len(model.requests)) == ("ok", "so be it", 2)
+    assert done == ([5] if decision == "approve" else [])
+    said = "paid 5" if decision == "approve" else "for a reason"
+    assert any(said in text for text in model.requests[1].texts)
+    assert took < 10
+
+
+async def test_what_somebody_says_meanwhile_is_heard_at_once(clock: VirtualClock) -> None:
+    model = ScriptedModel([PAY, {"output": "then not"}])
+    agent = paying(model, clock, [])
+    async with agent:
+        run_id = (await agent.submit("pay", session="alice")).run_id
+        await clock.sleep(60)
+        await agent.submit("no, leave it", session="alice", mode="steer")
+        status = await agent.wait(run_id, 10)
+
+    assert status.output == "then not"
+    assert any("leave it" in text for text in model.requests[1].texts)
+
+
+async def test_a_question_that_nobody_answers_ends_with_its_denial(clock: VirtualClock) -> None:
+    model = ScriptedModel([PAY, {"output": "nobody answered"}])
+    agent = paying(model, clock, [])
+    async with agent:
+        status = await agent.wait((await agent.submit("pay")).run_id, 3_600)
+
+    assert (status.output, len(model.requests)) == ("nobody answered", 2)
