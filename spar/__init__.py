@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from spar.events import MessageOutcome as MessageOutcome
     from spar.events import MessageSent as MessageSent
     from spar.events import ModelRequested as ModelRequested
+    from spar.events import ModelStateChanged as ModelStateChanged
     from spar.events import PhaseCompleted as PhaseCompleted
     from spar.events import PhaseStarted as PhaseStarted
     from spar.events import Recovered as Recovered
@@ -135,8 +136,8 @@ _HOMES = {
         "CallProposed CallSkipped CallStarted CompactionCompleted CompactionStarted ConfigReloaded "
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
-        "MessageOutcome MessageSent ModelRequested PhaseCompleted PhaseStarted Recovered RecoveryStep "
-        "RepetitionNoticed RunAccepted RunEnded RunStarted SensorQuarantined SensorRestored "
+        "MessageOutcome MessageSent ModelRequested ModelStateChanged PhaseCompleted PhaseStarted "
+        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SensorQuarantined SensorRestored "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",

@@ -35,6 +35,7 @@ from spar.keeping import Keeping
 from spar.lifecycle import Lifecycle, State
 from spar.modules import Module
 from spar.pacing import Interval, Pace
+from spar.paths import shorten
 from spar.pressure import Pressure
 from spar.protocols import Home
 from spar.recovery import Recovery
@@ -53,6 +54,15 @@ from spar.types import Ability, Action, ActionResult, Call, Fault, Perception, P
 if TYPE_CHECKING:
     from spar.lane import Lane
     from spar.settings import Settings
+
+
+#: What an agent is for whoever uses it.
+PUBLIC = (
+    "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "failure", "from_config", "hook", "hooks",
+    "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "resume", "run",
+    "settings", "start", "state", "stats", "step_act", "step_plan", "step_reflect", "step_sense", "stop", "submit",
+    "wait", "wake",
+)  # fmt: skip
 
 
 class Agent:
@@ -137,6 +147,13 @@ class Agent:
         self.apply(self.settings)
         if loop_interval is not None:
             self.loop_interval = loop_interval
+
+    def __repr__(self) -> str:
+        return f"<Agent {shorten(self.name, 100)}, {self.state}>"
+
+    def __dir__(self) -> list[str]:
+        """List what people use of an agent; its inner works have names, too, which are nobody's to rely on."""
+        return sorted({*object.__dir__(self)} & {*PUBLIC, *dir(object)})
 
     @classmethod
     def from_config(cls, path: str, **overrides: Any) -> Agent:

@@ -66,6 +66,8 @@ ACTION_STATUSES: tuple[ActionStatus, ...] = ("ok", "partial", "failed", "interru
 OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
 METHODS: tuple[OutputMethod, ...] = ("set", "merge", "assign", "push", "concat")
 _TEXT = frozenset({str})
+#: Characters of the fields of a value that its `repr` shows.
+LONGEST_SHOWN = 160
 
 
 def utcnow() -> datetime:
@@ -86,7 +88,25 @@ class RunUsage(Struct, frozen=True):
     waited: float = 0.0
 
 
-class Perception(Struct, frozen=True):
+class Value(Struct, frozen=True):
+    """A value whose `repr` is one short line: what it carries of its past, and what is large, is only named."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Struct):
+                shown.append(f"{name}=<{type(value).__name__}>")
+            elif isinstance(value, (tuple, list, dict)):
+                if value:
+                    shown.append(f"{name}=<{len(value)}>")
+            elif value is not None and not (isinstance(value, str) and not value):
+                shown.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
+        text = ", ".join(shown)
+        return f"{type(self).__name__}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
+
+
+class Perception(Value, frozen=True):
     """One thing that was noticed. `Perception("disk is full")` is enough to make one.
 
     `key` identifies repetition of the same thing (two perceptions with one key are duplicates);
@@ -174,7 +194,7 @@ def _call_id() -> str:
     return f"c{_call_count():x}-{new_id()[-14:]}"
 
 
-class Call(Struct, frozen=True):
+class Call(Value, frozen=True):
     """One tool invocation. `Call("note", {"text": "hello"})` is enough to make one.
 
     `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is
@@ -265,7 +285,7 @@ class Call(Struct, frozen=True):
         return wire
 
 
-class Fault(Struct, frozen=True):
+class Fault(Value, frozen=True):
     """An error as data.
 
     `kind` is a short closed word: `transient permanent timeout contract bad_input error …`;
@@ -366,7 +386,7 @@ class Answer(Struct, frozen=True):
     on_failure: str | None = None
 
 
-class Action(Struct, frozen=True):
+class Action(Value, frozen=True):
     """What a plan decided: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
@@ -421,7 +441,7 @@ def _are(kinds: frozenset[type], items: Any) -> bool:
     return type(items) is tuple and kinds.issuperset(map(type, items))
 
 
-class CallResult(Struct, frozen=True):
+class CallResult(Value, frozen=True):
     """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
 
     `verified` says whether the result is what the call expected of it (`_expect`, `_expectSchema`); None: nothing was
@@ -461,7 +481,7 @@ def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
     return counts
 
 
-class ActionResult(Struct, frozen=True):
+class ActionResult(Value, frozen=True):
     """What became of an action: exactly one `CallResult` for each call, in the order of arrival.
 
     `state` is the final global state, `messages` what the tick appended, `errors` the failures as
@@ -490,7 +510,7 @@ class ActionResult(Struct, frozen=True):
         raise KeyError(f"no call {call_id!r} in this action; known: {known}")
 
 
-class CallFailure(Struct, frozen=True):
+class CallFailure(Value, frozen=True):
     """Why one call failed and what could help."""
 
     call: Call
@@ -498,7 +518,7 @@ class CallFailure(Struct, frozen=True):
     remedy: str = ""
 
 
-class Ability(Struct, frozen=True):
+class Ability(Value, frozen=True):
     """How well a tool does at one kind of task.
 
     `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over
@@ -514,7 +534,7 @@ class Ability(Struct, frozen=True):
     latency: float = 0.0
 
 
-class Experience(Struct, frozen=True):
+class Experience(Value, frozen=True):
     """What is remembered of a cycle. `success` is None while nobody knows whether it worked.
 
     `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
@@ -537,7 +557,7 @@ class Experience(Struct, frozen=True):
     answer: str = ""
 
 
-class Reflection(Struct, frozen=True):
+class Reflection(Value, frozen=True):
     """What was learnt from a result: `score` 0..1, what worked, why the rest failed, what to remember."""
 
     result: ActionResult | None = None
@@ -553,7 +573,7 @@ class Reflection(Struct, frozen=True):
             _keep_tuple(self, name)
 
 
-class CycleRecord(Struct, frozen=True):
+class CycleRecord(Value, frozen=True):
     """One cycle as it goes on the tape. `phases` maps a phase to its duration in seconds; `notes` is what modules had
     kept with it, such as what a model was asked; `calls` counts what was `ok`, `failed` and `skipped`."""
 
@@ -573,7 +593,7 @@ class CycleRecord(Struct, frozen=True):
     calls: dict[str, int] = field(default_factory=dict)
 
 
-class Message(Struct, frozen=True):
+class Message(Value, frozen=True):
     """A message that a tool asks to have appended to the context as it is."""
 
     kind: str
@@ -581,7 +601,7 @@ class Message(Struct, frozen=True):
     instance: str | None = None
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Value, frozen=True):
     """A person's answer to a call that asks for approval; made by the class methods."""
 
     decision: Literal["approve", "deny", "edit", "replace"]
