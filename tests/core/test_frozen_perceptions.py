@@ -231,6 +231,7 @@ async def test_a_cycle_on_disk_has_what_was_noticed(tmp_path: Any) -> None:
     stream = agent.events.stream(LoopCompleted)
 
     async with agent:
+        agent.wake()
         event = await anext(stream)
         await agent.memory.flush()
         record = await agent.memory.cycle(event.cycle_id)
