@@ -30,6 +30,8 @@ UNASKED: Final = (
 #: The session of what sensors notice, unless they name another one, and the source of what is told of a run itself.
 _STANDING: Final = "main"
 _OF_RUNS: Final = "runs"
+#: The source of what tells that people have answered: the call that it is about goes on by itself.
+_ANSWERS: Final = "approval"
 #: Parts of one fused perception that are told one by one.
 _MOST_EVIDENCE: Final = 20
 #: Characters of a passage of what was remembered, of words that say little, and words that are looked for.
@@ -103,7 +105,8 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
     """
     run = context.run
     if run is None:
-        return (), perceptions if context.noticed is None or context.noticed else ()
+        is_new = context.noticed is None or any(each.source != _ANSWERS for each in context.noticed)
+        return (), [each for each in perceptions if each.source != _ANSWERS] if is_new else ()
     if context.session != _STANDING:
         return perceptions, ()
     said = {each.id for each in (run.message, *run.said) if each is not None}
@@ -111,7 +114,7 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
     mine: list[Perception] = []
     strange: list[Perception] = []
     for each in perceptions:
-        is_said = each.source == _OF_RUNS or said & {each.id, *(part.id for part in each.evidence)}
+        is_said = each.source in (_OF_RUNS, _ANSWERS) or said & {each.id, *(part.id for part in each.evidence)}
         is_added = noticed is not None and each.id not in noticed
         (mine if is_said or is_added else strange).append(each)
     return mine, strange

@@ -113,3 +113,15 @@ async def test_a_hook_alone_begins_no_run_on_an_agent_that_plans_when_idle(clock
         await clock.sleep(10)
 
     assert model.requests == []
+
+
+async def test_an_answer_to_a_question_begins_no_run_of_its_own(clock: VirtualClock) -> None:
+    model, started = Model(), []
+    agent = Agent(plan=ModelPlanner(model), loop_interval=0.1, clock=clock)
+    agent.events.subscribe(RunStarted, started.append)
+    async with agent:
+        answered = Perception("approval a1 of pay: approved", source="approval", kind="approval.approved", session="x")
+        agent.push(answered)
+        await clock.sleep(10)
+
+    assert (started, model.requests) == ([], [])
