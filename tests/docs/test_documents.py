@@ -167,3 +167,31 @@ def test_config_toml_is_what_a_fresh_clone_runs_on() -> None:
 
     assert {sensor.use for sensor in loaded.settings.sensors} == {"directory", "host", "messages", "schedule"}
     assert {tool.use for tool in loaded.settings.tools} == {"note", "files", "shell", "http", "notify"}
+
+
+#: What a program in a document may leave out: the annotations of its own functions.
+UNTYPED = ["--allow-untyped-defs", "--allow-untyped-calls", "--allow-incomplete-defs", "--disable-error-code=type-arg",
+           "--disable-error-code=var-annotated"]  # fmt: skip
+AS_PEOPLE_WRITE = """
+from spar import Action, ActionResult, Call, CallResult, Perception, Reflection
+
+call = Call("note", {"text": "x"}, after=["a"])
+action = Action(calls=[call], perceptions=[Perception("x", evidence=[Perception("y")])])
+result = ActionResult(action, results=[CallResult(call, "ok")], messages=[], errors=[])
+reflection = Reflection(result, successes=[call], failures=[], abilities=[], experiences=[])
+"""
+
+
+def test_the_python_of_the_documents_and_what_people_write_pass_mypy(tmp_path: Path) -> None:
+    programs = {"as_people_write": AS_PEOPLE_WRITE, **{
+        f"in_{document.stem.lower().replace('-', '_')}": "\n".join(blocks(document, "python")) for document in DOCUMENTS
+    }}  # fmt: skip
+    for name, text in programs.items():
+        (tmp_path / f"{name}.py").write_text(text)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *UNTYPED, *sorted(map(str, tmp_path.glob("*.py")))],
+        capture_output=True, text=True, timeout=300, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout
