@@ -88,6 +88,7 @@ BY_KIND: Mapping[str, Cause] = {
     "contract": _CONTRACT,
     "output_too_large": _TOO_LARGE,
     "too_large": _TOO_LARGE,
+    "bad_output": Cause("its tool returned what it may not return", "mend the tool, or its '_output'"),
     "unknown_tool": Cause("there is no tool of this name", "use one of the tools that exist, or register it"),
     "bad_parameters": Cause("the parameters do not fit the tool's schema", "give the parameters that its schema names"),
     "bad_reference": Cause("it refers to a value that nobody gives", "refer to the output path of another call"),
@@ -127,6 +128,8 @@ def cause_of(item: CallResult) -> Cause:
     """The table's entry for a result that is not ok; a fault that says it will not pass is believed."""
     if item.reason in BY_REASON:
         return BY_REASON[item.reason]
+    if item.is_in_doubt:  # also of one that timed out: it is not to be tried again unseen
+        return _IN_DOUBT
     return fault_cause(item.fault) if item.fault is not None else BY_KIND.get(item.status, _UNKNOWN)
 
 

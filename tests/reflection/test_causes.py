@@ -54,6 +54,10 @@ def test_what_was_not_run_has_a_cause_too(status: str, reason: str, says: str) -
     assert says in cause(status, reason)
 
 
+def test_a_call_that_timed_out_and_must_not_be_repeated_is_in_doubt() -> None:
+    assert cause("timeout", fault=Fault("timeout", "5 s", detail={"in_doubt": True})).startswith("nobody knows")
+
+
 @pytest.mark.parametrize(("status", "reason"), [("ok", ""), ("skipped", "branch"), ("skipped", "steered"),
                                                 ("denied", "parked"), ("failed", "handled")])  # fmt: skip
 def test_what_was_not_meant_to_end_well_is_no_failure(status: str, reason: str) -> None:
