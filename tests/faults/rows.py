@@ -39,10 +39,9 @@ def left_open(world: World, *, answered: bool = False) -> dict[str, int]:
         counts = {name: int(str(connection.execute(query).get)) for name, query in _OPEN.items() if name in there}
         if answered and "doubt" in there:
             counts["doubt"] = int(str(connection.execute(_IN_DOUBT).get))
-        cursors = "".join(
-            str(text) for (text,) in connection.execute("SELECT value FROM state WHERE key GLOB 'cursor:*'")
-        )
-        counts |= {name: 1 for name in files if f'"{name}"' not in cursors}
+        query = "SELECT key FROM own_row WHERE owner GLOB 'sensor:*'"
+        seen = {str(key) for (key,) in connection.execute(query)} if "own_row" in there else set()
+        counts |= {name: 1 for name in files if name not in seen}
         return {name: count for name, count in counts.items() if count}
     finally:
         connection.close()

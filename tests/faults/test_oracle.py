@@ -134,7 +134,7 @@ DOCTORED: dict[str, tuple[str, Callable[[World], object], str]] = {
         "rules", statement(f"UPDATE item SET state = 'dead', body = ? WHERE id = {_RUN}",
                            json.dumps({"item": {"perception": {"content": "m1"}}})), "stuck"),
     "one key is taken as two runs": ("rules", again("events", {"run": "another"}, told="acked", event="m1"), "doubled"),
-    "a file was never seen": ("rules", statement("DELETE FROM state WHERE key GLOB 'cursor:*'"), "stuck"),
+    "a file was never seen": ("rules", statement("DELETE FROM own_row WHERE owner GLOB 'sensor:*'"), "stuck"),
     "a read never happened": ("rules", without("effects", event="m1", step="look"), "lost"),
     "what may not be repeated never happened": ("graph", without("effects", event="g1", step="o3"), "lost"),
     "nothing came of a file": ("rules", without("effects", event="f1"), "lost"),
