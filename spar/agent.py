@@ -37,7 +37,17 @@ from spar.modules import Module
 from spar.pacing import Interval, Pace
 from spar.paths import shorten
 from spar.pressure import Pressure
-from spar.protocols import Home
+from spar.protocols import (
+    ActFunction,
+    ActModule,
+    Home,
+    PlanFunction,
+    PlanModule,
+    ReflectFunction,
+    ReflectModule,
+    SenseFunction,
+    SenseModule,
+)
 from spar.recovery import Recovery
 from spar.reports import Reports
 from spar.requests import Requests
@@ -102,10 +112,10 @@ class Agent:
     def __init__(
         self,
         *,
-        sense: Any = None,
-        plan: Any = None,
-        act: Any = None,
-        reflect: Any = None,
+        sense: SenseModule | SenseFunction | None = None,
+        plan: PlanModule | PlanFunction | None = None,
+        act: ActModule | ActFunction | None = None,
+        reflect: ReflectModule | ReflectFunction | None = None,
         tools: Iterable[Any] = (),
         name: str | None = None,
         loop_interval: Interval | None = None,

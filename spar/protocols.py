@@ -198,6 +198,44 @@ class Reflector(Protocol):
     async def reflect(self, result: ActionResult) -> Reflection: ...
 
 
+# What may be given for a phase: a function, async or blocking, with or without a last parameter for the `Context`,
+# or an object that has it as a method.
+
+SenseFunction = Callable[..., Awaitable[Sequence[Perception] | Perception | None] | Sequence[Perception] | None]
+_Plan = Action | Sequence[Call | Mapping[str, Any]] | None
+PlanFunction = Callable[..., Awaitable[_Plan] | AsyncIterator[Any] | _Plan]
+ActFunction = Callable[..., Awaitable[ActionResult] | ActionResult]
+ReflectFunction = Callable[..., Awaitable[Reflection | None] | Reflection | None]
+
+
+class SenseModule(Protocol):
+    """An object with a method `sense`."""
+
+    @property
+    def sense(self) -> SenseFunction: ...
+
+
+class PlanModule(Protocol):
+    """An object with a method `plan`."""
+
+    @property
+    def plan(self) -> PlanFunction: ...
+
+
+class ActModule(Protocol):
+    """An object with a method `act`."""
+
+    @property
+    def act(self) -> ActFunction: ...
+
+
+class ReflectModule(Protocol):
+    """An object with a method `reflect`."""
+
+    @property
+    def reflect(self) -> ReflectFunction: ...
+
+
 class Push(Protocol):
     """How a sensor hands over what it noticed the moment it notices it; callable from any thread.
 

@@ -173,8 +173,33 @@ def test_config_toml_is_what_a_fresh_clone_runs_on() -> None:
 UNTYPED = ["--allow-untyped-defs", "--allow-untyped-calls", "--allow-incomplete-defs", "--disable-error-code=type-arg",
            "--disable-error-code=var-annotated"]  # fmt: skip
 AS_PEOPLE_WRITE = """
-from spar import Action, ActionResult, Call, CallResult, Perception, Reflection
+from collections.abc import AsyncIterator, Sequence
 
+from spar import Action, ActionResult, Agent, Call, CallResult, Context, Perception, Reflection
+
+
+async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+    return None
+
+
+def lists(perceptions: Sequence[Perception]) -> list[Call]:
+    return []
+
+
+async def streams(perceptions: Sequence[Perception]) -> AsyncIterator[Call]:
+    yield Call("note")
+
+
+class Actor:
+    async def act(self, action: Action) -> ActionResult:
+        return ActionResult(action)
+
+
+async def sense() -> list[Perception]:
+    return []
+
+
+agents = [Agent(sense=sense, plan=plan, act=Actor()), Agent(plan=lists), Agent(plan=streams)]
 call = Call("note", {"text": "x"}, after=["a"])
 action = Action(calls=[call], perceptions=[Perception("x", evidence=[Perception("y")])])
 result = ActionResult(action, results=[CallResult(call, "ok")], messages=[], errors=[])
