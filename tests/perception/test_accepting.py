@@ -41,7 +41,8 @@ async def test_what_was_accepted_is_there_after_the_process_has_died(tmp_path: P
         assert not await hook.context.accept(alert)
         shutil.copytree(before, after)  # what a process leaves that dies now
         assert seen == []
-    async with agent(after, Webhook()):
+    async with agent(after, Webhook()) as second:
+        await second.resume()  # the pause is on disk, too
         while not seen:
             await asyncio.sleep(0.005)
 
