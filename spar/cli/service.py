@@ -114,7 +114,8 @@ def stop(options: Options, seconds: float) -> None:
 
 
 def _lines(status: dict[str, Any]) -> list[str]:
-    lines = [f"spar {status['version']}, process {status['pid']}, since {status['started_at'][:19]}Z"]
+    lines = [f"spar {status['version']}, process {status['pid']}, since {status['started_at'][:19]}Z, "
+             f"configuration {status['config'] or 'the defaults'}"]  # fmt: skip
     for agent in status["agents"]:
         stats = agent["stats"]
         kept = agent["kept"]

@@ -250,6 +250,7 @@ def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
         "tool     shell: sandbox level",
         "session  main",
         f"process {service.process.pid}",
+        "configuration config.toml",
         "probes   http://",
     ):
         assert word in shown
