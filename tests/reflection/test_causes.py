@@ -29,7 +29,7 @@ def cause(status: str, reason: str = "", fault: Fault | None = None) -> str:
         (ValueError("n < 0"), "the tool did not accept what it was given: n < 0"),
         (TransientError("busy"), "a passing trouble: busy"),
         (PermanentError("gone"), "it will fail in the same way every time: gone"),
-        (KeyError("odd"), "it failed for a reason that is not known here: 'odd'"),
+        (KeyError("odd"), "it failed for a reason that is not known here: KeyError: 'odd'"),
         (ExceptionGroup("g", [TimeoutError("5 s")]), "it took longer than it may: 5 s"),
     ],
 )
