@@ -75,6 +75,7 @@ class Sense:
         self._keepers: tuple[Keeper, ...] = ()
         self._sensed: Batch | None = None  # what was taken and no cycle has got yet
         self._beat: Timer | None = None
+        self._closing: set[asyncio.Task[None]] = set()  # kept here also when nobody waits for them any more
         self.attach(Host("", SystemClock(), _Unheard(), Hooks(), lambda: None))
 
     def attach(self, host: Host) -> None:
@@ -103,16 +104,32 @@ class Sense:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next."""
+        """Close every sensor in reverse order, each within its timeout; a slow one does not keep the next.
+
+        Cancelled, it closes the rest at once: none is left open, and none keeps a task.
+        """
         loop = asyncio.get_running_loop()
         if self._beat is not None:
             self._beat.cancel()
+        waiting = list(self._keepers)
         closing: list[asyncio.Task[None]] = []
-        for keeper in reversed(self._keepers):
-            closing.append(loop.create_task(keeper.close(), name=f"closing of {keeper.name}"))
-            await ended(closing[-1], CLOSING, self._clock)
-        if closing:
-            await asyncio.wait(closing)
+
+        def begin() -> None:
+            keeper = waiting.pop()
+            task = loop.create_task(keeper.close(), name=f"closing of {keeper.name}")
+            closing.append(task)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+        try:
+            while waiting:
+                begin()
+                await ended(closing[-1], CLOSING, self._clock)
+        finally:
+            while waiting:
+                begin()
+            if closing:
+                await asyncio.wait(closing)
 
     async def sense(self, context: Context) -> list[Perception]:
         """What was noticed since the last time, through the pipeline; the most important first.

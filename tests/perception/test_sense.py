@@ -366,6 +366,36 @@ async def test_sensors_are_closed_in_reverse_order_and_all_of_them(clock: Virtua
     assert sorted(fault.part for fault in around.events.faults) == ["b", "c"]
 
 
+async def test_a_closing_that_is_cancelled_closes_the_sensors_that_are_left_and_leaves_no_task(
+    clock: VirtualClock,
+) -> None:
+    before, closed = asyncio.all_tasks(), []
+
+    class Closing:
+        def __init__(self, name: str, seconds: float = 0.0) -> None:
+            self.name, self.seconds = name, seconds
+
+        async def open(self, ctx: SensorContext) -> None:
+            pass
+
+        async def close(self) -> None:
+            await clock.sleep(self.seconds)
+            closed.append(self.name)
+
+    sense = sensing({"a": Closing("a"), "b": Closing("b"), "slow": Closing("slow", 0.9)}, Surroundings(clock))
+    await sense.__aenter__()
+    leaving = asyncio.ensure_future(sense.__aexit__(None, None, None))
+    await clock.sleep(0.1)
+    assert closed == []
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+    assert closed == ["b", "a", "slow"]
+    await clock.sleep(0.0)
+    assert asyncio.all_tasks() == before
+
+
 async def test_it_can_be_opened_again_after_it_was_closed(clock: VirtualClock) -> None:
     eye = Eye(clock, "x")
     sense = sensing({"eye": eye}, Surroundings(clock))
