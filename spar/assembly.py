@@ -51,18 +51,18 @@ _backoff, _limits, _pace = _shared(Backoff), _shared(Limits), _shared(Pace)
 class Assembly:
     """The modules of one agent and what holds them open.
 
-    `makers` makes a module anew by its phase, where that is known; `is_awaiting` says that somebody waits for sessions
-    to end their cycles, `is_holding` that some are not to begin another one.
+    `makers` makes a module anew by its phase, where that is known; `awaited` is not empty while somebody waits for
+    sessions to end their cycles, `is_holding` says that some are not to begin another one.
     """
 
-    __slots__ = ("_agent", "_awaited", "_former", "_held", "_is_busy", "_leavers", "_openings", "makers")
+    __slots__ = ("_agent", "_former", "_held", "_is_busy", "_leavers", "_openings", "awaited", "makers")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._openings: tuple[Opening, ...] = ()
         self.makers: Mapping[Phase, Callable[[], Any]] = {}
         #: The sessions at work that somebody waits for, a set for each who waits.
-        self._awaited: tuple[set[Lane], ...] = ()
+        self.awaited: tuple[set[Lane], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
         #: Sessions whose cycle in hand works with an actor that has been replaced.
         self._leavers: set[Lane] = set()
@@ -205,7 +205,7 @@ class Assembly:
     async def close(self) -> None:
         """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
         self._agent.budgets.close()
-        for users in self._awaited:  # nobody turns any more
+        for users in self.awaited:  # nobody turns any more
             users.clear()
         self._agent.requests.notify()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
@@ -361,16 +361,12 @@ class Assembly:
     # -- waiting for sessions
 
     @property
-    def is_awaiting(self) -> bool:
-        return bool(self._awaited)
-
-    @property
     def is_holding(self) -> bool:
         return bool(self._held or self._leavers)
 
     def left(self, lane: Lane) -> None:
         """A session has ended a cycle."""
-        for users in self._awaited:
+        for users in self.awaited:
             users.discard(lane)
             if not users:
                 self._agent.requests.notify()
@@ -416,7 +412,7 @@ class Assembly:
     async def _gone(self, users: set[Lane], until: float) -> bool:
         """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""
         agent = self._agent
-        self._awaited = (*self._awaited, users)
+        self.awaited = (*self.awaited, users)
         try:
             while users:
                 left = until - agent.clock.monotonic()
@@ -425,7 +421,7 @@ class Assembly:
                 await agent.requests.change(left)
             return True
         finally:
-            self._awaited = tuple(other for other in self._awaited if other is not users)
+            self.awaited = tuple(other for other in self.awaited if other is not users)
 
 
 def _hand_on(old: Any, new: Any) -> None:

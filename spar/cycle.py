@@ -169,7 +169,7 @@ class Cycle:
         """When to look again (seconds), as the reflection or else the plan proposed."""
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
-        return self.planned_look
+        return self.action.next_look if isinstance(self.action, Action) else None
 
     @property
     def planned_look(self) -> float | None:

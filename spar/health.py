@@ -119,7 +119,7 @@ class Health:
     @property
     def is_calm(self) -> bool:
         """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
-        return not (self.alerts or self.streaks or self._degraded_at is not None or self._looks_at_all)
+        return not (self.alerts or self.streaks.worst or self._degraded_at is not None or self._looks_at_all)
 
     @property
     def is_degraded(self) -> bool:

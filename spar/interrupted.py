@@ -39,19 +39,22 @@ class Interrupted:
 class InterruptedWork:
     """That of one session, in the order in which it came; most sessions never have any.
 
+    `number` says how many pieces wait: every cycle asks, so that it is kept and not counted.
+
     Args: may_try: whether a suspect piece may be tried now.
     """
 
-    __slots__ = ("_may_try", "_runs", "_suspects", "_usual")
+    __slots__ = ("_may_try", "_runs", "_suspects", "_usual", "number")
 
     def __init__(self, may_try: Callable[[Interrupted], bool]) -> None:
         self._may_try = may_try
         self._usual: deque[Interrupted] | None = None
         self._suspects: deque[Interrupted] | None = None
+        self.number = 0
         self._runs = 0  # pieces that belong to a run
 
     def __len__(self) -> int:
-        return len(self._usual or ()) + len(self._suspects or ())
+        return self.number
 
     def __iter__(self) -> Iterator[Interrupted]:
         yield from self._usual or ()
@@ -68,11 +71,13 @@ class InterruptedWork:
 
     def add(self, piece: Interrupted) -> None:
         self._queue_of(piece).append(piece)
+        self.number += 1
         self._runs += piece.run is not None
 
     def put_back(self, piece: Interrupted) -> None:
         """Have a piece that was taken wait again, before the others."""
         self._queue_of(piece).appendleft(piece)
+        self.number += 1
         self._runs += piece.run is not None
 
     def next(self, run: Run | None) -> Interrupted | None:
@@ -88,6 +93,7 @@ class InterruptedWork:
     def take(self, piece: Interrupted) -> None:
         """Take out what `next` told."""
         self._queue_of(piece).remove(piece)
+        self.number -= 1
         self._runs -= piece.run is not None
 
     def take_of(self, run: Run) -> list[Interrupted]:

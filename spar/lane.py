@@ -61,12 +61,12 @@ class Lane:
     """The desk that a loop reports to."""
 
     __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "agent", "calls", "cycle", "has_place", "inbox",
-                 "interrupted", "is_open", "is_polling", "is_resuming", "is_turning", "last_completed", "loop",
-                 "modules", "passed_over", "planned_look", "resting", "rests_until", "run", "session", "stop_reason",
-                 "strand", "turns", "waits_for_place", "wake")  # fmt: skip
+                 "interrupted", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning", "last_completed",
+                 "loop", "modules", "passed_over", "planned_look", "resting", "rests_until", "run", "session",
+                 "stop_reason", "strand", "turns", "waits_for_place", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
-        self.agent, self.session = agent, session
+        self.agent, self.session, self.is_standing = agent, session, session == STANDING
         self.strand = Strand(f"{agent.name}/{session}", agent.clock)
         self.wake = Wake(agent.clock)
         self.inbox = Inbox()
@@ -104,7 +104,7 @@ class Lane:
         self.is_turning = False  # the life before this one may have ended in the middle of a turn
         if self.is_standing and agent.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
-        while agent.state == "running" and await self._is_left_alone():
+        while agent.state == "running" and (not self._not_before or await self._is_left_alone()):
             if agent.assembly.is_holding:
                 await agent.assembly.hold(self)
                 if agent.state != "running":
@@ -125,11 +125,12 @@ class Lane:
             if agent.assembly.is_holding:
                 agent.requests.notify()
             did_well = not (cycle.is_refused or cycle.faults)
-            keeps_place = did_well and cycle.run is None and self._has_run_to_begin
+            is_idle = did_well and self.is_empty  # so are most cycles, and then nothing else need be asked
+            keeps_place = did_well and not is_idle and cycle.run is None and self._has_run_to_begin
             if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
                 agent.sessions.give_back(self)
-            wait = agent.budgets.paced(self._wait_after(cycle), agent.pace.max_interval)
-            if is_done or (self.is_standing and not self.is_empty):
+            wait = agent.budgets.paced(self._wait_after(cycle, is_idle=is_idle), agent.pace.max_interval)
+            if is_done or (self.is_standing and not (is_idle or self.is_empty)):
                 agent.sessions.offer(self, 0.0 if did_well else wait or 0.0)
             if not self.is_standing and self.run is None and (wait != 0.0 or agent.sessions.do_others_wait):
                 self.rests_until = None if not wait else agent.clock.monotonic() + wait
@@ -159,26 +160,34 @@ class Lane:
             return True
         return interval != "off" and self.agent.clock.monotonic() >= self._polled_at + float(interval)
 
-    def _wait_after(self, cycle: Cycle) -> float | None:
-        """Seconds until the next cycle, None for: until something is pushed."""
+    def _wait_after(self, cycle: Cycle, *, is_idle: bool = False) -> float | None:
+        """Seconds until the next cycle, None for: until something is pushed.
+
+        Args: is_idle: whether the cycle went well and nothing is left to do.
+        """
         agent, pace, run = self.agent, self.agent.pace, self.run
         now = agent.clock.monotonic()
         if self.is_polling and cycle.has_sensed:
             self._polled_at = now
         if cycle.is_refused:
             return self._wait_refused()
-        if not cycle.faults:
+        if not (is_idle or cycle.faults):
             if self.inbox.has_pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
                 return 0.0
             if run is not None and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
                 return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # somebody else sets the pace
-        is_busy = run is not None or self.is_resuming or (bool(cycle.faults) and self.has_work and not self._quiet)
-        self.planned_look = None if is_busy else cycle.planned_look
+        is_busy = not is_idle and (
+            run is not None or self.is_resuming or (bool(cycle.faults) and self.has_work and not self._quiet)
+        )
+        planned_look = cycle.planned_look
+        self.planned_look = None if is_busy else planned_look
         wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look,
-                           planned_look=cycle.planned_look)  # fmt: skip
+                           planned_look=planned_look)  # fmt: skip
         if wait is not None and not self.is_polling and not is_busy and pace.interval != "adaptive":
             wait = max(self._polled_at + wait - now, 0.0)  # the interval is that of polling
+        if is_idle:
+            return wait
         if cycle.faults:
             wait = agent.health.back_off(wait, cycle)
             if patience := cycle.retry_after:
@@ -211,7 +220,7 @@ class Lane:
 
     def _next_interrupted(self) -> Interrupted | None:
         """The interrupted work that its next cycle takes; that of a run needs a place."""
-        if not self.interrupted:
+        if not self.interrupted.number:
             return None
         piece = self.interrupted.next(self.run)
         return None if piece is not None and piece.run is not None and not self._may_pursue(piece.run) else piece
@@ -242,7 +251,7 @@ class Lane:
     def _has_run_to_begin(self) -> bool:
         if self._has_next_run:
             return not self._quiet
-        piece = self.interrupted.next(None) if self.interrupted and self.run is None else None
+        piece = self.interrupted.next(None) if self.interrupted.number and self.run is None else None
         return piece is not None and piece.run is not None
 
     @property
@@ -267,10 +276,6 @@ class Lane:
         return max(self._not_before - now, quiet, 0.0)
 
     @property
-    def is_standing(self) -> bool:
-        return self.session == STANDING
-
-    @property
     def is_amid(self) -> bool:
         """Whether it is in the middle of a cycle, or of what has its place right after one."""
         return self.is_turning and self.strand.task is not None
@@ -278,7 +283,7 @@ class Lane:
     @property
     def has_work(self) -> bool:
         """Whether a cycle would have something to do, though perhaps not at once."""
-        return (
+        return not self.is_empty and (
             self.run is not None
             or self.inbox.has_pushed
             or self.is_resuming
@@ -289,7 +294,7 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left that it would be kept for."""
-        return not (self.inbox.waiting or self.run is not None or self.is_resuming or self.interrupted)
+        return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
 
     @property
     def is_busy(self) -> bool:
@@ -399,7 +404,7 @@ class Lane:
     def opened(self, *, is_stepped: bool = False) -> Cycle:
         agent = self.agent
         self.change_over()
-        piece = None if is_stepped else self._next_interrupted()
+        piece = None if is_stepped or not self.interrupted.number else self._next_interrupted()
         run = self.run
         if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
             run = piece.run
@@ -434,7 +439,7 @@ class Lane:
     def let_go(self) -> None:
         """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
         self.cycle = None
-        if self.agent.assembly.is_awaiting:
+        if self.agent.assembly.awaited:
             self.agent.assembly.left(self)
         if self._ended is not None:
             self.agent.runs.end(*self._ended)
@@ -505,28 +510,31 @@ class Lane:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._broken_off, cycle)
-        outcome = cycle.conclude()
+        outcome, is_refused = cycle.conclude(), cycle.is_refused
         crashpoint("cycle.closing")
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
         duration = cycle.duration(now)
         agent.account.cycle(outcome, duration)
-        if cycle.result is not None:
+        if cycle.result is not None and cycle.result.results:
             guarded(cycle, agent.account.calls.add, cycle.result.results)
         agent.session_accounts.cycle(self.session, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
             guarded(cycle, agent.health.observe, cycle, duration)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
-        run, end = self._run_of(cycle), None
-        is_put_back = self._is_put_back(cycle, cycle.taken)
+        run, end, is_put_back = agent.runs.open_run(cycle.run.id) if cycle.run is not None else None, None, False
         if cycle.taken is not None:
+            is_put_back = self._is_put_back(cycle, cycle.taken)
             agent.recovery.tried(cycle.taken, is_put_back=is_put_back)
         if not is_put_back:
-            if run is not None and not cycle.is_refused:
+            if run is not None and not is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
-            guarded(cycle, self._write_down, cycle, duration, run, end)
+            if run is not None or agent.recovery.journal is not None:
+                guarded(cycle, self._write_down, cycle, duration, run, end)
+            elif not (outcome == "idle" or is_refused):
+                guarded(cycle, agent.keeping.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)
             self._told = run.context().messages if agent.hooks.at("after_run") else ()
@@ -538,7 +546,7 @@ class Lane:
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session, calls=cycle.calls))  # fmt: skip
-        if agent.assembly.is_awaiting:
+        if agent.assembly.awaited:
             agent.assembly.left(self)
 
     def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
@@ -546,12 +554,8 @@ class Lane:
         if entries := self.agent.transcripts.entries_of(run, cycle, end):
             self.agent.transcripts.keep(self.session, entries)
 
-    def _run_of(self, cycle: Cycle) -> Run | None:
-        """The run that a cycle was opened for; None when it has ended meanwhile."""
-        return self.agent.runs.open_run(cycle.run.id) if cycle.run is not None else None
-
     def _write_down(self, cycle: Cycle, duration: float, run: Run | None, end: End | None) -> None:
-        """Keep what a cycle came to."""
+        """Keep what a cycle came to that is journalled or a run's."""
         agent = self.agent
         assert run is None or run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
         if agent.recovery.journal is not None:
@@ -562,9 +566,9 @@ class Lane:
         if run is not None:
             self._transcribe(run, cycle, end)
 
-    def _is_put_back(self, cycle: Cycle, piece: Interrupted | None) -> bool:
+    def _is_put_back(self, cycle: Cycle, piece: Interrupted) -> bool:
         """Have interrupted work wait as it was if its cycle ended before its plan phase; whether that is so."""
-        if piece is None or cycle.phase != "sense" or (cycle.faults and piece.cycle is None):
+        if cycle.phase != "sense" or (cycle.faults and piece.cycle is None):
             return False
         if cycle.is_cut and self.stop_reason not in ("", "stop"):  # called off
             return False

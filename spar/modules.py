@@ -161,7 +161,7 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
         raise ContractError(
             f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
         )
-    if problem := json_problem(product.output):
+    if product.output is not None and (problem := json_problem(product.output)):
         raise ContractError(f"plan of {name} must put JSON into Action.output: {problem}")
     return answering(product, perceptions)
 
@@ -205,23 +205,21 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
     for experience in product.experiences:
         if not _is_plain_experience(experience):
             _demand(experience, f"reflect of {name}")
-    for value in (*product.abilities, *product.failures):
-        _demand(value, f"reflect of {name}")
+    if product.abilities or product.failures:
+        for value in (*product.abilities, *product.failures):
+            _demand(value, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
 
 
-# What is right is seen at once; what may be wrong is looked at field by field.
+# What is right is seen at once, an empty tuple by being the only one; what may be wrong is looked at field by field.
 
 
 def _is_plain_result(result: ActionResult) -> bool:
     return (
-        type(result.results) is tuple
-        and type(result.messages) is tuple
-        and type(result.errors) is tuple
+        result.errors is _NONE
+        and (result.results is _NONE or _is_tuple_of(_RESULTS, result.results))
+        and (result.messages is _NONE or _is_tuple_of(_DICTS, result.messages))
         and result.status in ACTION_STATUSES
-        and not result.errors
-        and _RESULTS.issuperset(map(type, result.results))
-        and _DICTS.issuperset(map(type, result.messages))
         and type(result.state) is dict
         and not result.state
         and type(result.duration) is float
@@ -247,14 +245,10 @@ def _is_plain_call_result(result: CallResult) -> bool:
 
 def _is_plain_reflection(reflection: Reflection) -> bool:
     return (
-        type(reflection.successes) is tuple
-        and type(reflection.failures) is tuple
-        and type(reflection.abilities) is tuple
-        and type(reflection.experiences) is tuple
-        and _EXPERIENCES.issuperset(map(type, reflection.experiences))
-        and _ABILITIES.issuperset(map(type, reflection.abilities))
-        and not reflection.failures
-        and _CALLS.issuperset(map(type, reflection.successes))
+        reflection.failures is _NONE
+        and (reflection.successes is _NONE or _is_tuple_of(_CALLS, reflection.successes))
+        and (reflection.abilities is _NONE or _is_tuple_of(_ABILITIES, reflection.abilities))
+        and (reflection.experiences is _NONE or _is_tuple_of(_EXPERIENCES, reflection.experiences))
         and type(reflection.score) is float
         and 0.0 <= reflection.score <= 1.0
         and reflection.next_look is None
@@ -276,6 +270,11 @@ def _is_plain_experience(of: Experience) -> bool:
 
 _TEXTS, _CALLS, _EXPERIENCES, _ABILITIES = (frozenset({kind}) for kind in (str, Call, Experience, Ability))
 _RESULTS, _DICTS = frozenset({CallResult}), frozenset({dict})
+_NONE: tuple[Any, ...] = ()
+
+
+def _is_tuple_of(kinds: frozenset[type], values: Any) -> bool:
+    return type(values) is tuple and kinds.issuperset(map(type, values))
 
 
 def _demand(value: Struct, whose: str) -> None:

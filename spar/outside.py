@@ -13,7 +13,10 @@ from spar.types import Action, ActionResult, CallResult, Perception, Trust, repl
 
 
 def least_trust(perceptions: Sequence[Perception]) -> Trust:
-    return "untrusted" if any(each.trust == "untrusted" for each in perceptions) else "trusted"
+    for each in perceptions:  # no generator: each plan is asked about, and most follow from one perception
+        if each.trust == "untrusted":
+            return "untrusted"
+    return "trusted"
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:

@@ -290,8 +290,10 @@ class SessionStats:
             number = len(self._pending)
             entries = self._pending[:number]
             del self._pending[:number]
+            before, account = None, None
             for session, outcome, duration, durations, faults in entries:
-                account = self._account(session)
+                if account is None or session != before:
+                    before, account = session, self._account(session)
                 account.cycle(outcome, duration)
                 for phase, seconds in durations:
                     account.phases[phase].add(seconds)
