@@ -284,16 +284,16 @@ class CallProgressed(CallEvent):
     progress: Any = None
 
 
-class CallCompleted(CallEvent):
-    result: CallResult | None = None
+class CallCompleted(CallEvent, kw_only=True):
+    result: CallResult
 
 
-class CallFailed(CallEvent):
-    result: CallResult | None = None
+class CallFailed(CallEvent, kw_only=True):
+    result: CallResult
 
 
-class CallSkipped(CallEvent):
-    result: CallResult | None = None
+class CallSkipped(CallEvent, kw_only=True):
+    result: CallResult
 
 
 class CallInDoubt(CallEvent):

@@ -366,19 +366,32 @@ class SensorContext(Struct, frozen=True):
     accept: Accept = _accept_nothing
 
 
-class Sensor(Protocol):
-    """Notices things. Either it is polled, or it pushes, or both.
+class PolledSensor(Protocol):
+    """A sensor that is asked: `poll()`, or `poll(context)`, returns what is new since the last poll."""
 
-    `open(ctx)` starts it and may raise; `poll()` returns what is new since the last poll, `close()` ends it and
-    releases everything, also after a failed open. `every` is the least time between two polls in seconds (0: each
-    cycle). All three may be plain functions, and a sensor may leave out what it does not need.
-    """
+    @property
+    def poll(self) -> SenseFunction: ...
 
-    every: float
 
-    async def open(self, ctx: SensorContext) -> None: ...
-    async def poll(self) -> Sequence[Perception]: ...
-    async def close(self) -> None: ...
+class PushingSensor(Protocol):
+    """A sensor that is started, and hands over what it notices through its context."""
+
+    def open(self, context: SensorContext, /) -> Awaitable[None] | None: ...
+
+
+class HearingSensor(Protocol):
+    """A sensor that makes a perception of a message: `hear(text, session)`."""
+
+    @property
+    def hear(self) -> Callable[..., Perception]: ...
+
+
+#: Notices things. Either it is polled, or it pushes, or both; or it hears messages.
+#:
+#: `open(context)` starts it and may raise; `poll()` returns what is new since the last poll, `close()` ends it and
+#: releases everything, also after a failed open. `every` is the least time between two polls in seconds (0: each
+#: cycle). All may be plain functions, and a sensor may leave out what it does not need.
+Sensor = PolledSensor | PushingSensor | HearingSensor
 
 
 class Tool(Protocol):

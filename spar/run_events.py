@@ -87,8 +87,6 @@ def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream,
 
 def _result(event: Any) -> dict[str, Any]:
     result = event.result
-    if result is None:
-        return {}
     said: dict[str, Any] = {"status": result.status}
     if result.output is not None:
         said["output"], is_cut = _shown(result.output)

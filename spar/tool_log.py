@@ -25,8 +25,8 @@ def log_tools(agent: Agent) -> None:
                               reason=event.error.message, policy=event.policy)  # fmt: skip
 
     def call_failed(event: CallFailed) -> None:
-        fault = event.result.fault if event.result is not None else None
-        if event.call is not None and fault is not None and fault.detail.get("where"):
+        fault = event.result.fault
+        if fault is not None and fault.detail.get("where"):
             agent.reports.say(log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
                               call=event.call.id, reason=fault.message)  # fmt: skip
 

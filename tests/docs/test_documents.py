@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -169,13 +170,12 @@ def test_config_toml_is_what_a_fresh_clone_runs_on() -> None:
     assert {tool.use for tool in loaded.settings.tools} == {"note", "files", "shell", "http", "notify"}
 
 
-#: What a program in a document may leave out: the annotations of its own functions.
-UNTYPED = ["--allow-untyped-defs", "--allow-untyped-calls", "--allow-incomplete-defs", "--disable-error-code=type-arg",
-           "--disable-error-code=var-annotated"]  # fmt: skip
 AS_PEOPLE_WRITE = """
 from collections.abc import AsyncIterator, Sequence
 
-from spar import Action, ActionResult, Agent, Call, CallResult, Context, Perception, Reflection
+from perception.sensors.messages import MessagesSensor
+from spar import Action, ActionResult, Agent, Call, CallResult, Context, Perception, Reflection, SensorContext
+from spar.protocols import SensorSpec
 
 
 async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
@@ -199,6 +199,28 @@ async def sense() -> list[Perception]:
     return []
 
 
+class PlainSensor:
+    every = 10
+
+    def open(self, context: SensorContext) -> None: ...
+
+    def poll(self) -> list[Perception]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class AsyncSensor:
+    async def poll(self, context: Context) -> Perception | None:
+        return None
+
+
+class Pushes:
+    async def open(self, ctx: SensorContext) -> None:
+        ctx.push(Perception("x"))
+
+
+specs = [SensorSpec(type(each).__name__, each) for each in (PlainSensor(), AsyncSensor(), Pushes(), MessagesSensor())]
 agents = [Agent(sense=sense, plan=plan, act=Actor()), Agent(plan=lists), Agent(plan=streams)]
 call = Call("note", {"text": "x"}, after=["a"])
 action = Action(calls=[call], perceptions=[Perception("x", evidence=[Perception("y")])])
@@ -207,16 +229,40 @@ reflection = Reflection(result, successes=[call], failures=[], abilities=[], exp
 """
 
 
-def test_the_python_of_the_documents_and_what_people_write_pass_mypy(tmp_path: Path) -> None:
-    programs = {"as_people_write": AS_PEOPLE_WRITE, **{
-        f"in_{document.stem.lower().replace('-', '_')}": "\n".join(blocks(document, "python")) for document in DOCUMENTS
-    }}  # fmt: skip
-    for name, text in programs.items():
-        (tmp_path / f"{name}.py").write_text(text)
+#: Where tests/servers/install.sh puts pyright.
+PYRIGHT = ROOT / ".cache" / "servers" / "node_modules" / "pyright" / "index.js"
 
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all that people are shown: a file for each document, for each example, and `AS_PEOPLE_WRITE`."""
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "as_people_write.py").write_text(AS_PEOPLE_WRITE)
+    for example in EXAMPLES:
+        (folder / f"example_{example.name}").write_text(example.read_text())
+    for document in DOCUMENTS:
+        name = document.stem.lower().replace("-", "_")
+        (folder / f"in_{name}.py").write_text("\n".join(blocks(document, "python")))
+    return folder
+
+
+def test_the_programs_that_people_are_shown_pass_mypy(programs: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *UNTYPED, *sorted(map(str, tmp_path.glob("*.py")))],
+        [sys.executable, "-m", "mypy", "--strict", *sorted(map(str, programs.glob("*.py")))],
         capture_output=True, text=True, timeout=300, cwd=ROOT,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not PYRIGHT.exists(), reason="no pyright here: run tests/servers/install.sh")
+def test_the_programs_that_people_are_shown_pass_pyright(programs: Path) -> None:
+    terms = {"include": ["."], "typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
+    (programs / "pyrightconfig.json").write_text(json.dumps(terms))
+
+    done = subprocess.run(
+        ["node", str(PYRIGHT), "--project", str(programs), "--pythonpath", sys.executable],
+        capture_output=True, text=True, timeout=300, cwd=programs,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
