@@ -32,16 +32,17 @@ def is_sequence(name: str) -> bool:
 
 
 class StartOrder:
-    """The lines of one run. `due` are calls that waited and may be the first now."""
+    """The lines of one run. `waiting` are calls that are ready and wait for their turn, `due` are those of them that
+    may be the first now."""
 
-    __slots__ = ("_are_behind", "_behind", "_count", "_lines", "_nameless", "_next", "_waiting", "due")
+    __slots__ = ("_are_behind", "_behind", "_count", "_lines", "_nameless", "_next", "due", "waiting")
 
     def __init__(self) -> None:
         self._lines: dict[str, list[tuple[int, Step]]] = {}
         self._nameless: list[tuple[int, Step]] = []  # whose names are not known yet
         self._behind: list[tuple[int, Step]] = []  # waiting for those
         self._are_behind: set[Step] = set()
-        self._waiting: set[Step] = set()
+        self.waiting: set[Step] = set()
         self._next: list[tuple[int, int, Step]] = []  # a heap of those that wait
         self._count = 0
         self.due: list[Step] = []
@@ -66,10 +67,10 @@ class StartOrder:
                 self._are_behind.add(step)
                 heappush(self._behind, (step.at, step))
         elif all(self._first(name) is step for name in step.lines or ()):
-            self._waiting.discard(step)
+            self.waiting.discard(step)
             return True
-        if step not in self._waiting:
-            self._waiting.add(step)
+        if step not in self.waiting:
+            self.waiting.add(step)
             self._count += 1
             heappush(self._next, (step.at, self._count, step))
         return False
@@ -80,7 +81,7 @@ class StartOrder:
 
     def end(self, step: Step) -> None:
         """Take note that a call has ended, or is not to start: it leaves all lines."""
-        self._waiting.discard(step)
+        self.waiting.discard(step)
         if step.lines is None:
             step.lines = ()
             self._look_behind()
@@ -88,14 +89,9 @@ class StartOrder:
             self._leave(step, step.lines)
 
     @property
-    def waiting(self) -> int:
-        """How many calls are ready and wait for their turn."""
-        return len(self._waiting)
-
-    @property
     def next(self) -> Step:
         """The first of the calls that wait, in the order of the plan."""
-        while self._next[0][2] not in self._waiting:
+        while self._next[0][2] not in self.waiting:
             heappop(self._next)
         return self._next[0][2]
 
@@ -107,7 +103,7 @@ class StartOrder:
     def taken(self) -> list[Step]:
         """Return the calls that are due and still wait, and forget that they are due."""
         due, self.due = self.due, []
-        return [step for step in dict.fromkeys(due) if step in self._waiting]
+        return [step for step in dict.fromkeys(due) if step in self.waiting]
 
     def ahead_of(self, step: Step) -> list[Step]:
         """Return the calls that this one waits for."""
@@ -130,7 +126,7 @@ class StartOrder:
             first = self._first(name)
             if first is None:
                 del self._lines[name]
-            elif first in self._waiting:
+            elif first in self.waiting:
                 self.due.append(first)
 
     def _first(self, name: str) -> Step | None:
@@ -152,5 +148,5 @@ class StartOrder:
         while self._behind and not self._is_behind_nameless(self._behind[0][1]):
             step = heappop(self._behind)[1]
             self._are_behind.discard(step)
-            if step in self._waiting:
+            if step in self.waiting:
                 self.due.append(step)

@@ -168,8 +168,7 @@ class Tick:
 
         Once no more calls arrive, they can wait for nothing else.
         """
-        waiting = self._order.waiting
-        if not waiting or self._busy != waiting or not (self._is_closed or self._is_live):
+        if self._busy != len(self._order.waiting) or not (self._is_closed or self._is_live):
             return False
         first = self._order.next
         if not self._is_closed and not all(reaches(other, [first]) for other in self._order.ahead_of(first)):
@@ -182,9 +181,10 @@ class Tick:
         graph = self._graph
         while not self._is_aborted:
             while graph.doomed or graph.ready or self._order.due:
-                for step in self._order.taken():
-                    if step.result is None:
-                        self._go(step)
+                if self._order.due:
+                    for step in self._order.taken():
+                        if step.result is None:
+                            self._go(step)
                 while graph.doomed:
                     self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
                 ready, graph.ready = graph.ready, []
@@ -192,7 +192,7 @@ class Tick:
                     step = cast(Step, node)
                     if step.result is None:
                         self._start(step)
-            if self._let_pass():
+            if self._order.waiting and self._let_pass():
                 continue
             if not self._is_closed or self._busy:
                 return

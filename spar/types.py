@@ -218,7 +218,7 @@ class Call(Value, frozen=True):
         if not (
             type(self.tool) is type(self.id) is type(self.reason) is str
             and type(self.params) is dict
-            and _TEXT.issuperset(map(type, self.params))
+            and (not self.params or _TEXT.issuperset(map(type, self.params)))
             and (self.after == () or _are(_TEXT, self.after))
             and self.output_method in METHODS
             and type(self.meta) is dict
