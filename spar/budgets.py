@@ -243,7 +243,7 @@ class Budgets:
 
     def paced(self, wait: float | None, slowest: float) -> float | None:
         """The wait before the next cycle (seconds; None: until something comes): the slowest while so much is used."""
-        return max(wait, slowest) if wait is not None and self.is_slow else wait
+        return max(wait, slowest) if wait is not None and "slow" in self._measures else wait
 
     # -- inside
 

@@ -113,7 +113,7 @@ class Cycle:
         self.items: tuple[str, ...] = ()  # accepted work that it took
         #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
         self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
-        self.note_errors: list[tuple[Phase, BaseException]] = []
+        self.note_errors: tuple[tuple[Phase, BaseException], ...] = ()
         self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
         self.is_journalled = False
         self.phase: Phase = "sense"
@@ -224,7 +224,7 @@ class Cycle:
         except ENDS_PROCESS:
             raise
         except BaseException as error:
-            self.note_errors.append((phase, error))
+            self.note_errors = (*self.note_errors, (phase, error))
             return {"kind": "unreadable", "phase": phase, "error": f"{type(error).__name__}: {error!s:.500}"}
         found, is_cut = shortened(given, LARGEST_NOTE)
         if not isinstance(found, dict):

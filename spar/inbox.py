@@ -168,6 +168,10 @@ class Inbox:
         return len(self._pushed or ()) + len(self._runs or ()) + len(self._steers or ())
 
     @property
+    def is_empty(self) -> bool:
+        return not (self._pushed or self._runs or self._steers)
+
+    @property
     def oldest(self) -> float | None:
         """Since when what came first waits (monotonic seconds); None when nothing does. From any thread."""
         found: list[float] = []

@@ -169,7 +169,7 @@ class Lane:
         now = agent.clock.monotonic()
         if self.is_polling and cycle.has_sensed:
             self._polled_at = now
-        if cycle.is_refused:
+        if not is_idle and cycle.is_refused:
             return self._wait_refused()
         if not (is_idle or cycle.faults):
             if self.inbox.has_pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
@@ -182,8 +182,8 @@ class Lane:
         )
         planned_look = cycle.planned_look
         self.planned_look = None if is_busy else planned_look
-        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=cycle.next_look,
-                           planned_look=planned_look)  # fmt: skip
+        next_look = cycle.next_look if pace.interval == "adaptive" else None  # no other pace heeds it
+        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
         if wait is not None and not self.is_polling and not is_busy and pace.interval != "adaptive":
             wait = max(self._polled_at + wait - now, 0.0)  # the interval is that of polling
         if is_idle:
@@ -294,7 +294,7 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left that it would be kept for."""
-        return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
+        return self.run is None and self.inbox.is_empty and not (self.is_resuming or self.interrupted.number)
 
     @property
     def is_busy(self) -> bool:
@@ -510,7 +510,7 @@ class Lane:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._broken_off, cycle)
-        outcome, is_refused = cycle.conclude(), cycle.is_refused
+        outcome = cycle.conclude()
         crashpoint("cycle.closing")
         self.last_completed = now = agent.clock.monotonic()
         self.rests_until = self.cycle = None
@@ -529,11 +529,11 @@ class Lane:
             is_put_back = self._is_put_back(cycle, cycle.taken)
             agent.recovery.tried(cycle.taken, is_put_back=is_put_back)
         if not is_put_back:
-            if run is not None and not is_refused:
+            if run is not None and not cycle.is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
             if run is not None or agent.recovery.journal is not None:
                 guarded(cycle, self._write_down, cycle, duration, run, end)
-            elif not (outcome == "idle" or is_refused):
+            elif not (outcome == "idle" or cycle.is_refused):
                 guarded(cycle, agent.keeping.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)

@@ -295,8 +295,9 @@ class SessionStats:
                 if account is None or session != before:
                     before, account = session, self._account(session)
                 account.cycle(outcome, duration)
+                phases = account.phases
                 for phase, seconds in durations:
-                    account.phases[phase].add(seconds)
+                    phases[phase].add(seconds)
                 for fault in faults:
                     account.errors_by_phase[fault.phase] += 1
 
