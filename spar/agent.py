@@ -341,7 +341,8 @@ class Agent:
     async def abort(self, run_id: str) -> None:
         """End a run: a queued one never starts, a running one's phase is cancelled; returns when that has settled.
 
-        Raises: LookupError for a run that is not known. After the run's end it does nothing.
+        Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
+            a journal: the next start would go on with the run. After the run's end it does nothing.
         """
         await self.intake.abort(run_id)
 

@@ -209,8 +209,11 @@ class Intake:
     async def abort(self, run_id: str) -> None:
         run = self._agent.runs.get(run_id)
         if run.status is None:
+            self._agent.recovery.demand_ready("abort a run")
             lane = self._agent.sessions.lane(run.session)
             await self._call_off(run, "aborted")
+            if run.status is None and not self._agent.requests.is_inside:
+                self._agent.recovery.demand_ready("abort a run")  # a stop came first
             await lane.turns.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
@@ -251,6 +254,8 @@ class Intake:
             if (await agent.runs.wait(run.id, grace)).status == "timeout":
                 lane.strand.abandon()
                 await agent.runs.wait(run.id, grace)
+            if run.status is None and not agent.recovery.is_ready:
+                return  # a stop came first, and its end could not be kept: it goes on at the next start
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)

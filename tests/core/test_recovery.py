@@ -782,6 +782,29 @@ async def test_what_a_cycle_had_done_before_it_was_called_off_is_not_done_again(
     assert effects == ["pay 1"]
 
 
+async def test_a_run_of_a_stopped_agent_is_not_aborted_as_its_end_could_not_be_kept(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async def plan(perceptions: list[Perception]) -> Action:
+        return Action(output="done")
+
+    agent = agent_at(tmp_path, clock, plan)
+    await agent.start()
+    await agent.pause()
+    receipt = await agent.submit("a run")
+    await agent.stop()
+    ended: list[RunEnded] = []
+    agent.events.connect(RunEnded, ended.append)
+    with pytest.raises(NotReadyError, match="cannot abort a run now: the journal of agent 'main' is not open"):
+        await agent.abort(receipt.run_id)
+
+    assert ended == []
+    async with agent_at(tmp_path, clock, plan) as another:
+        assert (await another.wait(receipt.run_id, 10)).output == "done"
+        await another.abort(receipt.run_id)
+        assert (await another.wait(receipt.run_id, 0)).status == "ok"
+
+
 async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path: Path, clock: VirtualClock) -> None:
     await left_behind(tmp_path, clock, begun((Perception("go", id="p"),), attempts=2))
 

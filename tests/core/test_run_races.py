@@ -11,6 +11,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.cycle import Cycle
+from spar.errors import NotReadyError
 from spar.events import MessageSent, RunEnded, RunStarted
 from spar.hooks import POINTS as KNOWN
 from spar.keeping import MOST_ABILITIES
@@ -245,10 +246,28 @@ async def test_a_run_that_is_called_off_while_a_hook_hangs_frees_its_session_at_
 # -- while it stops, and after
 
 
-async def test_a_run_that_is_called_off_while_the_agent_is_stopped_does_not_begin_at_the_next_start(
+async def test_a_run_of_a_stopped_agent_that_keeps_a_journal_is_not_called_off_and_goes_on_at_the_next_start(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     agent = agent_of(clock, kept(tmp_path))
+    async with agent:
+        await agent.pause()
+        run = await agent.submit("hello", session="s")
+        other = await agent.submit("hello too", session="s")
+    with pytest.raises(NotReadyError):
+        await agent.abort(run.run_id)
+    starts = seen(agent, RunStarted)
+    async with agent:
+        assert (await agent.wait(other.run_id)).status == "ok"
+        assert (await agent.wait(run.run_id)).status == "ok"
+
+    assert [each.run_id for each in starts] == [run.run_id, other.run_id]
+    async with agent_of(clock, kept(tmp_path)) as later:
+        assert (await later.wait(run.run_id)).status == "ok"
+
+
+async def test_a_run_of_a_stopped_agent_without_a_journal_is_called_off(clock: VirtualClock) -> None:
+    agent = agent_of(clock, None)
     async with agent:
         await agent.pause()
         run = await agent.submit("hello", session="s")
@@ -260,8 +279,6 @@ async def test_a_run_that_is_called_off_while_the_agent_is_stopped_does_not_begi
         assert (await agent.wait(run.run_id)).error == "aborted"
 
     assert [each.run_id for each in starts] == [other.run_id]
-    async with agent_of(clock, kept(tmp_path)) as later:
-        assert (await later.wait(run.run_id)).error == "aborted"
 
 
 async def test_an_interrupting_message_in_the_middle_of_a_stop_loses_neither_run(

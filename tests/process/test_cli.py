@@ -256,7 +256,7 @@ def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
         assert word in shown
 
 
-def test_an_answer_with_calls_that_failed_says_so(spar: Any, start: Any) -> None:
+def test_a_fixed_answer_is_not_given_when_its_call_failed(spar: Any, start: Any) -> None:
     spar.edit(
         '[[rules]]\nname = "how is the host"',
         '[[rules]]\nname = "read"\nwhen = { pattern = "^read" }\nanswer = "I looked"\n[[rules.calls]]\ntool = "files"\n'
@@ -266,7 +266,9 @@ def test_an_answer_with_calls_that_failed_says_so(spar: Any, start: Any) -> None
 
     answer = spar("send", "read it")
 
-    assert (answer.code, answer.out) == (0, "I looked\n")
+    assert answer.code == 1
+    assert answer.out.startswith("It did not work: ")
+    assert "I looked" not in answer.out
     assert answer.err.startswith("a call failed: files: ")
     assert "nowhere.txt" in answer.err
 
@@ -282,7 +284,7 @@ def test_where_there_is_no_answer_because_a_call_failed_that_is_said_and_followe
     waited, followed = spar("send", "read it"), spar("send", "--follow", "read it again")
 
     for answer in (waited, followed):
-        assert answer.code == 0
+        assert answer.code == 1
         assert answer.out.startswith("files did not work: ")
         assert "nowhere.txt" in answer.out
 

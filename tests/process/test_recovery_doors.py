@@ -130,7 +130,7 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     (found,) = spar.until(lambda: json.loads(say("calls", "list", "--json").out), "a call in doubt")
     waited = say("wait", sent.out.strip()) if sent.code == 0 else None
 
-    assert waited is None or (waited.code == 0 and "a call is in doubt: pay" in waited.err), waited
+    assert waited is None or (waited.code == 1 and "a call is in doubt: pay" in waited.err), waited
     listed, shown = say("calls", "list"), say("calls", "show", found["cycle_id"])
     assert (listed.code, shown.code) == (0, 0)
     assert found["id"] in listed.out

@@ -20,7 +20,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
-from spar.errors import LifecycleError, PermanentError, TransientError
+from spar.errors import LifecycleError, NotReadyError, PermanentError, TransientError
 from spar.events import Event, MessageOutcome, RunAccepted, RunEnded, RunStarted, StateChanged
 from spar.inbox import MODES
 from spar.testing import VirtualClock
@@ -225,7 +225,7 @@ class Life:
 
     def ask(self, work: Coroutine[Any, Any, Any]) -> None:
         async def done() -> None:
-            with suppress(LifecycleError, LookupError):
+            with suppress(LifecycleError, LookupError, NotReadyError):
                 await work
 
         task = asyncio.get_running_loop().create_task(done())

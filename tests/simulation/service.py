@@ -2,8 +2,9 @@
 
 Real are the agent, its sense, executor, desk and reflector, and a memory on a file; the planner, sensors, tools, hooks
 and handlers are `world`'s. A process may be stopped, or killed at any turn of its loop; the next one goes on with the
-folder as it was then. `heal` is the second verdict on a simulation, after TigerBeetle's: with all faults off everything
-comes to its end within `WITHIN` virtual seconds, the agent works, and at its stop nothing is left over.
+folder as it was then. `heal` is the second verdict on a simulation, after TigerBeetle's: with all faults off and people
+who answer what they are asked, everything comes to its end within `WITHIN` virtual seconds, the agent works, and at its
+stop nothing is left over.
 """
 
 from __future__ import annotations
@@ -302,7 +303,7 @@ class Service:
             with suppress(LookupError):
                 if (await agent.wait(run_id, 0.0)).status != "timeout":
                     self._answered.add(run_id)
-        await self.come(lambda: not self.watch.accepted.keys() - self._answered, "every accepted run ends")
+        await self.come(self._have_all_ended, "every accepted run ends")
         for session in SESSIONS:
             receipt = await self.submit(session, None)
             assert receipt is not None, f"a message of session {session} was refused"
@@ -327,6 +328,12 @@ class Service:
             if self.clock.monotonic() > until:
                 raise AssertionError(f"within {WITHIN:g} s it does not come to pass that {what} {instead()}")
             await asyncio.sleep(0.5)
+
+    def _have_all_ended(self) -> bool:
+        """Whether no run is under way; people answer meanwhile, for each that waits keeps its session waiting."""
+        if not self.asked:
+            self.ask("answer", self.answer(lambda: "approve"))
+        return not self.watch.accepted.keys() - self._answered
 
     def _is_alone(self) -> bool:
         self.world.release()  # who hung may hang again
