@@ -82,13 +82,13 @@ class Broken(NamedTuple):
 
 
 class Touched:
-    """A row that a transaction has touched: whether it is new with it, and its digest now; None once it is gone."""
+    """A row that a transaction has touched: whether it is new with it, and its columns now; None once it is gone."""
 
-    __slots__ = ("digest", "is_new", "must_read")
+    __slots__ = ("is_new", "must_read", "row")
 
     def __init__(self, *, is_new: bool) -> None:
         self.is_new, self.must_read = is_new, False
-        self.digest: int | None = None
+        self.row: Any = None
 
 
 class Seals:
@@ -111,16 +111,16 @@ class Seals:
         rows = dict(self._head.rows)
         new: list[tuple[int, Key, int]] = []
         for (name, key), row in self._touched.items():
-            if row.must_read:
-                found = _row(self._connection, name, key)
-                row.digest = None if found is None else digest_of(found)
+            # Once, of what the row is in the end: many are written again in the same transaction, or gone with it.
+            found = _row(self._connection, name, key) if row.must_read else row.row
+            digest = None if found is None else digest_of(found)
             count, total = rows.get(name, (0, 0))
             number = TABLES[name].number
-            if row.is_new and row.digest is not None:
-                new.append((number, key, row.digest))
-                more, added = 1, row.digest
+            if row.is_new and digest is not None:
+                new.append((number, key, digest))
+                more, added = 1, digest
             else:
-                more, added = (0, 0) if row.is_new else _seal(self._connection, number, key, row.digest)
+                more, added = (0, 0) if row.is_new else _seal(self._connection, number, key, digest)
             rows[name] = (count + more, (total + added) % _LIMIT)
         if new:
             self._connection.executemany(_PUT, new)
@@ -155,7 +155,7 @@ class Seals:
         touched = self._touched.get((name, key))
         if touched is None:
             touched = self._touched[name, key] = Touched(is_new=update.op == "INSERT")
-        touched.digest = None if new is None else digest_of(new)
+        touched.row = new
 
 
 def head(connection: Connection) -> Head | None:
