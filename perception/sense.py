@@ -125,11 +125,13 @@ class Sense:
             while waiting:
                 begin()
                 await ended(closing[-1], CLOSING, self._clock)
-        finally:
-            while waiting:
-                begin()
             if closing:
                 await asyncio.wait(closing)
+        except asyncio.CancelledError:
+            while waiting:
+                begin()
+            await asyncio.wait(closing)
+            raise
 
     async def sense(self, context: Context) -> list[Perception]:
         """What was noticed since the last time, through the pipeline; the most important first.

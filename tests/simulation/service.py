@@ -109,6 +109,7 @@ class Service:
         self.receipts: list[tuple[str, str | None]] = []
         self.promised: set[str] = set()
         self._answered: set[str] = set()
+        self._questions = -1  # how many had been asked when people last answered while all was well
         self.asked: set[asyncio.Task[Any]] = set()
         self._wall: datetime = START
         self._folder = root / "0"
@@ -331,7 +332,8 @@ class Service:
 
     def _have_all_ended(self) -> bool:
         """Whether no run is under way; people answer meanwhile, for each that waits keeps its session waiting."""
-        if not self.asked:
+        if not self.asked and self._questions != (asked := self.watch.counts["ApprovalRequested"]):
+            self._questions = asked
             self.ask("answer", self.answer(lambda: "approve"))
         return not self.watch.accepted.keys() - self._answered
 
