@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,9 @@ async def _tour(executor: Executor, name: str) -> None:
 
     assert "5" in json.dumps(added.output)
     assert set(structured.output) == {"temperature", "conditions", "humidity"}
-    assert "[image image/png, 4033 bytes, left out]" in image.output
+    (picture,) = [part for part in image.output if part["type"] == "image"]
+    assert picture["mimeType"] == "image/png"
+    assert len(b64decode(picture["data"])) == 4033, "it stays whole for references"
     assert unfit.fault is not None
     assert unfit.fault.kind == "bad_parameters"
 
@@ -275,4 +278,5 @@ use = "messages"
     assert "contract violated" in service.err
     assert "accepted echo: it changed after it was accepted: its description changed" in accepted.out
     assert "no tool 'other' of 's' waits to be accepted" in unknown.err
-    assert [(cycle["calls"], cycle["failed_calls"]) for cycle in cycles] == [(1, 0), (1, 1)], service.agent["modules"]
+    calls = [(cycle["calls"]["ok"], cycle["calls"]["failed"], cycle["failed_calls"]) for cycle in cycles]
+    assert calls == [(1, 0, 0), (0, 1, 1)], service.agent["modules"]
