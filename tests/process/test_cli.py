@@ -393,6 +393,18 @@ def test_what_steps_alone_came_to_is_remembered(spar: Any) -> None:
     assert spar("--json", "memory", "search").json
 
 
+def test_an_experience_is_shown_on_two_lines_its_situation_and_what_came_of_it(spar: Any) -> None:
+    given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
+    for command in (["plan", given], ["act"], ["reflect"]):
+        assert spar("step", *command).code == 0
+
+    situation, outcome = spar("memory", "search").out.splitlines()
+
+    assert "remember the milk" in situation
+    assert outcome.startswith("  ")
+    assert outcome.strip() == "note: ok"
+
+
 def test_a_step_alone_with_nothing_before_it_says_so(spar: Any) -> None:
     answer = spar("step", "act")
 
