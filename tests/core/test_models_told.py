@@ -178,6 +178,7 @@ def shown(agent: Agent, **changes: Any) -> list[str]:
     status = {
         "version": "1",
         "pid": 1,
+        "config": "config.toml",
         "started_at": "2026-01-01T00:00:00Z",
         "addresses": {},
         "agents": [told | changes],
