@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from spar.types import Perception, replace
 
 if TYPE_CHECKING:
     from spar.agent import Agent
+    from spar.lane import Lane
 
 #: Perceptions that wait for a lane's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
@@ -259,6 +261,12 @@ class Intake:
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)
+        # No lane ends it any more: it ends here, also when whoever called it off does not wait for that.
+        await asyncio.shield(agent.requests.in_background(self._end(run, end, lane), "ending of a run"))
+
+    async def _end(self, run: Run, end: End, lane: Lane) -> None:
+        """End a run that its session's lane has left; people are told once it is on disk."""
+        agent = self._agent
         await agent.recovery.books.end_kept(run, end)
         agent.runs.end(run, end)
         agent.sessions.left(lane)

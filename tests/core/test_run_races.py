@@ -266,6 +266,20 @@ async def test_a_run_of_a_stopped_agent_that_keeps_a_journal_is_not_called_off_a
         assert (await later.wait(run.run_id)).status == "ok"
 
 
+async def test_a_run_ends_also_when_whoever_calls_it_off_stops_waiting(clock: VirtualClock, tmp_path: Path) -> None:
+    for turns in range(12):
+        agent = agent_of(clock, kept(tmp_path / str(turns)))
+        async with agent:
+            await agent.pause()
+            run = await agent.submit("hello", session="s")
+            aborting = asyncio.create_task(agent.abort(run.run_id))
+            for _ in range(turns + 1):  # it is begun at least
+                await asyncio.sleep(0)
+            aborting.cancel()
+            assert (await agent.wait(run.run_id, 5.0)).error == "aborted", f"cancelled after {turns} turns"
+            assert agent.runs.open == 0
+
+
 async def test_a_run_of_a_stopped_agent_without_a_journal_is_called_off(clock: VirtualClock) -> None:
     agent = agent_of(clock, None)
     async with agent:
