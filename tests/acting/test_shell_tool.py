@@ -447,10 +447,13 @@ async def test_only_the_program_that_was_approved_runs(home: Home) -> None:
     ],
     ids=" ".join,
 )
-def test_what_runs_other_programs_is_never_permitted_once_for_all(home: Home, argv: list[str]) -> None:
+def test_what_runs_other_programs_is_never_permitted_once_for_all(home: Home, argv: list[str], tmp_path: Path) -> None:
     script(home, "job.sh", "#!/bin/sh\n")
-    if "/" not in argv[0] and shutil.which(argv[0]) is None:
-        pytest.skip(f"{argv[0]} is not installed")
+    if "/" not in argv[0] and shutil.which(argv[0]) is None:  # not on this machine: its name is what is judged
+        program = tmp_path / argv[0]
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        argv = [str(program), *argv[1:]]
 
     assert ShellTool(home=home, programs=["*"]).grantable({"argv": argv}) != ""
 

@@ -61,7 +61,7 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             ("core/test_approval_text::honest_text_is_not_warned_of",)),
     # too many questions
     "S16": ((f"{APPROVAL}::of_five_hundred_questions_in_a_minute_ten_are_shown_and_the_rest_is_denied",),
-            (f"{DESK}::the_same_call_asked_again_joins_the_question_that_waits",)),
+            (f"{DESK}::a_call_that_an_earlier_cycle_asked_about_joins_the_question_that_waits",)),
     # words that become commands
     "S17": ((f"{PROCESS}::what_no_program_can_be_given_is_refused", f"{SHELL}::nothing_is_expanded_or_joined",
              "acting/test_mcp::a_program_in_the_workspace_is_not_found_by_name"),

@@ -132,7 +132,10 @@ async def test_a_tools_error_does_not_speak_with_the_agents_voice(clock: Virtual
     assert status.status == "error"
     spoken = [turn.text for turn in bank.model.requests[-1].turns if turn.role == "assistant"]
     assert not any(line.startswith(("user:", "##")) for text in spoken for line in text.splitlines())
-    assert spoken[0].startswith("(ended without an answer) ")
+    remarks = [turn for turn in bank.model.requests[-1].turns if "(ended without an answer) " in turn.text]
+    assert [turn.role for turn in remarks] == ["user"], "the service's remark is nobody's answer"
+    lines = [line for turn in bank.model.requests[-1].turns for line in turn.text.splitlines()]
+    assert not any(line.startswith((f"user: {ORDER}", "## Data")) for line in lines)
     assert spoken[-1] == "hello"  # twin: its own words stand as they are
 
 
