@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import to_builtins
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
@@ -50,7 +51,7 @@ async def test_neither_tape_nor_transcript_nor_memory_keeps_a_known_secret(
         if memory is not None:
             rows = list(await memory.cycles())
             cycles = [await memory.cycle(row["cycle_id"]) for row in rows]
-            kept = repr([rows, cycles, await memory.recall("key")])
+            kept = str(to_builtins([rows, cycles, await memory.recall("key")]))
             assert SECRET not in kept
             assert "look for ***" in kept
             assert "token ***" in kept

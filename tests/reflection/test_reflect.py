@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from reflection import Reflect
 from spar.clock import SystemClock
@@ -138,7 +139,7 @@ async def test_what_follows_from_recalled_text_is_marked_so_and_content_is_never
     experience = only(await Reflect().reflect(acted(CallResult(NOTE, "ok"), perceptions=(recalled,)), context()))
 
     assert experience.origin == "memory:c1"
-    assert "hunter2" not in repr(experience)
+    assert "hunter2" not in str(to_builtins(experience))
 
 
 async def test_a_phase_that_broke_is_remembered_as_a_failure() -> None:
