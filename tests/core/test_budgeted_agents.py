@@ -71,6 +71,7 @@ async def test_a_cycle_makes_as_many_calls_as_it_may_and_the_rest_is_denied(cloc
 
     first = await act(agent, *(Call("look", {"x": n}) for n in range(5)))
     await agent.step_reflect(first)
+    await agent.step_sense()  # with it the next cycle begins
     second = await act(agent, Call("look"))
 
     assert reasons(first) == ["ok"] * 3 + ["denied budget"] * 2
