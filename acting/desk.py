@@ -206,16 +206,20 @@ class Desk:
 
     async def _ask(self, binding: Binding, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
-        pending = [row for row in self._rows.values.values() if row.status == "pending"]
+        rows = self._rows.values.values()
+        pending = [row for row in rows if row.status == "pending"]
         open_ = [row for row in pending if row.session == session]
-        given = [row for row in self._rows.values.values() if row.status == "approved" and row.cycle_id == cycle_id]
-        for row in (*open_, *(given if cycle_id else ())):
-            # Of a cycle that was cut off and goes on it is its own question still; another call of the same plan, be it
-            # the same in all but its id, is answered by itself.
-            is_own = (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)
-            is_same = row.digest == digest and self.clock.now() < row.expires_at
-            if is_same and (is_own or row.cycle_id != cycle_id):
-                return row, bool(cycle_id) and is_own
+        if cycle_id:
+            # A cycle that was cut off and goes on owns its questions still, and what was answered before it got here.
+            own = [row for row in rows if (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)]
+            for row in own:
+                if self._speaks_of(row, binding, digest):
+                    return row, True
+        for row in open_:
+            # Another call of the same plan, be it the same in all but its id, is answered by itself.
+            is_own = row.call.id == binding.call.id
+            if row.digest == digest and self.clock.now() < row.expires_at and (is_own or row.cycle_id != cycle_id):
+                return row, False
         if len(pending) >= _RUNS * self._most:
             raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
         waiting = sum(row.run_id == run_id for row in open_)
@@ -320,6 +324,15 @@ class Desk:
         return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
 
     # -- inside
+
+    def _speaks_of(self, row: Approval, binding: Binding, digest: str) -> bool:
+        """Whether a question about a call of this id is about what it would do now, and still has a say in it."""
+        is_same = row.digest == digest
+        if row.original is not None:  # the digest is that of the call which people put in its place
+            asked = row.original
+            is_same = (asked.tool, asked.params) == (binding.call.tool, binding.call.params)
+        is_in_time = row.status in ("pending", "approved") and self.clock.now() < row.expires_at
+        return is_same and (is_in_time or row.status == "denied")
 
     def _demand_pending(self, row: Approval, digest: str) -> None:
         if row.status != "pending" or self.clock.now() >= row.expires_at:

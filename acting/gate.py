@@ -171,7 +171,7 @@ async def _asked(stage: Stage, proposal: Proposal, trust: Trust, scope: Scope, w
             binding, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
         )
         proposal.ticket, proposal.is_guest = row.id, not is_own
-        if is_own:
+        if is_own and row.status == "pending":
             meta = {**proposal.call.meta, "_approval": row.id}
             _tell(stage, scope, ApprovalRequested, replace(proposal.call, meta=meta))
         row = await desk.answer(row.id, 0.0 if row.is_parked and not is_own else stage.office.hold)

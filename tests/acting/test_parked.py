@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from acting import Executor
+from spar.approvals import Decision
 from spar.bus import Events
 from spar.events import ApprovalRequested, CallEvent, CallSkipped
-from spar.protocols import Context, Resumable
+from spar.protocols import Context, Host, Resumable
 from spar.terms import tool
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call
@@ -201,6 +202,41 @@ async def test_a_question_whose_cycle_broke_off_is_void_after_a_restart(clock: V
             assert (row.status, row.reason) == ("void", "the cycle that asked broke off")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "ended", "done"),
+    [
+        ("approve", {}, ["ok"], [1]),
+        ("edit", {"params": {"what": 2}}, ["ok"], [2]),
+        ("replace", {"call": {"_tool": "plain", "what": 3}}, ["ok"], [3]),
+        ("deny", {"reason": "not today"}, ["denied denied"], []),
+    ],
+)
+async def test_an_answer_that_comes_before_a_cut_off_cycle_goes_on_is_the_answer_to_its_call(
+    clock: VirtualClock, tmp_path: Path, decision: Decision, more: Any, ended: list[str], done: list[Any]
+) -> None:
+    first, world, told, events = World(), World(), list[Any](), Events("main", clock=clock)
+    events.subscribe(ApprovalRequested, told.append)
+    action, context = Action((Call("act", {"what": 1}, id="a"),)), cycle(clock)
+    async with remembering(tmp_path, clock) as memory:
+        cut = executor(first, clock, store=memory, hold=100.0)
+        running = asyncio.ensure_future(cut.act(action, context))
+        (asked,) = await pending(cut)
+        host = Host("main", clock, events, None, lambda: None, memory, is_in_hand=lambda cycle_id: True)
+        heir = executor(world, clock, hold=100.0, events=events)
+        heir.attach(host)
+        async with heir:  # the process that comes after it
+            await answer(heir, asked, decision, **more)
+            result = await heir.act(action, context)
+            assert [row.id for row in await desk_of(heir).list(None)] == [asked.id]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert (statuses(result), world.done, first.done, told) == (ended, done, [], [])
+    if decision == "deny":
+        assert result.results[0].fault is not None
+        assert result.results[0].fault.message == "not today"
 
 
 async def test_a_cycle_that_is_cut_off_parks_what_waits_for_an_answer(clock: VirtualClock) -> None:
