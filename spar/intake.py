@@ -261,8 +261,11 @@ class Intake:
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)
-        # No lane ends it any more: it ends here, also when whoever called it off does not wait for that.
-        await asyncio.shield(agent.requests.in_background(self._end(run, end, lane), "ending of a run"))
+        ending = self._end(run, end, lane)
+        if run.status is not None or agent.recovery.journal is None:  # then there is nothing to wait for
+            await ending
+        else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
+            await asyncio.shield(agent.requests.in_background(ending, "ending of a run"))
 
     async def _end(self, run: Run, end: End, lane: Lane) -> None:
         """End a run that its session's lane has left; people are told once it is on disk."""
