@@ -271,7 +271,8 @@ def _attended(talk: Talk, runs: list[str]) -> int:
         for waiting in talk.service.api("/v1/approvals").json():
             if waiting["id"] not in approved:
                 approved.add(waiting["id"])
-                assert talk.service.api(f"/v1/approvals/{waiting['id']}:approve", "POST", json={}).status_code == 200
+                answer = {"digest": waiting["digest"], "decision": "approve"}
+                assert talk.service.api(f"/v1/approvals/{waiting['id']}", "POST", json=answer).status_code == 200
         return all(talk.status(run_id, 0.5)["status"] != "timeout" for run_id in runs)  # the model needs the machine
 
     until(all_ended, "the end of all runs", THOUGHT)
