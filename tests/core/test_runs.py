@@ -841,9 +841,18 @@ async def test_a_planner_in_code_that_plans_nothing_ends_the_run_without_output(
 # -- patience that is asked for
 
 
-@pytest.mark.parametrize("session", ["main", "guest"])
-@pytest.mark.parametrize(("asked", "waited"), [(2.0, 2.0), (8.0, 8.0), (100_000.0, 300.0)])
-@pytest.mark.parametrize("interval", [0, 1.0, "off"])
+@pytest.mark.parametrize(
+    ("session", "asked", "waited", "interval"),
+    [
+        (session, asked, waited, interval)
+        for session in ("main", "guest")
+        for asked, waited in ((2.0, 2.0), (8.0, 8.0), (100_000.0, 300.0))
+        for interval in (0, 1.0, "off")
+        if not (
+            session == "guest" and waited > 100 and interval == 0
+        )  # `main` would turn without a pause all the while
+    ],
+)
 async def test_a_failing_plan_is_left_alone_for_as_long_as_it_asks_whatever_comes_meanwhile(
     session: str, asked: float, waited: float, interval: Any, clock: VirtualClock
 ) -> None:
