@@ -61,9 +61,9 @@ class Lane:
     """The desk that a loop reports to."""
 
     __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "agent", "calls", "cycle", "has_place", "inbox",
-                 "interrupted", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning", "last_completed",
-                 "loop", "modules", "passed_over", "planned_look", "resting", "rests_until", "run", "session",
-                 "stop_reason", "strand", "turns", "waits_for_place", "wake")  # fmt: skip
+                 "interrupted", "is_called", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning",
+                 "last_completed", "loop", "modules", "passed_over", "planned_look", "resting", "rests_until", "run",
+                 "session", "stop_reason", "strand", "turns", "waits_for_place", "wake")  # fmt: skip
 
     def __init__(self, agent: Agent, session: str) -> None:
         self.agent, self.session, self.is_standing = agent, session, session == STANDING
@@ -90,6 +90,7 @@ class Lane:
         self.resting: Timer | None = None
         self._not_before = 0.0  # what failed asked to be left alone until then (monotonic seconds)
         self._polled_at, self.is_polling = 0.0, True
+        self.is_called = False  # somebody asked for a cycle that polls
         self.turns = Turns(self)
         self.calls = self.turns.calls
         self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
@@ -132,16 +133,20 @@ class Lane:
             wait = agent.budgets.paced(self._wait_after(cycle, is_idle=is_idle), agent.pace.max_interval)
             if is_done or (self.is_standing and not (is_idle or self.is_empty)):
                 agent.sessions.offer(self, 0.0 if did_well else wait or 0.0)
+                if did_well and self.has_place and self._has_run_to_begin:
+                    wait = 0.0  # nobody else wants the place: the next run begins at once
             if not self.is_standing and self.run is None and (wait != 0.0 or agent.sessions.do_others_wait):
                 self.rests_until = None if not wait else agent.clock.monotonic() + wait
                 return
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
-                self.is_polling = True
+                is_due = isinstance(agent.pace.interval, str) or self._is_interval_over()
+                self.is_polling = self.is_called or is_due  # what waits does not bring the next poll forward
             else:
                 self.rests_until = None if wait is None else agent.clock.monotonic() + wait
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
+            self.is_called = False
 
     async def _is_left_alone(self) -> bool:
         """Wait as long as what failed asked for, whatever comes meanwhile; whether the agent still runs then."""
@@ -158,7 +163,11 @@ class Lane:
         interval = self.agent.pace.interval
         if self.run is None or interval == "adaptive":
             return True
-        return interval != "off" and self.agent.clock.monotonic() >= self._polled_at + float(interval)
+        return interval != "off" and self._is_interval_over()
+
+    def _is_interval_over(self) -> bool:
+        """Whether a fixed interval has passed since the last poll."""
+        return self.agent.clock.monotonic() >= self._polled_at + float(self.agent.pace.interval)
 
     def _wait_after(self, cycle: Cycle, *, is_idle: bool = False) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed.
@@ -331,6 +340,11 @@ class Lane:
             self.turns.steer(self.run.id)
         self.wake.set()
         return place
+
+    def call(self) -> None:
+        """Begin the next cycle at once, and have it poll."""
+        self.is_called = True
+        self.wake.set()
 
     def resume_with(self, piece: Interrupted) -> None:
         """Have interrupted work wait for a cycle of its own."""

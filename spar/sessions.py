@@ -242,7 +242,7 @@ class Sessions:
 
     def wake_standing(self) -> None:
         if (lane := self.lanes.get(STANDING)) is not None:
-            lane.wake.set()
+            lane.call()
 
     # -- their lives
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spar import Action, Agent, LoopCompleted, LoopStarted, Perception
+from spar import Action, Agent, Context, LoopCompleted, LoopStarted, Perception
 from spar.testing import ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 from tests.effort import hang_guard
 
@@ -72,7 +72,7 @@ async def test_adaptive_keeps_to_its_own_bounds(clock: VirtualClock) -> None:
 async def test_an_unfinished_run_does_not_wait_for_the_clock_of_sensing(
     interval: Any, wait: float, session: str, clock: VirtualClock
 ) -> None:
-    from spar import Call, Context
+    from spar import Call
 
     planned: list[float] = []
 
@@ -109,6 +109,34 @@ async def test_a_run_that_goes_on_does_not_bring_the_next_poll_forward(
         await asyncio.sleep(50.0)
 
     assert polled == pytest.approx(polls)  # the message calls for a cycle, which notices what there is
+
+
+@pytest.mark.parametrize(("wakes", "polls"), [(False, [0.0, 1.0, 11.1]), (True, [0.0, 1.0, 1.2, 11.3])])
+async def test_messages_that_wait_do_not_bring_the_next_poll_forward_and_who_wakes_the_agent_does(
+    wakes: bool, polls: list[float], clock: VirtualClock
+) -> None:
+    polled: list[float] = []
+
+    async def sense() -> list[Perception]:
+        polled.append(clock.elapsed)
+        return []
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        await asyncio.sleep(0.1)
+        return Action(output="done")
+
+    async with Agent(sense=sense, plan=plan, loop_interval=10.0, clock=clock) as agent:
+        await asyncio.sleep(1.0)
+        receipts = [await agent.submit(f"message {number}", mode="followup") for number in range(5)]
+        await asyncio.sleep(0.15)
+        if wakes:
+            agent.wake()
+        assert {(await agent.wait(each.run_id, 5.0)).status for each in receipts} == {"ok"}
+        await asyncio.sleep(11.0)
+
+    assert polled == pytest.approx(polls)  # counted from the end of the cycle that polled
 
 
 async def test_zero_is_continuous_and_yet_others_get_their_turn(clock: VirtualClock) -> None:
