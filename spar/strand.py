@@ -166,7 +166,8 @@ class Strand:
 
         Args: timeout: the seconds it was given; grace: seconds from its cancellation until it is left behind.
         Raises: what the phase raised; PhaseTimeoutError when it was late, whatever it brought or raised then;
-            CancelledError when somebody outside cancelled it, also if it swallowed that.
+            CancelledError when `cancel` called it off, also if it swallowed that. A task that was cancelled in another
+            way is not told apart from a phase that cancelled itself: such a phase may swallow it.
         """
         assert self._phase is not None
         self._grace, self._is_late = grace, False
