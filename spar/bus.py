@@ -23,7 +23,7 @@ import blinker
 
 from spar.clock import Clock, SystemClock
 from spar.endings import ENDS_PROCESS, is_closing
-from spar.events import Event
+from spar.events import Event, Gap
 from spar.subscriptions import (
     FAILURES_UNTIL_OFF,
     HANDLER_WITHIN,
@@ -89,7 +89,7 @@ class Events:
         """An async iterator over events of these classes (none: all), subscribed now."""
         for kind in kinds:
             self._channel(kind)  # says what is no class of events
-        stream = EventStream(self, kinds, buffer)
+        stream = EventStream(self.connect, self, kinds, buffer)
         if self._streams is None:
             self._streams = weakref.WeakValueDictionary()
         self._streams[id(stream)] = stream
@@ -171,6 +171,11 @@ class Events:
         return tuple(item for channel in list(self._channels.values()) for item in channel.subscriptions)
 
     # -- for subscriptions
+
+    def gap(self, missed: int, seq: int) -> Gap:
+        """Count and return what stands for events that a stream has lost, stamped as the last of them."""
+        self.gaps += 1
+        return Gap(missed=missed, agent=self.agent, seq=seq, at=self.clock.now())
 
     def connect(
         self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False

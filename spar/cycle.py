@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from spar.clock import Clock
 from spar.endings import ENDS_PROCESS
 from spar.errors import ContractError, PhaseTimeoutError
+from spar.interrupted import Interrupted
 from spar.paths import shorten
 from spar.plain import shortened
 from spar.plan_stream import OpenPlan
@@ -30,9 +31,6 @@ from spar.types import (
     count_calls,
     replace,
 )
-
-if TYPE_CHECKING:
-    from spar.interrupted import Interrupted
 
 #: The session of the standing lane, whose sense polls the sensors.
 STANDING = "main"

@@ -28,10 +28,11 @@ from spar.modules import result_of
 from spar.outside import answering
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
-from spar.run import End, EndedRun, Run, verdict
+from spar.run import End, EndedRun, Run
 from spar.strand import Strand
 from spar.turns import Turns
 from spar.types import Action, ActionResult, Fault, Perception
+from spar.verdict import verdict
 from spar.wake import Wake
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""One run: the pursuit of one goal over as many cycles as it takes, and whether it is over.
+"""One run: the pursuit of one goal over as many cycles as it takes.
 
-It holds what its cycles have brought; the account of all runs is `spar.runs`' affair.
+It holds what its cycles have brought; whether it is over says `spar.verdict`, the account of all runs is `spar.runs`'.
 """
 
 from __future__ import annotations
@@ -14,19 +14,13 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from spar.answers import answer_of
 from spar.clock import Timer
-from spar.cycle import Cycle
 from spar.ids import new_id
 from spar.outside import least_trust
 from spar.protocols import RunContext
-from spar.replies import Reply, failure, fallback, reply_of
-from spar.types import Action, ActionResult, Perception, RunUsage, Trust
+from spar.replies import Reply, failure, reply_of
+from spar.types import ActionResult, Perception, RunUsage, Trust
 
-#: A plan that fails this often in a row ends its run.
-MOST_FAILURES = 3
-#: Faults of an act phase that end the run: a hook said so, or it only repeats itself.
-ENDING = ("denied", "no_progress")
 #: Errors of runs that people have ended themselves.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message")
 #: Under this attribute a message carries the schema that the answer to it has to fit.
@@ -244,61 +238,6 @@ def visible(output: Any) -> Any:
     return None if isinstance(output, str) and reply_of(output).is_silent else output
 
 
-def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | None:
-    """Whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
-
-    Args: elapsed: seconds since it started, without those in which it waited for a provider.
-    """
-    if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
-        run.results.append(cycle.result)
-        run.used["calls"] += sum(each.attempts > 0 for each in cycle.result.results)
-        if cycle.result.results:  # an answer without calls leaves the errors that it may be about
-            run.errors = tuple([each for each in cycle.result.errors if each["error"]["kind"] != "steered"])
-            run.failed_calls = fallback(cycle.result.results)
-    if cycle.is_cut:
-        return None
-    if cycle.result is not None and (why := cycle.result.fault) is not None and why.kind in ENDING:
-        return End("error", why.message, run.output)
-    failed = {fault.phase: fault for fault in cycle.faults}
-    if (fault := failed.get("plan")) is not None:
-        run.failures += 1
-        if not fault.retryable or run.failures >= MOST_FAILURES:
-            return End("error", fault.message)
-    elif cycle.is_skipped:
-        return End("error", "a hook refused it")
-    elif "sense" not in failed:
-        action = cycle.action
-        if isinstance(action, Action) and action.deferred:
-            run.number += not action.next_look  # nothing was asked of a provider that asks to be left alone
-            if limits.patience and run.waited >= limits.patience:
-                return End("error", f"waited for {run.waited:g} s (runs.patience): {action.deferred}", run.output)
-            return _exceeded(run, elapsed, limits)
-        run.planned()
-        said = answer_of(action, cycle.result) if isinstance(action, Action) else None
-        if not isinstance(action, Action) or said is not None or not action.calls:
-            if said is not None:
-                run.output = said
-            if not (run.is_to_verify and _has_failed(cycle.result)):
-                return End("ok", output=run.output)  # the last that was given, if the planner had nothing to add
-            run.is_to_verify = False
-        run.number += 1
-    return _exceeded(run, elapsed, limits)
-
-
-def _exceeded(run: Run, elapsed: float, limits: Limits) -> End | None:
-    """The end of a run that would go on and may not."""
-    if limits.timeout and elapsed >= limits.timeout:
-        return End("error", too_long(limits.timeout))
-    for quantity, most in limits.most.items():
-        if (used := run.used[quantity]) >= most:
-            return End("error", f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})", run.output)
-    return None
-
-
 def too_long(timeout: float) -> str:
     """Why a run that took more than `timeout` seconds was ended."""
     return f"took longer than {timeout:g} s"
-
-
-def _has_failed(result: ActionResult | None) -> bool:
-    return result is not None and result.status in ("partial", "failed")

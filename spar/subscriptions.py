@@ -12,20 +12,29 @@ import inspect
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from spar.clock import Timer
+from spar.clock import Clock, Timer
 from spar.endings import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
-
-if TYPE_CHECKING:
-    from spar.bus import Events
 
 #: Failures in a row until a handler is turned off, and seconds until it is tried again: one more turns it off again.
 FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
 #: Seconds that an async handler may take over one event, and from its cancellation until it is left behind.
 HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
 #: What a handler raises to end the process; everything else is its own failure.
+
+
+class Bus(Protocol):
+    """The bus as a subscription uses it: to leave, to come back, to have failures told and work done in a task."""
+
+    clock: Clock
+    left_behind: set[asyncio.Task[None]]
+
+    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
+    def take_back(self, subscription: Subscription) -> bool: ...
+    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None: ...
 
 
 class Subscription:
@@ -35,16 +44,16 @@ class Subscription:
     and `is_off` can be read at any time.
     """
 
-    __slots__ = ("__weakref__", "_began", "_deadline", "_events", "_handler", "_is_cut", "_left", "_probe", "_queue",
+    __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_cut", "_left", "_probe", "_queue",
                  "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline", "is_off", "kind", "name",
                  "only_keeps")  # fmt: skip
 
     def __init__(
-        self, events: Events, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
+        self, bus: Bus, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
     ) -> None:
         if limit < 1:
             raise ValueError(f"a buffer must hold at least one event, found {limit!r}")
-        self._events, self.kind, self._handler = events, kind, handler
+        self._bus, self.kind, self._handler = bus, kind, handler
         self.name = name_of(handler)
         self.delivered = self.failures = self.dropped = 0
         self.is_off = False
@@ -69,7 +78,7 @@ class Subscription:
 
     def __call__(self) -> None:
         """Unsubscribe. Idempotent; what is queued for an async handler is dropped."""
-        self._events.forget(self)
+        self._bus.forget(self)
         self.hand = self._handler = _nobody
 
     @property
@@ -82,13 +91,13 @@ class Subscription:
         self.failures += 1
         turned_off = self.failures >= FAILURES_UNTIL_OFF and not self.is_off
         if turned_off:
-            self._events.forget(self, is_to_return=True)
+            self._bus.forget(self, is_to_return=True)
             self._call_at(PROBE_AFTER, self._try_again)
-        self._events.tell_of_failure(self.name, error, turned_off)
+        self._bus.tell_of_failure(self.name, error, turned_off)
 
     def restore(self) -> None:
         """Let a handler that was turned off hear events again; its next failure turns it off again."""
-        if self.is_off and self._events.take_back(self):
+        if self.is_off and self._bus.take_back(self):
             self._disarm()
             self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
             self.hand = self._handler if self.is_inline else self._put
@@ -99,7 +108,7 @@ class Subscription:
         if task is None or task is current_task():
             return
         while not task.done() and task is self._task and (self._queue or self._wake is None):
-            await self._events.clock.sleep(0.001)
+            await self._bus.clock.sleep(0.001)
 
     def close(self) -> None:
         """Hear nothing more; the bus has forgotten it."""
@@ -129,10 +138,10 @@ class Subscription:
         if self._deadline is not None:  # of an event loop that may have ended
             self._deadline.cancel()
             self._deadline = None
-        self._task = self._events.spawn(self._serve(self._queue), f"handler {self.name}")
+        self._task = self._bus.spawn(self._serve(self._queue), f"handler {self.name}")
 
     async def _serve(self, queue: deque[Event]) -> None:
-        loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._events.clock
+        loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._bus.clock
         while not (self.is_off or is_cancelled()):  # a handler may swallow the cancellation of this task
             while queue and not (self.is_off or is_cancelled()):
                 self._began = clock.monotonic()
@@ -181,7 +190,7 @@ class Subscription:
         self._deadline = None
         if self._began is None or self.is_off or self._task is None or self._task.done():
             return
-        clock = self._events.clock
+        clock = self._bus.clock
         due = self._began + HANDLER_WITHIN
         if (now := clock.monotonic()) < due:
             self._deadline = clock.call_at(due, self._judge)
@@ -195,7 +204,7 @@ class Subscription:
     def _leave_behind(self, task: asyncio.Task[None]) -> None:
         """The handler ignores its cancellation: what comes next does not wait for it."""
         self._left += 1
-        self._events.left_behind.add(task)
+        self._bus.left_behind.add(task)
         task.add_done_callback(self._came_back)
         self._task, self._began = None, None
         self.failed(self._too_late("was left behind"))
@@ -204,7 +213,7 @@ class Subscription:
 
     def _came_back(self, task: asyncio.Task[None]) -> None:
         self._left -= 1
-        self._events.left_behind.discard(task)
+        self._bus.left_behind.discard(task)
 
     @staticmethod
     def _too_late(end: str) -> TimeoutError:
@@ -220,7 +229,7 @@ class Subscription:
             self.restore()
 
     def _call_at(self, seconds: float, act: Callable[[], None]) -> None:
-        clock = self._events.clock
+        clock = self._bus.clock
         try:
             self._probe = clock.call_at(clock.monotonic() + seconds, act)
         except RuntimeError:  # no event loop runs: it stays off until somebody restores it
@@ -233,13 +242,21 @@ class Subscription:
         self._probe = self._deadline = None
 
 
+class Losses(Protocol):
+    """The account of what the readers of streams have missed; `gap` stands for that, and is counted."""
+
+    dropped: int
+
+    def gap(self, missed: int, seq: int) -> Gap: ...
+
+
 class _Buffer:
     """What a stream has not read yet. Held by its subscriptions, so that the stream itself can go away unread."""
 
-    __slots__ = ("_events", "kept", "missed", "wake")
+    __slots__ = ("_losses", "kept", "missed", "wake")
 
-    def __init__(self, events: Events, limit: int) -> None:
-        self._events = events
+    def __init__(self, losses: Losses, limit: int) -> None:
+        self._losses = losses
         self.kept: deque[Event] = deque(maxlen=limit)
         self.missed = 0
         self.wake: asyncio.Future[None] | None = None
@@ -247,7 +264,7 @@ class _Buffer:
     def receive(self, event: Event) -> None:
         if len(self.kept) == self.kept.maxlen:
             self.missed += 1
-            self._events.dropped += 1
+            self._losses.dropped += 1
         self.kept.append(event)
         if self.wake is not None and not self.wake.done():
             self.wake.set_result(None)
@@ -255,8 +272,7 @@ class _Buffer:
     def gap(self) -> Gap:
         """Stands for what was missed, stamped as the last of it: to resume after it is to miss nothing more."""
         missed, self.missed = self.missed, 0
-        self._events.gaps += 1
-        return Gap(missed=missed, agent=self._events.agent, seq=self.kept[0].seq - 1, at=self._events.clock.now())
+        return self._losses.gap(missed, self.kept[0].seq - 1)
 
 
 class EventStream(AsyncIterator[Event]):
@@ -266,13 +282,15 @@ class EventStream(AsyncIterator[Event]):
     holds any more is closed.
     """
 
-    def __init__(self, events: Events, kinds: tuple[type[Event], ...], buffer: int) -> None:
+    def __init__(
+        self, connect: Callable[..., Subscription], losses: Losses, kinds: tuple[type[Event], ...], buffer: int
+    ) -> None:
         if buffer < 1:
             raise ValueError(f"a stream's buffer must hold at least one event, found {buffer!r}")
-        self._buffer = _Buffer(events, buffer)
+        self._buffer = _Buffer(losses, buffer)
         self._closed = False
         receive = self._buffer.receive
-        self._subscriptions = [events.connect(kind, receive, only_keeps=True) for kind in _widest(kinds)]
+        self._subscriptions = [connect(kind, receive, only_keeps=True) for kind in _widest(kinds)]
         weakref.finalize(self, _forget, _running_loop(), self._subscriptions).atexit = False
 
     @property
