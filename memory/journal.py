@@ -270,6 +270,8 @@ class Journal(Known):
             self._add(_end_item, ("done", "{}", safe(item_id)))
         if closing.run is not None:
             self._add(_end_item, ("done", self._body({"answer": closing.run}), safe(closing.run_id)))
+        for part in closing.parts:
+            self.run_ended(part.run_id, part)
         self.change(closing.changes)
         if closing.again is None:
             self._make(waiting)

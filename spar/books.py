@@ -14,7 +14,7 @@ from spar.cycle import STANDING, Cycle
 from spar.errors import FencedError, SparError
 from spar.journal import Item, RowChange
 from spar.logs import get_logger
-from spar.run import End, Run
+from spar.run import End, Run, RunStatus
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, Perception, replace
 
@@ -102,11 +102,12 @@ class Books:
         if item is not None and run is not None and end is None and run.output is not None:
             item = replace(item, output=run.output)  # it is asked once more, and this stands if nothing better comes
         answer = run.status_at(end, agent.clock.now()) if run is not None and end is not None else None
+        parts = self._parts(run, end) if run is not None and end is not None else ()
         entries: tuple[Entry, ...] = ()
         if run is not None and not is_to_go_on:
             entries = guarded(cycle, agent.transcripts.entries_of, run, cycle, end) or ()
-        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, entries=entries,
-                          is_to_go_on=is_to_go_on)  # fmt: skip
+        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
+                          entries=entries, is_to_go_on=is_to_go_on)  # fmt: skip
         if not is_idle:
             account = replace(account, changes=guarded(cycle, agent.keeping.closing, cycle) or ())
             self._recovery.journal.renew(f"statistics of {agent.name}", agent.keeping.statistics)
@@ -116,7 +117,7 @@ class Books:
             agent.reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), entries=())
             self._recovery.journal.closed(agent.name, cycle.id, bare)
-        for item_id in cycle.items if is_to_go_on else account.done:
+        for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
             self._recovery.in_hand.pop(item_id, None)
         if item is not None and answer is not None:
             self._recovery.in_hand.pop(item.id, None)
@@ -129,12 +130,30 @@ class Books:
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
         agent.keeping.stored_all(experiences, record)
 
+    def _parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
+        """How the accepted messages that are a part of a run end with it."""
+        found: list[RunStatus] = []
+        for part in run.share():
+            if part.id in self._recovery.in_hand:
+                found.append(part.status_at(end, self._agent.clock.now()))
+            found += self._parts(part, end)
+        return tuple(found)
+
+    def _tell_end(self, run: Run, end: End) -> bool:
+        """Tell the journal that a run is over, and with it what is a part of it; False if it knows."""
+        was_in_hand = run.id in self._recovery.in_hand
+        ends = [run.status_at(end, self._agent.clock.now())] if was_in_hand else []
+        for each in (*ends, *self._parts(run, end)):
+            del self._recovery.in_hand[each.run_id]
+            if self._recovery.journal is not None:  # else it is told at the next start, if there is to be one
+                self._recovery.journal.run_ended(each.run_id, each)
+        return was_in_hand
+
     async def end_kept(self, run: Run, end: End) -> None:
         """Have the end of a run that no cycle ends on disk before anybody is told of it."""
         journal = self._recovery.journal
-        if journal is None or run.status is not None or self._recovery.in_hand.pop(run.id, None) is None:
+        if journal is None or run.status is not None or not self._tell_end(run, end):
             return
-        journal.run_ended(run.id, run.status_at(end, self._agent.clock.now()))
         try:
             await journal.safe()
         except SparError as error:  # it is being closed under us, or was taken over
@@ -144,20 +163,16 @@ class Books:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
         agent, journal = self._agent, self._recovery.journal
         agent.deliveries.ended(run)
+        end = End(run.status or "error", run.error, run.output)
         if (
             run.started_at is not None
             and run.into is None
             and not run.is_transcribed
             and agent.requests.loop is not None
         ):
-            end = End(run.status or "error", run.error, run.output)
             agent.requests.in_background(agent.transcripts.add_end(run, end), "transcript of")
-        was_in_hand = self._recovery.in_hand.pop(run.id, None) is not None
-        if journal is None:  # it is told at the next start, if there is to be one
-            return
-        if was_in_hand:
-            journal.run_ended(run.id, run.status_at(None, agent.clock.now()))
-        elif run.is_changed:
+        is_new = self._tell_end(run, end)
+        if journal is not None and run.is_changed and not is_new:
             journal.amended(run.id, run.status_at(None, agent.clock.now()))
 
     async def kept(self, *, is_answered: bool) -> bool:

@@ -62,11 +62,12 @@ def closing(
     failed: tuple[Item, ...],
     run: Item | None,
     answer: Any,
+    parts: tuple[Any, ...],
     entries: tuple[Entry, ...],
     is_to_go_on: bool,
 ) -> Closing:
-    """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `entries` what its
-    session's transcript gains."""
+    """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `parts` those of
+    the messages that were a part of it, `entries` what its session's transcript gains."""
     kept = {item.id for item in failed}
     run_id = run.id if run is not None else None
     past = None
@@ -81,6 +82,7 @@ def closing(
         () if is_to_go_on else tuple(each for each in cycle.items if each not in kept and each != run_id),
         failed,
         answer,
+        parts,
         past,
         to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,

@@ -120,11 +120,11 @@ class Closing(Struct, frozen=True):
     """What becomes durable together with the end of a cycle.
 
     `record` is its place on the tape (None for an idle one), `experiences` what was learnt; `done` are the items that
-    are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `past`
-    the run's item with this cycle among its past. `again` is what is to be gone on with: the cycle was cut off.
-    `entries` are what it adds to the transcript of its `session`, for run `run_id` unless they name their own; those of
-    a run that another one has superseded there are not kept, which is told as a fault. `changes` are small rows that
-    change with it: what was learnt of tools, statistics.
+    are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `parts` are
+    those of the messages that had become a part of that run, `past` is the run's item with this cycle among its past.
+    `again` is what is to be gone on with: the cycle was cut off. `entries` are what it adds to the transcript of its
+    `session`, for run `run_id` unless they name their own; those of a run that another one has superseded there are not
+    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools, statistics.
     """
 
     outcome: str
@@ -134,6 +134,7 @@ class Closing(Struct, frozen=True):
     done: tuple[str, ...] = ()
     failed: tuple[Item, ...] = ()
     run: Any = None
+    parts: tuple[Any, ...] = ()
     past: Item | None = None
     again: Unfinished | None = None
     entries: tuple[Entry, ...] = ()

@@ -468,8 +468,8 @@ class Lane:
         return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
 
     def is_answering(self, run: Run) -> bool:
-        """Whether a run is over and people are just being told its answer."""
-        return self._ended is not None and self._ended[0] is run
+        """Whether a run is over, or what it is a part of, and people are just being told the answer."""
+        return self._ended is not None and self._ended[0] in (run, run.into)
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
         """What the hooks at a point say, their faults reported; None where nobody is asked."""

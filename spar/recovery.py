@@ -261,7 +261,9 @@ class Recovery:
         self.in_hand[item.id] = item
         part = agent.runs.restore(item, [])
         part.is_told = True  # its people were told when the run ended that it was a part of
-        agent.runs.end(part, End("ok" if status.status == "ok" else "error", status.error, status.output))
+        end = End("ok" if status.status == "ok" else "error", status.error, status.output)
+        await self.books.end_kept(part, end)
+        agent.runs.end(part, end)
         return False
 
     async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:

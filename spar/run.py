@@ -178,6 +178,13 @@ class Run:
         self.said = (*self.said, other.message)
         self.new, self.unwritten = (*self.new, other.message), (*self.unwritten, other.message)
 
+    def share(self) -> tuple[Run, ...]:
+        """Give what it took and met to those that became a part of it, and end with it; they are returned."""
+        for other in self.absorbed:
+            other.errors, other.started_at = self.errors, other.started_at or self.started_at
+            other.used, other.waited = self.used, self.waited
+        return self.absorbed
+
     def restored(self, message: Perception) -> None:
         """What was said in it in an earlier process is new only if no cycle has dealt with it, and if it was not
         collected into what the run is about."""

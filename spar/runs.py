@@ -253,10 +253,10 @@ class Runs:
                                       usage=run.usage))  # fmt: skip
         for waiter in run.waiters:
             _wake(waiter)
-        absorbed, run.absorbed, run.into = run.absorbed, (), None
-        for other in absorbed:
-            other.errors, other.started_at = run.errors, other.started_at or run.started_at
-            other.used, other.waited = run.used, run.waited
+        parts, run.absorbed, run.into = run.share(), (), None
+        for other in parts:
+            if run.is_changed:
+                other.reply, other.is_changed = run.reply, True
             self.end(other, end)
         self._forget_oldest()
 
