@@ -39,32 +39,47 @@ _C = ctypes.CDLL(None)
 
 
 def family(root: int) -> dict[int, int]:
-    """The living descendants of a process and their process groups, as `/proc` tells them at this moment."""
+    """Return the living descendants of a process, as `/proc` tells them at this moment, and when each was started."""
     parents: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib would double the supervisor's start
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
-                    _, parent, group = stat.read().rpartition(b")")[2].split(maxsplit=3)[:3]
-                parents[int(name)] = int(parent), int(group)
-            except (OSError, ValueError):
-                pass  # it ended meanwhile
-    found, size = {root}, 0
-    while len(found) > size:
-        size = len(found)
-        found.update(pid for pid, (parent, _) in parents.items() if parent in found)
-    return {pid: parents[pid][1] for pid in found - {root} if pid in parents}
+        if name.isdigit() and (found := _stat(int(name))):
+            parent, _, started = found
+            parents[int(name)] = parent, started
+    tree, size = {root}, 0
+    while len(tree) > size:
+        size = len(tree)
+        tree.update(pid for pid, (parent, _) in parents.items() if parent in tree)
+    return {pid: parents[pid][1] for pid in tree - {root} if pid in parents}
 
 
-def send(pids: dict[int, int], number: int) -> None:
-    """Signal processes, their groups first: a group is hit in one instant, and nothing in it can fork away."""
+def _stat(pid: int) -> tuple[int, int, int] | None:
+    """Return parent, group and start (clock ticks since boot) of a process; None when there is none any more."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
+            fields = stat.read().rpartition(b")")[2].split()
+        return int(fields[1]), int(fields[2]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def send(processes: dict[int, int], number: int) -> None:
+    """Signal processes, their groups first: a group is hit in one instant, and nothing in it can fork away.
+
+    A number that meanwhile belongs to another process, one that was started later, is left in peace.
+    """
     ours = os.getpgrp()
-    groups = {-group for group in pids.values() if group > 1 and group != ours}
-    for target in (*groups, *pids):
-        try:
-            os.kill(target, number)
-        except OSError:
-            pass
+    alive = {pid: found[1] for pid, started in processes.items() if (found := _stat(pid)) and found[2] == started}
+    for group in {group for group in alive.values() if group > 1 and group != ours}:
+        _kill(-group, number)
+    for pid in alive:
+        _kill(pid, number)
+
+
+def _kill(target: int, number: int) -> None:
+    try:
+        os.kill(target, number)
+    except OSError:
+        pass
 
 
 def sweep(supervisor: int, mark: str) -> bool:
@@ -75,7 +90,8 @@ def sweep(supervisor: int, mark: str) -> bool:
     pause = 0.001
     while pause < 1.5:  # 1 ms, 2 ms, … 1.024 s: two seconds in all
         left = family(supervisor) | _marked(mark)
-        send(left | {supervisor: 0}, _KILL)
+        send(left, _KILL)
+        _kill(supervisor, _KILL)  # nobody has reaped it: the number is still its own
         if not left:
             return True
         time.sleep(pause)
@@ -85,16 +101,16 @@ def sweep(supervisor: int, mark: str) -> bool:
 
 def _marked(mark: str) -> dict[int, int]:
     wanted = f"{MARK}={mark}".encode()
-    found = {}
+    marked = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
-        if name.isdigit():
+        if name.isdigit() and (found := _stat(int(name))):
             try:
                 with open(f"/proc/{name}/environ", "rb") as environ:  # noqa: PTH123
                     if wanted in environ.read().split(b"\0"):
-                        found[int(name)] = os.getpgid(int(name))
+                        marked[int(name)] = found[2]
             except OSError:
                 pass  # it ended, or is another user's and so not of this launch
-    return found
+    return marked
 
 
 def supervise() -> None:
@@ -128,10 +144,22 @@ def supervise() -> None:
     _C.prctl(_DUMPABLE, 0, 0, 0, 0)  # nobody reads our memory
     for descriptor in (0, 1, 2):
         os.close(descriptor)
+    _go_first()
     _watch(main, control, order, say)
     _end_all()
     say("done")
     os._exit(0)
+
+
+def _go_first() -> None:
+    """Run before all that merely compute, so that a program that forks without end is seen and ended in time.
+
+    Where nobody may (CAP_SYS_NICE), the limit of the user's processes holds, which is never held against root.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except (OSError, AttributeError):
+        pass
 
 
 def _begin(be: Callable[[], None]) -> int:
@@ -248,17 +276,19 @@ def _watch(main: int, control: int, order: dict[str, Any], say: Callable[[str], 
             return
         if control in ready or (tasks() > crowd and _is_too_large(main, order["processes"])):
             if order["is_namespace"]:
-                send({main: 0}, _KILL)  # the kernel ends all the others with it
+                _kill(main, _KILL)  # the kernel ends all the others with it
             _end_all(main, lambda status: _judge(status, order, say))
             return
 
 
 def _is_too_large(main: int, most: int) -> bool:
     """Whether the program consists of more than `most` processes; it stands still while they are counted."""
-    send({main: main}, _STOP)
+    for target in (-main, main):
+        _kill(target, _STOP)
     if len(family(os.getpid())) > most:
         return True
-    send({main: main}, _CONTINUE)
+    for target in (-main, main):
+        _kill(target, _CONTINUE)
     return False
 
 
@@ -292,7 +322,7 @@ def _end_all(main: int = 0, judge: Callable[[int], None] = lambda status: None) 
             return
         frozen: dict[int, int] = {}
         for _ in range(50):  # freeze before killing, or what forks quickly enough is never caught up with
-            fresh = {pid: group for pid, group in family(me).items() if pid not in frozen}
+            fresh = {pid: started for pid, started in family(me).items() if pid not in frozen}
             if not fresh:
                 break
             send(fresh, _STOP)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from acting import launcher
 from acting.launcher import Capture, Program, environment, find_program, launch, run
 from acting.program import ApprovedFile
+from acting.reaper import family, send
 from acting.sandbox import offered
 from spar.errors import PermanentError
 
@@ -245,6 +246,18 @@ async def test_a_fork_storm_is_caught_up_with(tmp_path: Path) -> None:
     assert finished.timed_out
     assert finished.duration < AT_ALL
     assert left == []
+
+
+def test_a_number_that_belongs_to_another_process_by_now_is_not_signalled() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+        started = family(os.getpid())[child.pid]
+
+        send({child.pid: started - 1}, signal.SIGKILL)  # a process of that number which was there before
+        is_alone = child.poll() is None
+        send({child.pid: started}, signal.SIGKILL)
+
+    assert is_alone
+    assert child.returncode == -signal.SIGKILL
 
 
 async def test_the_tree_dies_with_the_service(tmp_path: Path) -> None:

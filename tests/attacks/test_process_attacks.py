@@ -24,6 +24,7 @@ from acting import launcher
 from acting.cage import EMPTY
 from acting.executor import Executor
 from acting.launcher import Finished, Program, environment, find_program, run
+from acting.reaper import tasks
 from acting.sandbox import offered
 from acting.tools.shell import ShellTool
 from spar.errors import PermanentError
@@ -258,6 +259,28 @@ async def test_what_a_greedy_program_took_is_back_when_it_has_ended(
     assert after.stdout == b"alive\n"
     assert len(processes()) < before + 50
     assert sum(file.stat().st_size for file in listed(workspace)) <= 1 << 20
+
+
+@every_level
+async def test_a_program_that_forks_without_end_never_fills_the_machine(level: int, workspace: Path) -> None:
+    before, most, over = tasks(), 0, threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not over.wait(0.005):
+            most = max(most, tasks())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        with hang_guard():
+            await run(program(level, workspace, *GREEDY["processes"], processes=200), timeout=3)
+    finally:
+        over.set()
+        looking.join()
+
+    # Unseen it takes every process that the kernel has, 32,768 by default, and nobody else can begin one.
+    assert 0 < most - before < 16_000
 
 
 @every_level
