@@ -354,6 +354,7 @@ def _summary(cycle: CycleRecord) -> dict[str, Any]:
     calls = _calls(cycle)
     return {
         "goal": safe(cycle.action.goal, _MAX_LINE) if cycle.action is not None else "",
+        "deferred": safe(cycle.action.deferred, _MAX_LINE) if cycle.action is not None else "",
         "about": _about(cycle),
         "perceptions": len(cycle.perceptions),
         "calls": calls,
@@ -371,8 +372,9 @@ def _calls(cycle: CycleRecord) -> dict[str, int]:
 
 
 def _about(cycle: CycleRecord) -> str:
-    """What a cycle was about, in one line: what failed, else the goal, else the beginning of what was perceived."""
-    goal = cycle.action.goal if cycle.action is not None else ""
+    """What a cycle was about, in one line: what failed, else why its plan was put off, else the goal, else the
+    beginning of what was perceived."""
+    goal = cycle.action.deferred or cycle.action.goal if cycle.action is not None else ""
     first = cycle.perceptions[0].text[: 4 * _MAX_LINE] if cycle.perceptions else ""
     text = (cycle.faults[0].message if cycle.faults else "") or goal or first
     return safe(" ".join(text.split()), _MAX_LINE)
@@ -389,5 +391,6 @@ def _line(
         "started_at": datetime.fromtimestamp(started_at, UTC),
         "duration": duration,
         "outcome": outcome,
+        "deferred": "",  # a summary that an older release wrote does not say so
         **told,
     }

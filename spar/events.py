@@ -47,7 +47,8 @@ class PhaseCompleted(Event):
 
 
 class LoopCompleted(Event):
-    """A cycle has ended; `calls` counts those that were `ok`, `failed` and `skipped`."""
+    """A cycle has ended; `calls` counts those that were `ok`, `failed` and `skipped`. `deferred` says why its plan was
+    put off, if it was: then nothing was decided."""
 
     cycle_id: str
     completed_at: datetime
@@ -55,6 +56,7 @@ class LoopCompleted(Event):
     outcome: str
     session: str = "main"
     calls: dict[str, int] = field(default_factory=dict)
+    deferred: str = ""
 
 
 class ErrorOccurred(Event):

@@ -560,7 +560,8 @@ class Lane:
                 agent.runs.end(run, end)
         if agent.events.wanted[LoopCompleted]:
             agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
-                                               outcome=outcome, session=self.session, calls=cycle.calls))  # fmt: skip
+                                               outcome=outcome, session=self.session, calls=cycle.calls,
+                                               deferred=cycle.deferred))  # fmt: skip
         if agent.assembly.awaited:
             agent.assembly.left(self)
 

@@ -146,14 +146,17 @@ def export(options: Options, file: str) -> None:
 def _cycles(found: list[dict[str, Any]]) -> str:
     rows = [
         (local(each.get("started_at")), each["outcome"], took(float(each.get("duration", 0))), each["cycle_id"][:ID],
-         _calls(each.get("calls") or {}), each.get("about") or "")
+         _calls(each.get("calls") or {}, is_deferred=bool(each.get("deferred"))), each.get("about") or "")
         for each in found
     ]  # fmt: skip
     return table((zoned("started"), "outcome", ">took", "cycle", "calls", "about"), rows)
 
 
-def _calls(counts: dict[str, int]) -> str:
-    """How a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed; "" for none."""
+def _calls(counts: dict[str, int], *, is_deferred: bool) -> str:
+    """How a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed, `put off` till they can be
+    planned; "" for none."""
+    if is_deferred and not any(counts.values()):
+        return "put off"
     total = sum(counts.values())
     if failed := counts.get("failed"):
         return f"✗ {failed} of {total}"

@@ -65,6 +65,8 @@ def cycle_tree(cycle: dict[str, Any]) -> str:
     action, result = cycle.get("action") or {}, cycle.get("result") or {}
     _branch(lines, "noticed", phases.get("sense"), [_perception(each) for each in cycle.get("perceptions") or ()])
     decided = [action[key] for key in ("goal", "reason") if action.get(key)]
+    if action.get("deferred"):
+        decided.append(f"put off: {action['deferred']}")
     if action.get("output") is not None:
         decided.append(f"answer: {short(action['output'])}")
     _branch(lines, "decided", phases.get("plan"), decided)

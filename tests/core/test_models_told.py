@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from contextlib import closing
@@ -10,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from memory import Memory
 from planning.assistant import Assistant
 from planning.failover import Models
 from planning.faults import provider_error
 from planning.planner import ModelPlanner
 from spar import Agent, logs
 from spar.app import Service, describe, warnings_of
+from spar.cli.main import cli
 from spar.cli.service import _lines
 from spar.cli.tables import model_lines
-from spar.events import HealthAlert, HealthRecovered, ModelStateChanged
+from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.metrics import Metrics
 from spar.protocols import ModelState
 from spar.server.answers import encode
@@ -223,12 +227,43 @@ def test_what_is_kept_and_budgets_are_explained() -> None:
 
 
 def test_a_check_of_the_configuration_says_which_key_is_not_set(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from spar.cli.main import cli
-
     file = tmp_path / "config.toml"
     file.write_text('[plan]\nuse = "llm"\noptions = { model = "openai:gpt-5", key_env = "SPAR_TEST_NO_SUCH_KEY" }\n')
     answer = CliRunner().invoke(cli, ["-c", str(file), "config", "check"], standalone_mode=False)
     assert "SPAR_TEST_NO_SUCH_KEY" in answer.output
     assert "can be used" in answer.output
+
+
+async def test_a_cycle_whose_plan_was_put_off_is_listed_as_such_with_the_reason(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'memory.db'}"
+    model, cycles = Model("fake", away=True), list[LoopCompleted]()
+    planner = ModelPlanner(Models([model], clock=clock))
+    agent = Agent(plan=planner, memory=Memory(url), clock=clock, loop_interval=1.0)
+    agent.events.subscribe(LoopCompleted, cycles.append)
+    async with agent:
+        run = await agent.submit("hello")
+        await clock.sleep(5)
+        model.is_away = False
+        assert (await agent.wait(run.run_id, 120)).status == "ok"
+
+    def spar(*words: str) -> str:
+        answer = CliRunner().invoke(cli, ["-c", str(file), *words], standalone_mode=False)
+        assert answer.exception is None
+        return answer.output
+
+    file = tmp_path / "config.toml"
+    file.write_text(f'[memory]\nurl = "{url}"\n')
+    told = await asyncio.to_thread(spar, "--json", "cycles", "list")
+    listed = await asyncio.to_thread(spar, "cycles", "list")
+    well, *_, off = rows = json.loads(told)
+    shown = await asyncio.to_thread(spar, "cycles", "show", off["cycle_id"])
+
+    assert {each["outcome"] for each in rows} == {"acted"}
+    assert well["deferred"] == ""
+    assert "fake cannot be reached: connection refused" in off["deferred"]
+    assert [each.deferred for each in reversed(cycles) if each.outcome != "idle"] == [each["deferred"] for each in rows]
+    marked = [("put off" in line, "no model can answer now" in line) for line in listed.splitlines()[1:]]
+    assert marked == [(False, False)] + [(True, True)] * (len(rows) - 1)
+    assert f"put off: {off['deferred'][:60]}" in shown
