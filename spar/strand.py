@@ -79,6 +79,22 @@ class _Phase:
             error = None
 
 
+class _Task(asyncio.Task[Any]):
+    """A task that knows whether others have cancelled it: another task, or `asyncio.run` once its loop has stopped.
+
+    What a phase does to its own task comes from the phase itself or from a timer of its own (`asyncio.timeout`,
+    `anyio.CancelScope`, older libraries that never take their count back).
+    """
+
+    is_cancelled_by_others = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        loop = self.get_loop()
+        caller = asyncio.current_task(loop)
+        self.is_cancelled_by_others |= not loop.is_running() or caller not in (None, self)
+        return super().cancel(msg)
+
+
 class Strand:
     """One coroutine that runs for as long as its owner likes, in one task at a time.
 
@@ -90,7 +106,7 @@ class Strand:
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
-        self.task: asyncio.Task[Any] | None = None
+        self.task: _Task | None = None
         self.left_behind: set[asyncio.Task[Any]] = set()
         self.deadline = NEVER
         self._grace = 0.0
@@ -166,8 +182,7 @@ class Strand:
 
         Args: timeout: the seconds it was given; grace: seconds from its cancellation until it is left behind.
         Raises: what the phase raised; PhaseTimeoutError when it was late, whatever it brought or raised then;
-            CancelledError when `cancel` called it off, also if it swallowed that. A task that was cancelled in another
-            way is not told apart from a phase that cancelled itself: such a phase may swallow it.
+            CancelledError when `cancel` or another task called it off, also if it swallowed that.
         """
         assert self._phase is not None
         self._grace, self._is_late = grace, False
@@ -177,8 +192,7 @@ class Strand:
         cause: BaseException | None = None
         try:
             product = await self._phase
-            if not self._is_late and not self._is_cut:
-                self._forget_cancellations()
+            if not self._is_late and not self._is_cut and self._forget_its_own_cancellations():
                 return product
         except ENDS_PROCESS:
             raise
@@ -202,11 +216,15 @@ class Strand:
         self._is_late = False
         return self.is_cancelled
 
-    def _forget_cancellations(self) -> None:
-        """A phase that swallows the cancellation of its own task, or leaves one uncounted, has dealt with it."""
+    def _forget_its_own_cancellations(self) -> bool:
+        """Forget that a phase cancelled its own task and swallowed that; False when it swallowed another's."""
         assert self.task is not None
+        if self.task.cancelling() and self.task.is_cancelled_by_others:
+            return False
         while self.task.cancelling():
             self.task.uncancel()
+        self.task.is_cancelled_by_others = False
+        return True
 
     def _arm(self, when: float) -> None:
         self._disarm()
@@ -251,7 +269,7 @@ class Strand:
     def _carry(self, carrier: _Carrier) -> None:
         self._carrier = carrier
         loop = asyncio.get_running_loop()
-        self.task = loop.create_task(self._drive(carrier), name=self.name, context=self._context)
+        self.task = _Task(self._drive(carrier), loop=loop, name=self.name, context=self._context)
         self.task.add_done_callback(functools.partial(self._carried, carrier))
 
     def _carried(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:

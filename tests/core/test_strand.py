@@ -443,6 +443,43 @@ async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_
     assert not went_on
 
 
+@pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
+async def test_a_phase_cannot_keep_a_strand_whose_task_somebody_else_cancelled(walk: Walk, phase: Any) -> None:
+    went_on = False
+
+    async def main() -> None:
+        nonlocal went_on
+        with contextlib.suppress(OSError):
+            await walk.phase(phase(walk.clock), 1000)
+        went_on = not walk.strand.is_cancelled
+
+    walk.begin(main())
+    await walk.clock.sleep(1)
+    assert walk.strand.task is not None
+    walk.strand.task.cancel()
+    await walk.end()
+
+    assert not went_on
+
+
+async def test_a_scope_that_another_task_of_the_phase_cancels_is_the_phase_s_own_affair(walk: Walk) -> None:
+    async def phase() -> str:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancelling, group.cancel_scope)
+            await asyncio.sleep(100)
+        return "in time"
+
+    async def main() -> None:
+        assert await walk.phase(phase(), 1000) == "in time"
+        assert not walk.strand.is_cancelled
+
+    assert await walk.run(main()) is None
+
+
+async def _cancelling(scope: anyio.CancelScope) -> None:
+    scope.cancel()
+
+
 async def test_a_phase_that_ignores_a_cancellation_from_outside_is_left_behind_after_its_grace(walk: Walk) -> None:
     with Hang(ignore_cancel=True) as hang:
 
@@ -667,6 +704,28 @@ async def test_a_thousand_hand_overs_leak_nothing(walk: Walk) -> None:
     assert len(asyncio.all_tasks()) == tasks
     assert threading.active_count() == threads
     assert [canary() for canary in canaries if canary() is not None] == []
+
+
+@pytest.mark.process
+def test_a_program_ends_whose_sense_swallows_its_cancellation() -> None:
+    program = """
+import asyncio
+from spar import Agent
+
+async def sense():
+    try:
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        return []
+
+async def main():
+    await Agent(sense=sense).start()
+    await asyncio.sleep(0.1)
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False, text=True)
+    assert done.returncode == 0
 
 
 def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
