@@ -55,7 +55,7 @@ TREATMENTS: Final[Mapping[FaultKind, Treatment]] = {
     "garbage": Treatment("answered what cannot be read", opens=3),
     # The same request would end in the same way, with any model: it has to be made anew.
     "length": Treatment("had more to say than max_tokens allows", is_transient=False, other=False, opens=0),
-    "refused": Treatment("refuses to answer this", is_transient=False, other=False, opens=0),
+    "refused": Treatment("declines this request", is_transient=False, other=False, opens=0),
     "overflow": Treatment("cannot read that much", is_transient=False, other=False, opens=0, is_free=True),
     "bad_request": Treatment("does not take this request", is_transient=False, other=False, opens=0, is_free=True),
     "auth": Treatment("does not accept the key", is_transient=False, rest=_LONG, everywhere=True, is_free=True),

@@ -41,9 +41,11 @@ def _given(answer: Answer, results: Mapping[str, CallResult]) -> str | None:
         return answer.on_failure
     # What only waits for a call that failed needs no word of its own.
     first = [each for each in failed if each is None or each.reason != "dep_failed"] or failed
-    told = [_sentence(each) for each in first]
+    told = "; ".join(dict.fromkeys(_sentence(each) for each in first)) + "."
+    if all(each is not None and each.status == "in_doubt" for each in first):  # perhaps it did work
+        return told[0].upper() + told[1:]
     is_waiting = all(each is not None and each.reason == "parked" for each in first)
-    return ("It is not done yet: " if is_waiting else "It did not work: ") + "; ".join(dict.fromkeys(told)) + "."
+    return ("It is not done yet: " if is_waiting else "It did not work: ") + told
 
 
 def _went_well(result: CallResult) -> bool:

@@ -152,7 +152,7 @@ def _cycles(found: list[dict[str, Any]]) -> str:
     return table((zoned("started"), "outcome", ">took", "cycle", "calls", "about"), rows)
 
 
-def _calls(counts: dict[str, int], *, is_deferred: bool) -> str:
+def _calls(counts: dict[str, int], *, is_deferred: bool = False) -> str:
     """How a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed, `put off` till they can be
     planned; "" for none."""
     if is_deferred and not any(counts.values()):

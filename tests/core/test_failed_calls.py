@@ -83,7 +83,7 @@ def test_what_can_never_be_said_is_refused() -> None:
         (("skipped", "branch"), "done"),
         (("timeout", ""), "It did not work: x took too long: why."),
         (("denied", "denied"), "It did not work: x was denied: why."),
-        (("in_doubt", ""), "It did not work: it is not known whether x was done: why."),
+        (("in_doubt", ""), "It is not known whether x was done: why."),
         (("skipped", "parked"), "It is not done yet: x waits for an approval."),
         (("cancelled", ""), "It did not work: x was called off: why."),
     ],

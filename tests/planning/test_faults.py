@@ -119,3 +119,8 @@ def test_some_classes_of_exceptions_say_what_it_was(error: Exception, kind: Faul
 
 def test_a_long_text_of_a_provider_is_cut() -> None:
     assert len(str(provider_error("server", "m", "x" * 100_000))) < 400
+
+
+def test_a_refusal_in_a_provider_s_own_words_does_not_say_twice_that_it_refused() -> None:
+    error = provider_error("refused", "m", "the content filter refused to answer this")
+    assert str(error) == "m declines this request: the content filter refused to answer this"
