@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spar.agent import Agent as Agent
     from spar.clock import Clock as Clock
     from spar.clock import SystemClock as SystemClock
+    from spar.core import State as State
     from spar.errors import ConfigError as ConfigError
     from spar.errors import ConflictError as ConflictError
     from spar.errors import ContractError as ContractError
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     from spar.events import WriteConflict as WriteConflict
     from spar.hooks import Decision as Decision
     from spar.hooks import HookContext as HookContext
-    from spar.lifecycle import State as State
     from spar.protocols import Actor as Actor
     from spar.protocols import Context as Context
     from spar.protocols import Planner as Planner
@@ -125,6 +125,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "spar.agent": "Agent",
     "spar.clock": "Clock SystemClock",
+    "spar.core": "State",
     "spar.errors": (
         "ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
         "LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
@@ -141,7 +142,6 @@ _HOMES = {
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",
-    "spar.lifecycle": "State",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
     "spar.run": "Receipt RunStatus",
     "spar.stats": "Snapshot",

@@ -24,15 +24,16 @@ from spar.assembly import Assembly
 from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
+from spar.core import Core, State
 from spar.cycle import STANDING, Cycle, Step
 from spar.deliveries import Deliveries
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.health import Health
-from spar.hooks import Hook, Hooks, Outcome
+from spar.hooks import Hook, Outcome
 from spar.intake import Intake
 from spar.keeping import Keeping
-from spar.lifecycle import Lifecycle, State
+from spar.lifecycle import Lifecycle
 from spar.modules import Module
 from spar.pacing import Interval, Pace
 from spar.paths import shorten
@@ -55,6 +56,7 @@ from spar.restraint import Restraint
 from spar.run import Receipt, RunStatus
 from spar.runs import Runs
 from spar.sessions import Sessions
+from spar.setup import Setup
 from spar.stats import SessionStats, Snapshot, Stats
 from spar.stepping import Stepping
 from spar.streams import Streams
@@ -92,22 +94,13 @@ class Agent:
     """
 
     __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "budgets",
-                 "clock", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping", "lanes",
-                 "lifecycle", "memory", "modules", "name", "pace", "perceive", "plan_when_idle", "recovery", "reports",
-                 "requests", "runs", "session_accounts", "sessions", "settings", "settled", "state", "stepping",
-                 "steps", "transcripts")  # fmt: skip
+                 "clock", "core", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping",
+                 "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts",
+                 "sessions", "setup", "stepping", "transcripts")  # fmt: skip
 
-    settings: Settings
     events: Events
     account: Stats
-    pace: Pace
-    modules: dict[Phase, Module]
-    steps: dict[Phase, Step]
     health: Health
-    plan_when_idle: bool
-    #: What the sense module makes of what was pushed, and hears when it has been seen through, if it can.
-    perceive: Callable[..., Any] | None
-    settled: Callable[[], Any] | None
 
     def __init__(
         self,
@@ -125,21 +118,19 @@ class Agent:
         home: Home | None = None,
         confirm: Callable[[Call], Any] | None = None,
     ) -> None:
-        self.settings = defaults.settings(settings)
-        self.clock: Clock = clock or SystemClock()
+        given = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
         if memory is not None and not callable(getattr(memory, "store", None)):
             raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
-        self.name = name or self.settings.agent.name
+        self.core, self.setup = Core(name or given.agent.name, clock or SystemClock(), given), Setup()
+        self.name, self.clock = self.core.name, self.core.clock
+        self.events, self.hooks = self.core.events, self.core.hooks
         self.home, self.memory = home, memory
-        self.state: State = "created"
         self.failure = self.blocked_by = ""
         self.blocked_since: float | None = None
         self.reports = Reports(self)
-        self.events = Events(self.name, clock=self.clock)
         self.events.on_handler_error = self.reports.handler_failed
-        self.hooks = Hooks()
         self.account = Stats()
         self.session_accounts = SessionStats(lambda session: self.health.streaks.worst_of(session))
         self.abilities: dict[str, Ability] = {}
@@ -175,6 +166,31 @@ class Agent:
     # -- what it knows of itself
 
     @property
+    def state(self) -> State:
+        """What it does now: one of `created running pausing paused stopping stopped failed`."""
+        return self.core.state
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.core.settings
+
+    @property
+    def modules(self) -> dict[Phase, Module]:
+        """The modules in force, by their phase."""
+        return self.setup.modules
+
+    @property
+    def steps(self) -> dict[Phase, Step]:
+        """The terms of each phase."""
+        return self.setup.steps
+
+    @property
+    def pace(self) -> Pace:
+        """How long the pauses between cycles are."""
+        return self.setup.pace
+
+    @property
     def stats(self) -> Snapshot:
         """A snapshot of the statistics so far; safe from any thread."""
         return self.account.snapshot()
@@ -200,7 +216,7 @@ class Agent:
                 f'loop_interval = {interval!r}: must be a number of seconds >= 0, "adaptive" or "off"',
                 path=("agent", "loop_interval"),
             )
-        self.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
+        self.setup.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
         self.requests.in_loop(self.sessions.wake_all)
 
     @property

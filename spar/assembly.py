@@ -78,7 +78,7 @@ class Assembly:
     def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
         """The parts as modules; one that is in use already stays the one it is. Raises: ContractError."""
         agent = self._agent
-        known: Mapping[Phase, Module] = getattr(agent, "modules", {})
+        known: Mapping[Phase, Module] = agent.setup.modules
         return {
             phase: known[phase] if phase in known and known[phase].part is part else Module(phase, part, agent.clock)
             for phase, part in given.items()
@@ -97,25 +97,25 @@ class Assembly:
 
     def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
         """Have every cycle that begins from now on work with these modules."""
-        agent = self._agent
-        agent.modules, self._openings = modules, openings
+        setup = self._agent.setup
+        setup.modules, self._openings = modules, openings
         sense = modules["sense"].part
         perceive, settled = getattr(sense, "perceive", None), getattr(sense, "settled", None)
-        agent.perceive = perceive if callable(perceive) else None
-        agent.settled = settled if callable(settled) else None
+        setup.perceive = perceive if callable(perceive) else None
+        setup.settled = settled if callable(settled) else None
 
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change."""
         agent, of_agent, health = self._agent, settings.agent, settings.health
-        agent.settings = settings
+        agent.core.settings, setup = settings, agent.setup
         agent.budgets.apply(settings.budgets.limits)
-        agent.pace = _pace(of_agent.loop_interval, of_agent.min_interval, of_agent.max_interval, of_agent.busy_count)
-        agent.plan_when_idle = of_agent.plan_when_idle
+        setup.pace = _pace(of_agent.loop_interval, of_agent.min_interval, of_agent.max_interval, of_agent.busy_count)
+        setup.plan_when_idle = of_agent.plan_when_idle
         agent.runs.limits = run_limits(settings.runs)
         agent.runs.inactivity = settings.runs.inactivity
         agent.runs.verify_output = settings.runs.verify_output
         agent.runs.tell_errors = settings.runs.tell_errors
-        agent.steps = {phase: self._step(phase) for phase in PHASES}
+        setup.steps = {phase: self._step(phase) for phase in PHASES}
         limits = _limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
                          health.backoff, health.max_restarts, health.within)  # fmt: skip
         if not hasattr(agent, "health"):
@@ -191,16 +191,11 @@ class Assembly:
     def _host(self, part: Any) -> Host:
         agent = self._agent
         return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, self.tools,
+                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, agent.setup.tools,
                     agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
                     agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
                     functools.partial(agent.health.model, id(part)), agent.runs.used,
                     accept=agent.intake.accept)  # fmt: skip
-
-    def tools(self) -> Mapping[str, Any]:
-        """What the actor can call now, by name; nothing where it does not say."""
-        tools = getattr(self._agent.modules["act"].part, "tools", None)
-        return tools if isinstance(tools, Mapping) else {}
 
     async def close(self) -> None:
         """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
@@ -318,7 +313,7 @@ class Assembly:
             _hand_on(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
             agent.health.forget_models({id(opening.part) for opening in openings})
-            agent.steps = {phase: self._step(phase) for phase in PHASES}
+            agent.setup.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
             users = self._at_work()
             if new["act"] is not old["act"]:

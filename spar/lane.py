@@ -82,7 +82,7 @@ class Lane:
         self.stop_reason = ""
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
         #: Those that its cycle in hand works with, and whether it is between the beginning of a cycle and its wait.
-        self.modules, self.is_turning = agent.modules, False
+        self.modules, self.is_turning = agent.setup.modules, False
         #: Of its place among the runs under way: whether it has one, or waits for one; whether one that it is given now
         #: is used at once; the cycle in whose middle it was passed over; the timer that has it wait again after a rest.
         self.has_place = self.waits_for_place = False
@@ -94,8 +94,8 @@ class Lane:
         self.is_called = False  # somebody asked for a cycle that polls
         self.turns = Turns(self)
         self.calls = self.turns.calls
-        self.loop = Loop(self, self.strand, agent.steps, agent.events, agent.hooks, agent.clock,
-                         plan_when_idle=agent.plan_when_idle)  # fmt: skip
+        self.loop = Loop(self, self.strand, agent.setup.steps, agent.events, agent.hooks, agent.clock,
+                         plan_when_idle=agent.setup.plan_when_idle)  # fmt: skip
 
     # -- its life
 
@@ -104,12 +104,12 @@ class Lane:
         a run when others wait for its place."""
         agent = self.agent
         self.is_turning = False  # the life before this one may have ended in the middle of a turn
-        if self.is_standing and agent.pace.interval == "off" and not self.has_work:
+        if self.is_standing and agent.setup.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
-        while agent.state == "running" and (not self._not_before or await self._is_left_alone()):
+        while agent.core.state == "running" and (not self._not_before or await self._is_left_alone()):
             if agent.assembly.is_holding:
                 await agent.assembly.hold(self)
-                if agent.state != "running":
+                if agent.core.state != "running":
                     return
             if not (self.is_standing or self.has_work):
                 return  # it was called off, or somebody else's has to come first
@@ -117,11 +117,11 @@ class Lane:
             cycle = await self.loop.cycle()
             if cycle.is_journalled and not await agent.recovery.books.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
-            if cycle.faults or (cycle.perceptions and agent.settled is not None):
+            if cycle.faults or (cycle.perceptions and agent.setup.settled is not None):
                 await agent.settle(cycle)
             if self._ended is not None:
                 await self._say_ended(cycle, *self._ended)
-            if agent.state != "running":
+            if agent.core.state != "running":
                 return
             self.is_turning = False
             if agent.assembly.is_holding:
@@ -131,7 +131,7 @@ class Lane:
             keeps_place = did_well and not is_idle and cycle.run is None and self._has_run_to_begin
             if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
                 agent.sessions.give_back(self)
-            wait = agent.budgets.paced(self._wait_after(cycle, is_idle=is_idle), agent.pace.max_interval)
+            wait = agent.budgets.paced(self._wait_after(cycle, is_idle=is_idle), agent.setup.pace.max_interval)
             if is_done or (self.is_standing and not (is_idle or self.is_empty)):
                 agent.sessions.offer(self, 0.0 if did_well else wait or 0.0)
                 if did_well and self.has_place and self._has_run_to_begin:
@@ -142,7 +142,7 @@ class Lane:
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
-                is_due = isinstance(agent.pace.interval, str) or self._is_interval_over()
+                is_due = isinstance(agent.setup.pace.interval, str) or self._is_interval_over()
                 self.is_polling = self.is_called or is_due  # what waits does not bring the next poll forward
             else:
                 self.rests_until = None if wait is None else agent.clock.monotonic() + wait
@@ -155,27 +155,27 @@ class Lane:
         while (left := self._not_before - clock.monotonic()) > 0:
             self.rests_until = self._not_before
             await self.wake.sleep(left)
-            if self.agent.state != "running":
+            if self.agent.core.state != "running":
                 return False
         return True
 
     def _is_poll_due(self) -> bool:
         """Whether a cycle that nobody has called for polls: a run that goes on does not bring the next poll forward."""
-        interval = self.agent.pace.interval
+        interval = self.agent.setup.pace.interval
         if self.run is None or interval == "adaptive":
             return True
         return interval != "off" and self._is_interval_over()
 
     def _is_interval_over(self) -> bool:
         """Whether a fixed interval has passed since the last poll."""
-        return self.agent.clock.monotonic() >= self._polled_at + float(self.agent.pace.interval)
+        return self.agent.clock.monotonic() >= self._polled_at + float(self.agent.setup.pace.interval)
 
     def _wait_after(self, cycle: Cycle, *, is_idle: bool = False) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed.
 
         Args: is_idle: whether the cycle went well and nothing is left to do.
         """
-        agent, pace, run = self.agent, self.agent.pace, self.run
+        agent, pace, run = self.agent, self.agent.setup.pace, self.run
         now = agent.clock.monotonic()
         if self.is_polling and cycle.has_sensed:
             self._polled_at = now
@@ -209,7 +209,7 @@ class Lane:
 
     def _wait_refused(self) -> float | None:
         """The usual wait, though what the cycle was to deal with still waits: never none."""
-        pace = self.agent.pace
+        pace = self.agent.setup.pace
         wait = pause_after(pace, 0)
         if self.is_empty:
             return wait
@@ -413,8 +413,8 @@ class Lane:
 
     def change_over(self) -> None:
         """Work with the modules and the terms that are in force now."""
-        self.modules = self.agent.modules
-        self.loop.steps, self.loop.plan_when_idle = self.agent.steps, self.agent.plan_when_idle
+        self.modules = self.agent.setup.modules
+        self.loop.steps, self.loop.plan_when_idle = self.agent.setup.steps, self.agent.setup.plan_when_idle
 
     def opened(self, *, is_stepped: bool = False) -> Cycle:
         agent = self.agent

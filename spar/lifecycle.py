@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from spar.core import State
 from spar.crash import crashpoint
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.agent")
 R = TypeVar("R")
-
-State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
 #: What an agent may be asked in each state. What is not here raises `LifecycleError` with this row as its hint.
 LEGAL: dict[State, tuple[str, ...]] = {
@@ -79,7 +78,7 @@ class Lifecycle:
     def enter(self, state: State) -> None:
         agent, old = self._agent, self._agent.state
         assert state in FOLLOWS[old], f"{old} -> {state}"
-        agent.state = state
+        agent.core.state = state
         log.info("state changed", agent=agent.name, old=old, new=state)
         if state == "running":
             agent.runs.resume()

@@ -252,11 +252,11 @@ class Sessions:
         if cycle.faults:
             await agent.health.mend(cycle.session)
         # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
-        if agent.settled is None or cycle.session != STANDING or not cycle.perceptions or cycle.faults:
+        if agent.setup.settled is None or cycle.session != STANDING or not cycle.perceptions or cycle.faults:
             return
         strand, grace = self.lane(STANDING).strand, agent.steps["sense"].grace
         try:
-            if strand.begin(_awaited(agent.settled), agent.clock.monotonic() + SETTLE_WITHIN) is WAITING:
+            if strand.begin(_awaited(agent.setup.settled), agent.clock.monotonic() + SETTLE_WITHIN) is WAITING:
                 await strand.rest(SETTLE_WITHIN, grace)
         except asyncio.CancelledError:
             if strand.is_cancelled:

@@ -71,7 +71,7 @@ class Transcripts:
 
     def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
         """What a run's cycle adds, or its end without one."""
-        return entries_of(run, cycle, end, self._agent.assembly.tools())
+        return entries_of(run, cycle, end, self._agent.setup.tools())
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""

@@ -95,9 +95,9 @@ class Turns:
 
     async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
         """What the sense module makes of what was pushed."""
-        if pushed and self.agent.perceive is not None:
+        if pushed and self.agent.setup.perceive is not None:
             try:
-                return list(perceptions_of(await self.agent.perceive(pushed, self._context(cycle)), module.name))
+                return list(perceptions_of(await self.agent.setup.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
                 # What people said arrives unclassified rather than not at all.
                 self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
@@ -178,7 +178,7 @@ class Turns:
         # What people have answered goes on whatever the planner makes of the rest.
         known = {perception.id for perception in resumed.perceptions}
         rest = [perception for perception in perceptions or () if perception.id not in known]
-        if not (rest or cycle.run is not None or self.agent.plan_when_idle):
+        if not (rest or cycle.run is not None or self.agent.setup.plan_when_idle):
             return resumed
         try:
             return await self._planned(cycle, rest, resumed)

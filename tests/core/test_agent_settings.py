@@ -67,7 +67,7 @@ def test_settings_are_a_mapping_shaped_like_the_configuration() -> None:
     assert agent.name == "watch"
     assert (agent.loop_interval, agent.pace.min_interval, agent.pace.max_interval) == ("adaptive", 1.0, 9.0)
     assert agent.pace.busy_count == 3
-    assert agent.plan_when_idle
+    assert agent.setup.plan_when_idle
     act = agent.steps["act"]
     assert (act.timeout, act.attempts, act.backoff.base, act.grace) == (7.0, 3, 0.25, 1.5)
     assert agent.steps["plan"].attempts > 1

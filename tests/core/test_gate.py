@@ -132,7 +132,7 @@ async def test_a_request_that_the_end_overtakes_is_refused_without_a_stack(endin
 
     class Broken:
         async def cycles(self, **query: Any) -> Any:
-            agent.state = "stopping"
+            agent.core.state = "stopping"
             raise ending
 
     try:

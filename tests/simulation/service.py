@@ -172,7 +172,7 @@ class Service:
     def drop(self) -> None:
         """Nothing more comes of this process."""
         self.watch.died(self.promised)
-        self.agent.state = "stopped"  # its lanes are not begun anew as their tasks are dropped
+        self.agent.core.state = "stopped"  # its lanes are not begun anew as their tasks are dropped
         self.writer.drop()
 
     def gone(self) -> None:

@@ -1,0 +1,47 @@
+"""The modules of an agent and the terms that they work under, as they are in force for the cycles that begin now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spar.cycle import Step
+from spar.journal import RowChange
+from spar.modules import Module
+from spar.pacing import Pace
+from spar.types import Phase
+
+
+class Setup:
+    """Today's modules, by their phase, and the terms of each phase; both are replaced as a whole when they change.
+
+    Attributes: perceive, settled: how the sense module takes in what was pushed and hears that what it handed over has
+        been seen through, if it can.
+    """
+
+    __slots__ = ("modules", "pace", "perceive", "plan_when_idle", "settled", "steps")
+
+    def __init__(self) -> None:
+        self.modules: dict[Phase, Module] = {}
+        self.steps: dict[Phase, Step] = {}
+        self.pace = Pace()
+        self.plan_when_idle = False
+        self.perceive: Callable[..., Any] | None = None
+        self.settled: Callable[[], Any] | None = None
+
+    def tools(self) -> Mapping[str, Any]:
+        """Return the tools that the actor can call now, by name; nothing where it does not say."""
+        tools = getattr(self.modules["act"].part, "tools", None)
+        return tools if isinstance(tools, Mapping) else {}
+
+
+def cursors(sense: Any) -> dict[str, Any]:
+    """Return the cursors of the sensors, which go on as soon as the journal has what they brought."""
+    tell = getattr(sense, "cursors", None)
+    return {} if tell is None else dict(tell())
+
+
+def row_changes(sense: Any) -> Sequence[RowChange]:
+    """Return the changes that sensors want in their rows, with what they brought."""
+    tell = getattr(sense, "row_changes", None)
+    return () if tell is None else tuple(tell())
