@@ -53,7 +53,7 @@ from spar.recovery import Recovery
 from spar.reports import Reports
 from spar.requests import Requests
 from spar.restraint import Restraint
-from spar.run import Receipt, RunStatus
+from spar.run import Receipt, Run, RunStatus
 from spar.runs import Runs
 from spar.sessions import Sessions
 from spar.setup import Setup
@@ -93,7 +93,7 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "abilities", "account", "assembly", "blocked_by", "blocked_since", "budgets",
+    __slots__ = ("__weakref__", "account", "assembly", "blocked_by", "blocked_since", "budgets",
                  "clock", "core", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping",
                  "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts",
                  "sessions", "setup", "stepping", "transcripts")  # fmt: skip
@@ -129,21 +129,27 @@ class Agent:
         self.home, self.memory = home, memory
         self.failure = self.blocked_by = ""
         self.blocked_since: float | None = None
-        self.reports = Reports(self)
-        self.events.on_handler_error = self.reports.handler_failed
+        core, setup = self.core, self.setup
         self.account = Stats()
-        self.session_accounts = SessionStats(lambda session: self.health.streaks.worst_of(session))
-        self.abilities: dict[str, Ability] = {}
-        self.budgets = Budgets(self.settings.budgets.limits, self.clock, self.events, Restraint(self))
         self.requests = Requests(self.name, self.clock, self.events)
+        self.health = Health(core, setup, self.account, pause=self.request_pause, restart_module=self.restart_module,
+                             do_others_work=self._do_others_work)  # fmt: skip
+        self.session_accounts = SessionStats(self.health.streaks.worst_of)
+        policies: dict[str, Callable[[], object]] = {"pause": self.request_pause, "stop": self._request_stop}
+        self.reports = Reports(core, setup, self.account, self.requests, self.health, policies)
+        self.events.on_handler_error = self.reports.handler_failed
+        restraint = Restraint(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
+        self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
+        self.keeping = Keeping(core, memory, self.account, self.requests, self.reports, self._fail)
+        self.transcripts = Transcripts(self.name, self.requests, lambda: self.keeping.transcripts, setup.tools)
+        self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
-        self.deliveries, self.transcripts = Deliveries(self), Transcripts(self)
         self.recovery = Recovery(self)
-        self.runs = Runs(self.events, self.clock, self.intake.late, self.recovery.books.run_ended)
+        self.runs = Runs(self.events, self.clock, self.intake.late, self._run_ended)
         self.sessions = Sessions(self)
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
-        self.assembly, self.keeping = Assembly(self), Keeping(self)
+        self.assembly = Assembly(self)
         self.assembly.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
@@ -252,6 +258,11 @@ class Agent:
         tasks = sum(len(lane.strand.left_behind) for lane in list(self.lanes.values()))
         threads = sum(module.left_behind for module in self.modules.values())
         return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
+
+    @property
+    def abilities(self) -> dict[str, Ability]:
+        """What is known of the tools at each kind of task."""
+        return self.keeping.abilities
 
     @property
     def pressure(self) -> Pressure:
@@ -467,6 +478,28 @@ class Agent:
     async def settle(self, cycle: Cycle) -> None:
         """What has its place between two cycles."""
         await self.sessions.settle(cycle)
+
+    def _do_others_work(self) -> bool:
+        return any(not lane.is_standing and lane.has_work for lane in self.lanes.values())
+
+    def _has_work(self, session: str) -> bool:
+        lane = self.lanes.get(session)
+        return lane is not None and not lane.is_empty
+
+    def _request_stop(self) -> None:
+        self.lifecycle.request_stop()
+
+    def _resume_renewed(self) -> None:
+        self.requests.in_background(self.resume(), "renewed budget of")
+
+    def _fail(self, why: str) -> None:
+        self.lifecycle.fail(why)
+
+    def _run_ended(self, run: Run) -> None:
+        """Tell and keep the end of a run."""
+        self.deliveries.ended(run)
+        self.transcripts.run_ended(run)
+        self.recovery.books.run_ended(run)
 
     def _epoch(self) -> int:
         """The number of this process among those that the journal has seen; 0 without one."""

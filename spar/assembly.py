@@ -18,7 +18,7 @@ from spar.accounts import in_micro
 from spar.cycle import RETRIES, STANDING, Step
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.health import Health, Limits
+from spar.health import Limits
 from spar.logs import get_logger
 from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening, outcome_of
@@ -118,8 +118,6 @@ class Assembly:
         setup.steps = {phase: self._step(phase) for phase in PHASES}
         limits = _limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
                          health.backoff, health.max_restarts, health.within)  # fmt: skip
-        if not hasattr(agent, "health"):
-            agent.health = Health(agent, limits)
         agent.health.limits = limits
 
     def _step(self, phase: Phase) -> Step:

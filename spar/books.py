@@ -162,15 +162,7 @@ class Books:
     def run_ended(self, run: Run) -> None:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
         agent, journal = self._agent, self._recovery.journal
-        agent.deliveries.ended(run)
         end = End(run.status or "error", run.error, run.output)
-        if (
-            run.started_at is not None
-            and run.into is None
-            and not run.is_transcribed
-            and agent.requests.loop is not None
-        ):
-            agent.requests.in_background(agent.transcripts.add_end(run, end), "transcript of")
         is_new = self._tell_end(run, end)
         if journal is not None and run.is_changed and not is_new:
             journal.amended(run.id, run.status_at(None, agent.clock.now()))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from spar.core import Core
 from spar.events import LoopCompleted, PhaseCompleted
 from spar.logs import get_logger
 from spar.types import ActionResult, CallResult, Perception
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 log = get_logger("spar.cycles")
 
@@ -23,7 +20,7 @@ NAMED = 4
 TEXT = 60
 
 
-def log_cycles(agent: Agent) -> None:
+def log_cycles(core: Core) -> None:
     """Log each cycle that acted from now on; idle ones leave no line, failed ones are logged where they fail."""
     acted: dict[str, ActionResult] = {}
 
@@ -37,12 +34,12 @@ def log_cycles(agent: Agent) -> None:
             return
         if not result.results and action.output is None:
             return
-        log.info("cycle acted", agent=agent.name, cycle=event.cycle_id, session=event.session,
+        log.info("cycle acted", agent=core.name, cycle=event.cycle_id, session=event.session,
                  noticed=noticed(action.perceptions), calls=calls(result.results),
                  milliseconds=round(event.duration * 1000, 1))  # fmt: skip
 
-    agent.events.subscribe(PhaseCompleted, phase_completed)
-    agent.events.subscribe(LoopCompleted, cycle_completed)
+    core.events.subscribe(PhaseCompleted, phase_completed)
+    core.events.subscribe(LoopCompleted, cycle_completed)
 
 
 def noticed(perceptions: Sequence[Perception]) -> str:

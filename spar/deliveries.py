@@ -6,34 +6,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from spar.core import Core
 from spar.events import MessageSent
 from spar.hooks import HookContext
 from spar.replies import Reply, comparable, repeats
+from spar.reports import Reports
+from spar.requests import Requests
 from spar.run import End, Run
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 #: Texts of one run that are remembered; a run that says more than this repeats itself sooner or later.
 _REMEMBERED = 200
 
 
 class Deliveries:
-    """Of one agent. Its runs' sayings are forgotten with the runs."""
+    """The messages of one agent. Its runs' sayings are forgotten with the runs.
 
-    __slots__ = ("_agent", "_said")
+    Args: is_open: whether a run (by its id) goes on.
+    """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    __slots__ = ("_core", "_is_open", "_reports", "_requests", "_said")
+
+    def __init__(self, core: Core, requests: Requests, reports: Reports, is_open: Callable[[str], bool]) -> None:
+        self._core, self._requests, self._reports, self._is_open = core, requests, reports, is_open
         #: By run, where and what it has told people; texts as they are compared.
         self._said: dict[str, list[tuple[str, str]]] = {}
 
     @property
     def is_guarded(self) -> bool:
         """Whether anybody has to be asked first."""
-        return self._agent.hooks.at("message_sending") or self._agent.hooks.at("message_sent")
+        return self._core.hooks.at("message_sending") or self._core.hooks.at("message_sent")
 
     async def tell(self, run_id: str, session: str, route: str, text: str) -> bool:
         """Tell people something during a run; False when they know it, or must not be told."""
@@ -81,8 +84,8 @@ class Deliveries:
                     self._publish(run.id, run.session, run.session, text, is_answer=True)
             else:
                 run.reply, run.is_changed = Reply(), True
-                if self._agent.requests.loop is not None:
-                    self._agent.requests.in_background(self._tell_failure(run, text), "telling of the failure of")
+                if self._requests.loop is not None:
+                    self._requests.in_background(self._tell_failure(run, text), "telling of the failure of")
         self._said.pop(run.id, None)
 
     async def _tell_failure(self, run: Run, text: str) -> None:
@@ -95,7 +98,7 @@ class Deliveries:
         asked = await self._asked(run_id, session, text)
         if asked is None or self._is_known(run_id, route, asked):
             return None
-        if self._agent.runs.is_open(run_id):  # what belongs to no run may be said again every day
+        if self._is_open(run_id):  # what belongs to no run may be said again every day
             said = self._said.setdefault(run_id, [])
             if len(said) < _REMEMBERED:
                 said.append((route, comparable(asked)))
@@ -105,16 +108,14 @@ class Deliveries:
 
     async def _asked(self, run_id: str, session: str, text: str) -> str | None:
         """The text as the hooks leave it; None when one of them is against it."""
-        agent = self._agent
-        if not agent.hooks.at("message_sending"):
+        if not self._core.hooks.at("message_sending"):
             return text
-        outcome = await agent.reports.asked(HookContext("message_sending", agent.name, text, session, run_id))
+        outcome = await self._reports.asked(HookContext("message_sending", self._core.name, text, session, run_id))
         return None if outcome.denied else str(outcome.value)
 
     async def _told(self, run_id: str, session: str, text: str) -> None:
-        agent = self._agent
-        if agent.hooks.at("message_sent"):
-            await agent.reports.asked(HookContext("message_sent", agent.name, text, session, run_id))
+        if self._core.hooks.at("message_sent"):
+            await self._reports.asked(HookContext("message_sent", self._core.name, text, session, run_id))
 
     def _is_known(self, run_id: str, route: str, text: str) -> bool:
         said = self._said.get(run_id)
@@ -124,6 +125,6 @@ class Deliveries:
         return any(there == route and repeats(before, new) for there, before in said)
 
     def _publish(self, run_id: str, session: str, route: str, text: str, *, is_answer: bool = False) -> None:
-        events = self._agent.events
+        events = self._core.events
         if events.wanted[MessageSent]:
             events.publish(MessageSent(run_id=run_id, session=session, route=route, text=text, is_answer=is_answer))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from spar.alerts import Alert, Kind, Severity, key_of
+from spar.core import Core
 from spar.cycle import STANDING, Cycle
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, ModelStateChanged, RecoveryStep
 from spar.ids import new_id
@@ -24,13 +25,10 @@ from spar.logs import get_logger
 from spar.policies import Backoff, Intensity
 from spar.pressure import CALM, Pressure
 from spar.protocols import ModelState
+from spar.setup import Setup
+from spar.stats import Stats
 from spar.streaks import Streak, Streaks
 from spar.types import Fault, Phase, replace
-from spar.watcher import LoopWatcher as LoopWatcher
-from spar.watcher import watcher as watcher
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 log = get_logger("spar.health")
 
@@ -81,15 +79,22 @@ class Health:
     every session (restart a module, make do with less, pause) is done only where no other session shows that the module
     is well; the last two only for the standing session.
 
+    Args: pause: asks the agent to pause; restart_module: puts a new module in a failing one's place; do_others_work:
+        whether any session but the standing one has work.
+
     `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
     memory and disk are doing. They and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("_agent", "_backoff", "_degraded_at", "_intensities", "_limits", "_looks_at_all", "_steps",
-                 "_to_restart", "alerts", "counts", "models", "pressure", "restarted", "streaks")  # fmt: skip
+    __slots__ = ("_backoff", "_core", "_degraded_at", "_do_others_work", "_intensities", "_limits", "_looks_at_all",
+                 "_pause", "_restart_module", "_setup", "_stats", "_steps", "_to_restart", "alerts", "counts",
+                 "models", "pressure", "restarted", "streaks")  # fmt: skip
 
-    def __init__(self, agent: Agent, limits: Limits) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, setup: Setup, stats: Stats, *, pause: Callable[[], object],
+                 restart_module: Callable[[Phase], Awaitable[object]],
+                 do_others_work: Callable[[], bool]) -> None:  # fmt: skip
+        self._core, self._setup, self._stats = core, setup, stats
+        self._pause, self._restart_module, self._do_others_work = pause, restart_module, do_others_work
         self.alerts: dict[str, Alert] = {}
         self.pressure: Pressure = CALM
         self.restarted: dict[str, int] = {}
@@ -100,7 +105,7 @@ class Health:
         self.streaks = Streaks()
         #: The models that the planner may ask, by name: by which part, and how each is.
         self.models: dict[str, tuple[int, ModelState]] = {}
-        self.limits = limits
+        self.limits = Limits()
         self._degraded_at: float | None = None
         #: By session, the phase whose module it has asked to be restarted.
         self._to_restart: dict[str, Phase] = {}
@@ -149,20 +154,20 @@ class Health:
         Args: stack: told in the alert after its message, but not logged with it; session: whose it is ("": the whole
             agent's); phase: the one that failed; what: what else tells it apart from others of its kind.
         """
-        agent, key = self._agent, key_of(kind, session, what)
+        core, key = self._core, key_of(kind, session, what)
         known = self.alerts.get(key)
         if known is not None and (known.severity == severity or severity == "warning"):
             return known
         write = log.error if severity == "critical" else log.warning
-        write("health alert", agent=agent.name, kind=kind, session=session, reason=message, cycle=cycle_id)
+        write("health alert", agent=core.name, kind=kind, session=session, reason=message, cycle=cycle_id)
         message = f"{message} by:\n{stack}" if stack else message
         if known is not None:
             found = replace(known, severity=severity, message=message, cycle_id=cycle_id)
         else:
-            found = Alert(new_id(), kind, severity, message, agent.clock.now(), agent.clock.monotonic(), cycle_id,
+            found = Alert(new_id(), kind, severity, message, core.clock.now(), core.clock.monotonic(), cycle_id,
                           session, phase, what)  # fmt: skip
         self.alerts[key] = found
-        agent.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
+        core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
                                          cycle_id=cycle_id, alert_id=found.id, session=session))  # fmt: skip
         return found
 
@@ -173,10 +178,10 @@ class Health:
     def _close(self, key: str) -> None:
         if (alert := self.alerts.pop(key, None)) is None:
             return
-        duration = self._agent.clock.monotonic() - alert.began
-        log.info("health recovered", agent=self._agent.name, kind=alert.kind, session=alert.session,
+        duration = self._core.clock.monotonic() - alert.began
+        log.info("health recovered", agent=self._core.name, kind=alert.kind, session=alert.session,
                  seconds=round(duration, 3))  # fmt: skip
-        self._agent.events.publish(
+        self._core.events.publish(
             HealthRecovered(kind=alert.kind, alert_id=alert.id, duration=duration, session=alert.session)
         )
 
@@ -198,14 +203,14 @@ class Health:
         self.models[told.model] = (owner, told)
         if told.state == "closed":
             if known is not None and known[1].state == "open":
-                log.info("model answers again", agent=self._agent.name, model=told.model)
-                self._agent.events.publish(ModelStateChanged(model=told.model, state="closed"))
+                log.info("model answers again", agent=self._core.name, model=told.model)
+                self._core.events.publish(ModelStateChanged(model=told.model, state="closed"))
             self.recovered("provider", what=told.model)
             return
-        wait = max(told.until - self._agent.clock.monotonic(), 0.0)
-        log.warning("model left alone", agent=self._agent.name, model=told.model, reason=told.fault,
+        wait = max(told.until - self._core.clock.monotonic(), 0.0)
+        log.warning("model left alone", agent=self._core.name, model=told.model, reason=told.fault,
                     seconds=round(wait, 1))  # fmt: skip
-        self._agent.events.publish(
+        self._core.events.publish(
             ModelStateChanged(model=told.model, state="open", reason=told.fault, retry_after=wait)
         )
         is_last = all(state.state == "open" for _, state in self.models.values())
@@ -221,7 +226,7 @@ class Health:
 
     def model_report(self) -> list[dict[str, Any]]:
         """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""
-        now = self._agent.clock.monotonic()
+        now = self._core.clock.monotonic()
         return [
             {
                 "model": told.model,
@@ -254,7 +259,7 @@ class Health:
             self.recovered("stalled", session=cycle.session)
             if not cycle.faults:
                 self._restore()
-        self._agent.account.consecutive_failures = self.streaks.worst
+        self._stats.consecutive_failures = self.streaks.worst
         self._judge_pace(cycle, duration)
 
     def _succeeded(self, session: str, phase: Phase) -> None:
@@ -303,11 +308,11 @@ class Health:
 
     def _restore(self) -> None:
         """Let the planner that failed try again, once all has been well for a while without it."""
-        if self._degraded_at is None or self._agent.clock.monotonic() - self._degraded_at < self.limits.within:
+        if self._degraded_at is None or self._core.clock.monotonic() - self._degraded_at < self.limits.within:
             return
         self._degraded_at = None
         if self._ask_planner("restore"):
-            self.step("restore", self._agent.modules["plan"].name, "well again", "")
+            self.step("restore", self._setup.modules["plan"].name, "well again", "")
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
         given = self.limits.slow_after
@@ -327,7 +332,7 @@ class Health:
 
     def _usual(self, phases: Iterable[Phase]) -> float:
         """Seconds that such a cycle usually takes: an idle one is no measure for one that acts."""
-        return sum(self._agent.account.phases[phase].quantile(0.5) for phase in phases)
+        return sum(self._stats.phases[phase].quantile(0.5) for phase in phases)
 
     def slow_limit(self, cycle: Cycle) -> float:
         """Seconds after which a cycle in hand is slow; infinite where nothing is known of its phase. From any thread.
@@ -337,7 +342,7 @@ class Health:
         given = self.limits.slow_after
         if given != "auto":
             return given
-        series = self._agent.account.phases[cycle.phase]
+        series = self._stats.phases[cycle.phase]
         if not (series.count or series.pending or cycle.phase == "plan"):
             return float("inf")
         return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*dict(cycle.durations.copy()), cycle.phase)))
@@ -361,7 +366,7 @@ class Health:
         if not is_standing or streak.phase != "plan" or streak.rung < 2 or self._degraded_at is not None:
             return
         if self._ask_planner("degrade", fault.message):
-            self._degraded_at = self._agent.clock.monotonic()
+            self._degraded_at = self._core.clock.monotonic()
             self.step("degrade", fault.part, fault.message, alert_id, streak.session)
 
     def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
@@ -369,25 +374,24 @@ class Health:
         key = (phase, is_standing)
         if key not in self._intensities:
             self._intensities[key] = Intensity(self.limits.max_restarts, self.limits.within)
-        return self._intensities[key].allow(self._agent.clock.monotonic())
+        return self._intensities[key].allow(self._core.clock.monotonic())
 
     def _give_up(self, streak: Streak, alert_id: str) -> None:
         """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
         to wait longer and longer."""
-        agent, fault = self._agent, streak.fault
-        others = any(not lane.is_standing and lane.has_work for lane in agent.lanes.values())
-        if streak.session != STANDING or others:
+        fault = streak.fault
+        if streak.session != STANDING or self._do_others_work():
             message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
             self._alert_of(streak, message, "critical")
             return
         reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
         self.step("pause", fault.part, reason, alert_id, streak.session)
-        agent.request_pause()
+        self._pause()
         self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
 
     def _ask_planner(self, what: str, *args: str) -> bool:
         """Have the planner `degrade` or `restore`, if it can; True if it did."""
-        module = self._agent.modules["plan"]
+        module = self._setup.modules["plan"]
         method = getattr(module.part, what, None)
         try:
             return callable(method) and method(*args) is not False
@@ -404,14 +408,14 @@ class Health:
         self.count_restart(phase)
         try:
             async with asyncio.timeout(MEND_WITHIN):
-                await self._agent.restart_module(phase)
+                await self._restart_module(phase)
         except TimeoutError as error:
-            self._failed_to("restart", self._agent.modules[phase].name, phase, error)
+            self._failed_to("restart", self._setup.modules[phase].name, phase, error)
 
     def _failed_to(self, what: str, part: str, phase: Phase, error: Exception) -> None:
         fault = Fault.of(error, part=part, phase=phase)
-        log.warning("recovery failed", agent=self._agent.name, step=what, part=part, reason=fault.message)
-        self._agent.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
+        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=fault.message)
+        self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
 
     def count_restart(self, child: str) -> None:
         """A child (a phase's module, "loop") is begun anew."""
@@ -419,15 +423,15 @@ class Health:
 
     def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
         """Tell of a step of recovery, count it and keep it."""
-        agent = self._agent
+        core = self._core
         write = log.error if step in SEVERE else log.warning
-        write("recovery step", agent=agent.name, session=session, step=step, part=part, reason=reason)
+        write("recovery step", agent=core.name, session=session, step=step, part=part, reason=reason)
         name = step if step in STEPS else "other"
         self.counts[name] = self.counts.get(name, 0) + 1
         if self._steps is None:
             self._steps = deque(maxlen=STEPS_KEPT)
-        self._steps.append(Step(agent.clock.now(), step, part, reason, alert_id, session))
-        agent.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
+        self._steps.append(Step(core.clock.now(), step, part, reason, alert_id, session))
+        core.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
 
 
 def went_well(cycle: Cycle) -> list[Phase]:

@@ -7,26 +7,25 @@ not idle, so that a killed process has lost none of them; else at the stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+from spar.core import Core
 from spar.cycle import Cycle
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.journal import RowChange
 from spar.keeper import Keeper
-from spar.logs import get_logger
 from spar.paths import shorten
 from spar.protocols import Rows, ability_key
+from spar.reports import Reports
+from spar.requests import Requests
 from spar.small_rows import OwnRows, rows_of
+from spar.stats import Stats
 from spar.types import Ability, CycleRecord, Experience, Fault, Perception
 
-if TYPE_CHECKING:
-    from spar.agent import Agent
-
-log = get_logger("spar.agent")
 R = TypeVar("R")
 
 #: By how much the `seq` saved at a stop is ahead: what is published after it, while the modules close, stays below.
@@ -52,13 +51,21 @@ _SAID = {
 
 
 class Keeping:
-    """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept."""
+    """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
-    __slots__ = ("_agent", "_paused_since", "_reserved", "_rows", "_written", "has_loaded", "has_pause", "keeper")
+    Attributes: abilities: what the agent knows of its tools, by tool and kind of task.
+    Args: fail: has the agent give up, for the reason given.
+    """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.keeper = None if agent.memory is None else Keeper(agent.memory, agent.events, agent.clock)
+    __slots__ = ("_core", "_fail", "_paused_since", "_reports", "_requests", "_reserved", "_rows", "_stats",
+                 "_written", "abilities", "has_loaded", "has_pause", "keeper", "memory")  # fmt: skip
+
+    def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: Reports,
+                 fail: Callable[[str], object]) -> None:  # fmt: skip
+        self._core, self.memory, self._stats = core, memory, stats
+        self._requests, self._reports, self._fail = requests, reports, fail
+        self.abilities: dict[str, Ability] = {}
+        self.keeper = None if memory is None else Keeper(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
@@ -69,32 +76,37 @@ class Keeping:
     @property
     def state_store(self) -> Any:
         """The memory, if it can load and save states."""
-        memory = self._agent.memory
+        memory = self.memory
         return memory if hasattr(memory, "load") and hasattr(memory, "save") else None
 
     @property
     def journal(self) -> Any:
         """The memory's journal while it is open; None where it keeps none."""
         try:
-            return getattr(self._agent.memory, "journal", None)
+            return getattr(self.memory, "journal", None)
         except SparError:
             return None
 
+    @property
+    def transcripts(self) -> Any:
+        """The memory's transcripts while its journal is open; None where it keeps none."""
+        return None if self.journal is None else getattr(self.memory, "transcripts", None)
+
     def rows_of(self, name: str) -> OwnRows | None:
         """The small rows of a module under a name of its choice; None without a memory."""
-        agent, rows = self._agent, self._rows
+        rows = self._rows
 
         def later(work: Coroutine[Any, Any, None]) -> None:
-            agent.requests.in_background(work, f"saving of {name} by")
+            self._requests.in_background(work, f"saving of {name} by")
 
         if rows is None:
             return None
-        return OwnRows(f"{name}:{agent.name}", rows, lambda: self.journal, later)
+        return OwnRows(f"{name}:{self._core.name}", rows, lambda: self.journal, later)
 
     @property
     def has_journal(self) -> bool:
         """Whether the memory keeps a journal while it is open, so that accepted means on disk."""
-        memory = self._agent.memory
+        memory = self.memory
         return hasattr(type(memory), "journal") and not getattr(memory, "read_only", False)
 
     @property
@@ -106,17 +118,17 @@ class Keeping:
 
     def learn(self, cycle: Cycle) -> Sequence[RowChange]:
         """Take over what a cycle taught of the tools; what is to be written of it."""
-        agent, changes = self._agent, []
+        changes: list[RowChange] = []
         if cycle.reflection is not None:
             for ability in cycle.reflection.abilities:
                 changes += self._know(ability)
-        if self._reserved and agent.events.seq >= self._reserved - SEQ_BLOCK // 2:
-            agent.requests.in_background(self._reserve(), "saving of")
+        if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
+            self._requests.in_background(self._reserve(), "saving of")
         return changes
 
     def _know(self, ability: Ability) -> list[RowChange]:
         """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
-        known, key = self._agent.abilities, ability_key(ability.tool, ability.task)
+        known, key = self.abilities, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
         changes = [self._row_of(key, ability)]
@@ -127,13 +139,13 @@ class Keeping:
         return changes
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:
-        at = self._agent.clock.now().timestamp()  # by which the order of trials is known again
+        at = self._core.clock.now().timestamp()  # by which the order of trials is known again
         return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "at": at})
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
         """What a cycle that has ended changes in the rows of its agent, for the journal to write with its end."""
         changes = self.learn(cycle)
-        known, written = self._agent.abilities, self._written
+        known, written = self.abilities, self._written
         for change in changes:
             if change.is_dropped:
                 written.pop(change.key, None)
@@ -143,7 +155,7 @@ class Keeping:
 
     def statistics(self) -> RowChange:
         """The row of the statistics as they are now."""
-        return RowChange(self._stats, ACCOUNT, self._agent.account.state())
+        return RowChange(self._statistics, ACCOUNT, self._stats.state())
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
@@ -151,7 +163,7 @@ class Keeping:
         self.learn(cycle)
         if keeper is None:
             return
-        guarded = self._agent.reports.guarded
+        guarded = self._reports.guarded
         for experience in guarded(cycle, self.experiences, cycle) or ():
             keeper.keep(experience)
         if keeper.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
@@ -159,10 +171,9 @@ class Keeping:
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
         """The cycle as it goes on the tape; a note that cannot be kept is an error of the phase that it was made in."""
-        record = cycle.record(self._agent.name, duration)
+        record = cycle.record(self._core.name, duration)
         for phase, error in cycle.note_errors:
-            fault = Fault.of(error, part=self._agent.modules[phase].name, phase=phase)
-            self._agent.reports.note_failed(cycle, fault, error)
+            self._reports.note_failed(cycle, phase, error)
         return record
 
     def experiences(self, cycle: Cycle) -> Iterable[Experience]:
@@ -173,28 +184,28 @@ class Keeping:
         """The journal has taken these."""
         if self.keeper is not None:
             self.keeper.stored += len(experiences) + (record is not None)
-        if experiences and self._agent.events.wanted[ExperienceStored]:
+        if experiences and self._core.events.wanted[ExperienceStored]:
             for experience in experiences:
-                self._agent.events.publish(ExperienceStored(experience=experience))
+                self._core.events.publish(ExperienceStored(experience=experience))
 
     # -- opening and closing
 
     def listen(self) -> None:
         """Hear from a memory that can tell whether writing fails."""
-        if hasattr(self._agent.memory, "on_fault"):
-            self._agent.memory.on_fault = self._writing
+        if hasattr(self.memory, "on_fault"):
+            self.memory.on_fault = self._writing
 
     def _writing(self, fault: Fault | None) -> None:
-        agent = self._agent
+        core, log = self._core, self._core.log
         if fault is None:
-            log.info("memory writes again", agent=agent.name)
+            log.info("memory writes again", agent=core.name)
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
-        log.error(_SAID.get(fault.kind, "memory cannot write"), agent=agent.name, part=fault.part, reason=fault.message)
-        agent.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
-        if is_fenced and agent.state in ("running", "pausing"):
-            agent.lifecycle.fail(fault.message)  # what it would do now nobody would remember
+        log.error(_SAID.get(fault.kind, "memory cannot write"), agent=core.name, part=fault.part, reason=fault.message)
+        core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
+        if is_fenced and core.state in ("running", "pausing"):
+            self._fail(fault.message)  # what it would do now nobody would remember
 
     def take_pause(self) -> str:
         """Return since when the former process was paused, once; empty when it was not."""
@@ -209,7 +220,7 @@ class Keeping:
         try:
             await _in_time(self.state_store.save(self._pause_key, since), "the store's save")
         except Exception as error:
-            log.error("pause not saved", agent=self._agent.name, is_paused=self.has_pause, reason=str(error))
+            self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
 
     async def load(self) -> None:
         """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
@@ -225,13 +236,13 @@ class Keeping:
             await self._reserve()
 
     async def _take_over(self, store: Any, rows: Rows) -> None:
-        agent = self._agent
+        events = self._core.events
         state = await _in_time(store.load(self._key), "the store's load")
-        stats = await _in_time(rows.rows(self._stats), "the store's rows")
+        stats = await _in_time(rows.rows(self._statistics), "the store's rows")
         abilities = await _in_time(rows.rows(self._abilities), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
-        agent.events.seq = max(agent.events.seq, int(former.get("seq") or 0))
-        agent.account.restore(stats.get(ACCOUNT) or former.get("stats") or {})
+        events.seq = max(events.seq, int(former.get("seq") or 0))
+        self._stats.restore(stats.get(ACCOUNT) or former.get("stats") or {})
         for item in former.get("abilities") or []:
             self._ability_of(item)
         self._written.clear()  # those are no rows yet
@@ -243,67 +254,67 @@ class Keeping:
         try:
             ability = msgspec.convert(item, Ability)
         except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
-            log.warning("ability not taken over", agent=self._agent.name, reason=str(error))
+            self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
             return None
         self._know(ability)
         return ability
 
     async def flush(self) -> None:
         """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
-        keeper, agent = self.keeper, self._agent
+        keeper, core = self.keeper, self._core
         if keeper is None:
             return
         try:
             is_written = await keeper.flush(STORE_WITHIN)
         except Exception as error:
-            log.error("store not flushed", agent=agent.name, reason=str(error))
+            core.log.error("store not flushed", agent=core.name, reason=str(error))
         else:
             if not is_written:
-                log.error("experiences not stored in time", agent=agent.name, waiting=keeper.waiting)
+                core.log.error("experiences not stored in time", agent=core.name, waiting=keeper.waiting)
 
     async def save(self) -> None:
         """Write the agent's state down; a failure is said and keeps nobody from stopping."""
         self._reserved = 0
         if self.keeper is not None and self.has_loaded:
-            await self._save(self._agent.events.seq + SEQ_AHEAD)
+            await self._save(self._core.events.seq + SEQ_AHEAD)
 
     async def _reserve(self) -> None:
         """See to it that no number of an event is ever used twice, even if the process should be killed."""
-        self._reserved = self._agent.events.seq + SEQ_BLOCK
+        self._reserved = self._core.events.seq + SEQ_BLOCK
         await self._save(self._reserved)
 
     async def _save(self, seq: int) -> None:
         """Write what no transaction of a cycle has written; an older file's one value becomes rows by it."""
-        store, rows, agent = self.state_store, self._rows, self._agent
+        store, rows = self.state_store, self._rows
         if store is None or rows is None:
             return
-        known = dict(agent.abilities)
+        known = dict(self.abilities)
         changes = [RowChange(self._abilities, key, is_dropped=True) for key in self._written.keys() - known.keys()]
         changes += [self._row_of(key, each) for key, each in known.items() if self._written.get(key) is not each]
-        if agent.stats.total_cycles:
+        if self._stats.snapshot().total_cycles:
             changes.append(self.statistics())
         try:
             await _in_time(rows.change(changes), "the store's rows")
             self._written = known
             await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
         except Exception as error:
-            log.error("state not saved", agent=agent.name, reason=str(error))
+            self._core.log.error("state not saved", agent=self._core.name, reason=str(error))
 
     @property
     def _pause_key(self) -> str:
-        return f"pause:{self._agent.name}"
+        return f"pause:{self._core.name}"
 
     @property
     def _key(self) -> str:
-        return f"agent:{self._agent.name}"
+        return f"agent:{self._core.name}"
 
     @property
     def _abilities(self) -> str:
-        return f"ability:{self._agent.name}"
+        return f"ability:{self._core.name}"
 
     @property
-    def _stats(self) -> str:
-        return f"stats:{self._agent.name}"
+    def _statistics(self) -> str:
+        return f"stats:{self._core.name}"
 
 
 def _tried_at(item: Any) -> float:

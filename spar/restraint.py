@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from spar.accounts import Measure
+from spar.core import Core
 from spar.events import ErrorOccurred, StateChanged
+from spar.health import Health
 from spar.logs import get_logger
+from spar.setup import Setup
 from spar.types import Fault
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 log = get_logger("spar.budgets")
 
@@ -26,12 +26,17 @@ ALERT: Final = "budget"
 
 
 class Restraint:
-    """Carries out the measures of one agent's budgets; told of those in force whenever they change."""
+    """Carries out the measures of one agent's budgets; told of those in force whenever they change.
 
-    __slots__ = ("_agent", "_degraded", "_measures", "_watch")
+    Args: pause: asks the agent to pause; resume: has it go on.
+    """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    __slots__ = ("_core", "_degraded", "_health", "_measures", "_pause_agent", "_resume", "_setup", "_watch")
+
+    def __init__(self, core: Core, setup: Setup, health: Health, *, pause: Callable[[], object],
+                 resume: Callable[[], object]) -> None:  # fmt: skip
+        self._core, self._setup, self._health = core, setup, health
+        self._pause_agent, self._resume = pause, resume
         self._measures: Mapping[Measure, str] = {}
         self._degraded = ""  # the reason that the planner was given
         self._watch: Callable[[], None] | None = None  # over the agent's state, while it is paused by this
@@ -39,9 +44,9 @@ class Restraint:
     def __call__(self, measures: Mapping[Measure, str]) -> None:
         before, self._measures = self._measures, dict(measures)
         for measure in measures.keys() - before.keys():
-            log.warning("budget measure", agent=self._agent.name, measure=measure, reason=measures[measure])
+            log.warning("budget measure", agent=self._core.name, measure=measure, reason=measures[measure])
         for measure in before.keys() - measures.keys():
-            log.info("budget measure ended", agent=self._agent.name, measure=measure)
+            log.info("budget measure ended", agent=self._core.name, measure=measure)
         if ("degrade" in measures) != ("degrade" in before):
             self._degrade(measures.get("degrade", ""))
         if ("pause" in measures) != ("pause" in before):
@@ -49,7 +54,7 @@ class Restraint:
 
     def _degrade(self, reason: str) -> None:
         """Have the planner do without models, if it can; "": no longer, unless it does for another reason by now."""
-        module = self._agent.modules["plan"]
+        module = self._setup.modules["plan"]
         part: Any = module.part
         given, self._degraded = self._degraded, reason
         try:
@@ -59,20 +64,19 @@ class Restraint:
                 part.restore()
         except Exception as error:
             fault = Fault.of(error, part=module.name, phase="plan")
-            self._agent.events.publish(
+            self._core.events.publish(
                 ErrorOccurred(cycle_id="", phase="plan", error=fault, policy="continue", exception=error)
             )
 
     def _pause(self, reason: str) -> None:
-        agent = self._agent
         if reason:
-            self._watch = agent.events.subscribe(StateChanged, self._changed)
-            agent.health.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
-            agent.request_pause()
+            self._watch = self._core.events.subscribe(StateChanged, self._changed)
+            self._health.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
+            self._pause_agent()
             return
-        agent.health.recovered(ALERT)
-        if self._let_go() and agent.state in ("pausing", "paused"):
-            agent.requests.in_background(agent.resume(), "renewed budget of")
+        self._health.recovered(ALERT)
+        if self._let_go() and self._core.state in ("pausing", "paused"):
+            self._resume()
 
     def _let_go(self) -> bool:
         """Whether the agent was still paused by this; it is not any more."""
@@ -87,4 +91,4 @@ class Restraint:
             if event.old in ("pausing", "paused"):
                 self._let_go()
             else:  # not before the lanes have begun: they end at their next look at the state
-                asyncio.get_running_loop().call_soon(self._agent.request_pause)
+                asyncio.get_running_loop().call_soon(self._pause_agent)

@@ -63,9 +63,9 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: b
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)
-        log_sensors(agent)
-        log_tools(agent)
-        log_cycles(agent)
+        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_tools(agent.core, agent.reports)
+        log_cycles(agent.core)
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         for warning in warnings_of(agent):

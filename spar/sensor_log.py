@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from spar.core import Core
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored, TriggerMissed
 from spar.logs import get_logger
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
+from spar.reports import Reports
 
 log = get_logger("spar.sensors")
 
 
-def log_sensors(agent: Agent) -> None:
-    """Log failing, quarantined and restored sensors and missed triggers from now on; whole phases log themselves."""
-    module = agent.modules["sense"].name
+def log_sensors(core: Core, reports: Reports, module: str) -> None:
+    """Log failing, quarantined and restored sensors and missed triggers from now on.
+
+    Whole phases log themselves. Args: module: the name of the sense module.
+    """
 
     def failed(event: ErrorOccurred) -> None:
         part, reason = event.error.part, event.error.message
         if event.phase == "sense" and part != module:
-            agent.reports.say(
-                log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy
-            )
+            reports.say(log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy)
 
     def quarantined(event: SensorQuarantined) -> None:
-        log.error("sensor quarantined", agent=agent.name, sensor=event.sensor, reason=event.reason)
+        log.error("sensor quarantined", agent=core.name, sensor=event.sensor, reason=event.reason)
 
     def restored(event: SensorRestored) -> None:
-        log.info("sensor restored", agent=agent.name, sensor=event.sensor)
+        log.info("sensor restored", agent=core.name, sensor=event.sensor)
 
     def missed(event: TriggerMissed) -> None:
-        log.warning("trigger missed", agent=agent.name, sensor=event.trigger, due_at=event.due_at, reason=event.reason)
+        log.warning("trigger missed", agent=core.name, sensor=event.trigger, due_at=event.due_at, reason=event.reason)
 
-    agent.events.subscribe(ErrorOccurred, failed)
-    agent.events.subscribe(SensorQuarantined, quarantined)
-    agent.events.subscribe(SensorRestored, restored)
-    agent.events.subscribe(TriggerMissed, missed)
+    core.events.subscribe(ErrorOccurred, failed)
+    core.events.subscribe(SensorQuarantined, quarantined)
+    core.events.subscribe(SensorRestored, restored)
+    core.events.subscribe(TriggerMissed, missed)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Literal
 
+from spar.clock import Timer
+from spar.core import Core
 from spar.hooks import HookContext
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
-    from spar.clock import Timer
+from spar.reports import Reports
+from spar.requests import Requests
+from spar.transcripts import Transcripts
 
 #: Sessions that are remembered to have begun; of more the one that was quiet for longest ends as idle.
 MOST = 10_000
@@ -24,12 +26,14 @@ Reason = Literal["stop", "idle", "forgotten"]
 
 
 class SessionHooks:
-    """Those of one agent."""
+    """The hooks of one agent's sessions. Args: has_work: whether a session (by its key) has something to do."""
 
-    __slots__ = ("_agent", "_begun", "_timer", "_written")
+    __slots__ = ("_begun", "_core", "_has_work", "_reports", "_requests", "_timer", "_transcripts", "_written")
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: Transcripts,
+                 has_work: Callable[[str], bool]) -> None:  # fmt: skip
+        self._core, self._requests, self._reports = core, requests, reports
+        self._transcripts, self._has_work = transcripts, has_work
         #: The sessions that go on, by when something was last said in them (monotonic seconds), the quietest first; and
         #: of them those that have a transcript.
         self._begun: OrderedDict[str, float] = OrderedDict()
@@ -38,10 +42,10 @@ class SessionHooks:
 
     async def run_begins(self, session: str) -> None:
         """Ask the hooks at `session_start` if this run is the first of its session."""
-        hooks = self._agent.hooks
+        hooks = self._core.hooks
         if not (hooks.at("session_start") or hooks.at("session_end")):
             return
-        has_transcript = await self._agent.transcripts.has(session)
+        has_transcript = await self._transcripts.has(session)
         if session in self._written and not has_transcript:
             await self._end(session, "forgotten")
         is_new = session not in self._begun and not has_transcript
@@ -49,7 +53,7 @@ class SessionHooks:
             self._written.add(session)
         self._touch(session)
         if is_new:
-            await self._ask(HookContext("session_start", self._agent.name, session, session))
+            await self._ask(HookContext("session_start", self._core.name, session, session))
         while len(self._begun) > MOST:
             await self._end(next(iter(self._begun)), "idle")
 
@@ -66,33 +70,32 @@ class SessionHooks:
         await asyncio.gather(*[self._end(session, "stop") for session in list(self._begun)])
 
     def _touch(self, session: str) -> None:
-        self._begun[session] = self._agent.clock.monotonic()
+        self._begun[session] = self._core.clock.monotonic()
         self._begun.move_to_end(session)
         self._arm()
 
     def _arm(self) -> None:
-        idle = self._agent.settings.sessions.idle
+        idle = self._core.settings.sessions.idle
         if not idle or self._timer is not None or not self._begun:
             return
         due = next(iter(self._begun.values())) + idle
-        self._timer = self._agent.clock.call_at(due, self._look)
+        self._timer = self._core.clock.call_at(due, self._look)
 
     def _look(self) -> None:
         """End the sessions that were quiet for long enough and have nothing to do."""
         self._timer = None
-        agent, idle = self._agent, self._agent.settings.sessions.idle
-        now = agent.clock.monotonic()
+        idle = self._core.settings.sessions.idle
+        now = self._core.clock.monotonic()
         while idle and self._begun:
             session, last = next(iter(self._begun.items()))
             if last + idle > now:
                 break
-            lane = agent.lanes.get(session)
-            if lane is not None and not lane.is_empty:
+            if self._has_work(session):
                 self._begun[session] = now
                 self._begun.move_to_end(session)
                 continue
             self._drop(session)
-            agent.requests.in_background(self._tell_end(session, "idle"), "end of a session of")
+            self._requests.in_background(self._tell_end(session, "idle"), "end of a session of")
         self._arm()
 
     async def _end(self, session: str, reason: Reason) -> None:
@@ -104,8 +107,8 @@ class SessionHooks:
         self._written.discard(session)
 
     async def _tell_end(self, session: str, reason: Reason) -> None:
-        await self._ask(HookContext("session_end", self._agent.name, session, session, reason=reason))
+        await self._ask(HookContext("session_end", self._core.name, session, session, reason=reason))
 
     async def _ask(self, ctx: HookContext) -> None:
-        if self._agent.hooks.at(ctx.point):
-            await self._agent.reports.asked(ctx)
+        if self._core.hooks.at(ctx.point):
+            await self._reports.asked(ctx)

@@ -53,7 +53,7 @@ class Sessions:
         #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
         self._queue: list[tuple[float, int, Lane]] = []
         self._number = itertools.count()
-        self.hooks = SessionHooks(agent)
+        self.hooks = SessionHooks(agent.core, agent.requests, agent.reports, agent.transcripts, agent._has_work)
 
     # -- making and forgetting
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from spar.core import Core
 from spar.events import CallFailed, ContractViolation, ErrorOccurred
 from spar.logs import get_logger
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
+from spar.reports import Reports
 
 log = get_logger("spar.tools")
 
 
-def log_tools(agent: Agent) -> None:
+def log_tools(core: Core, reports: Reports) -> None:
     """Log calls that fail by a mistake in their tool, servers that are lost and broken promises from now on.
 
     Whole phases log themselves.
@@ -21,18 +18,18 @@ def log_tools(agent: Agent) -> None:
 
     def failed(event: ErrorOccurred) -> None:
         if event.phase == "act" and not event.cycle_id:
-            agent.reports.say(log.warning, "tool failed", event.error, part=event.error.part,
+            reports.say(log.warning, "tool failed", event.error, part=event.error.part,
                               reason=event.error.message, policy=event.policy)  # fmt: skip
 
     def call_failed(event: CallFailed) -> None:
         fault = event.result.fault
         if fault is not None and fault.detail.get("where"):
-            agent.reports.say(log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
+            reports.say(log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
                               call=event.call.id, reason=fault.message)  # fmt: skip
 
     def violated(event: ContractViolation) -> None:
-        log.warning("contract violated", agent=agent.name, part=event.part, reason=event.message)
+        log.warning("contract violated", agent=core.name, part=event.part, reason=event.message)
 
-    agent.events.subscribe(ErrorOccurred, failed)
-    agent.events.subscribe(CallFailed, call_failed)
-    agent.events.subscribe(ContractViolation, violated)
+    core.events.subscribe(ErrorOccurred, failed)
+    core.events.subscribe(CallFailed, call_failed)
+    core.events.subscribe(ContractViolation, violated)

@@ -7,8 +7,8 @@ without one keeps the last of each session in memory.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -16,14 +16,12 @@ from spar.answers import answer_of
 from spar.cycle import Cycle
 from spar.outside import is_tainted, trust_of
 from spar.plain import plain, shown
+from spar.requests import Requests
 from spar.run import End, Run
 from spar.run_events import size_of
 from spar.scrub import masked
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, CallResult, Perception
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 #: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
 _SESSIONS, _ENTRIES = 1_000, 500
@@ -32,46 +30,57 @@ _LARGEST, _BYTES = 1 << 16, 64 << 20
 
 
 class Transcripts:
-    """Of one agent."""
+    """The transcripts of one agent.
 
-    __slots__ = ("_agent", "_kept", "_seq", "_size")
+    Args: store: the memory's transcripts while its journal is open, else None; tools: what the actor can call now.
+    """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    __slots__ = ("_find_store", "_kept", "_name", "_requests", "_seq", "_size", "_tools")
+
+    def __init__(self, name: str, requests: Requests, store: Callable[[], Any],
+                 tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
+        self._name, self._requests, self._find_store, self._tools = name, requests, store, tools
         self._kept: OrderedDict[str, deque[tuple[Entry, int]]] = OrderedDict()
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
-        if (store := self._store) is not None:
-            found: Sequence[Entry] = await store.read(self._agent.name, session)
+        if (store := self._find_store()) is not None:
+            found: Sequence[Entry] = await store.read(self._name, session)
             return found
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
     async def has(self, session: str) -> bool:
         """Whether anything is kept of a session."""
-        if (store := self._store) is not None:
-            return bool(await store.tail(self._agent.name, session, 1))
+        if (store := self._find_store()) is not None:
+            return bool(await store.tail(self._name, session, 1))
         return session in self._kept
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
-        if (store := self._store) is not None:
-            await store.append(self._agent.name, session, run_id, (entry,))
+        if (store := self._find_store()) is not None:
+            await store.append(self._name, session, run_id, (entry,))
         else:
             self.keep(session, (entry,))
+
+    def run_ended(self, run: Run) -> None:
+        """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
+        if run.started_at is None or run.into is not None or run.is_transcribed or self._requests.loop is None:
+            return
+        end = End(run.status or "error", run.error, run.output)
+        self._requests.in_background(self.add_end(run, end), "transcript of")
 
     async def add_end(self, run: Run, end: End) -> None:
         """A run ended that no cycle ended."""
         if entries := self.entries_of(run, None, end):
-            if (store := self._store) is not None:
-                await store.append(self._agent.name, run.session, run.id, entries)
+            if (store := self._find_store()) is not None:
+                await store.append(self._name, run.session, run.id, entries)
             else:
                 self.keep(run.session, entries)
 
     def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
         """What a run's cycle adds, or its end without one."""
-        return entries_of(run, cycle, end, self._agent.setup.tools())
+        return entries_of(run, cycle, end, self._tools())
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""
@@ -87,12 +96,6 @@ class Transcripts:
             self._size -= sum(size for _, size in self._kept.popitem(last=False)[1])
         while len(kept) > _ENTRIES or self._size > _BYTES:
             self._size -= kept.popleft()[1]
-
-    @property
-    def _store(self) -> Any:
-        if self._agent.keeping.journal is None:
-            return None
-        return getattr(self._agent.memory, "transcripts", None)
 
 
 def since_compaction(entries: Sequence[Entry]) -> list[Entry]:

@@ -33,7 +33,7 @@ async def lines_of(clock: VirtualClock, perceptions: list[Perception], calls: li
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_cycles(agent)
+        log_cycles(agent.core)
         async with agent:
             await clock.sleep(10)
         total = agent.stats.total_cycles

@@ -142,7 +142,7 @@ async def test_a_request_that_the_end_overtakes_is_refused_without_a_stack(endin
             answer = await client.get("/v1/cycles")
     finally:
         logs.close()
-    agent.state, agent.memory = "running", None
+    agent.core.state, agent.memory = "running", None
     await agent.stop()
     assert answer.status_code == 503
     assert "Traceback" not in said.getvalue()

@@ -22,7 +22,7 @@ async def test_a_dying_sensor_is_told_in_the_log(clock: VirtualClock) -> None:
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_sensors(agent)
+        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
         async with agent:
             await clock.sleep(300)
     finally:
@@ -72,8 +72,8 @@ async def test_a_mistake_in_somebodys_part_is_in_the_log_with_its_place_and_once
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_sensors(agent)
-        log_tools(agent)
+        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_tools(agent.core, agent.reports)
         async with agent:
             await clock.sleep(5)
     finally:

@@ -16,7 +16,7 @@ async def test_a_lost_server_and_a_broken_promise_are_told_and_faults_of_cycles_
     out = io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        log_tools(agent)
+        log_tools(agent.core, agent.reports)
         lost = Fault("transient", "it is down", "git", "act")
         agent.events.publish(ErrorOccurred(cycle_id="", phase="act", error=lost, policy="reconnect"))
         agent.events.publish(ContractViolation(part="git__log", message="it changed"))

@@ -18,10 +18,9 @@ import pytest
 from spar import Agent, logs
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
-from spar.health import watcher
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
-from spar.watcher import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of
+from spar.watcher import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of, watcher
 
 HEALTH = {"blocked_after": 0.5}
 
