@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from math import isnan
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from spar.paths import shorten
 from spar.protocols import Effect
 from spar.terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.threads import Threads
+from spar.types import Call
 
 if TYPE_CHECKING:
     from acting.launch import Launch
@@ -70,7 +72,7 @@ class Entry:
         "activity",
         "effect_of",
         "is_blocking",
-        "is_ungated",
+        "is_free",
         "name",
         "output",
         "parameters",
@@ -94,7 +96,10 @@ class Entry:
         by_function = terms.resources if callable(terms.resources) else None
         self._names: tuple[str, ...] = () if callable(terms.resources) else terms.resources
         self._resources = [each for each in (getattr(target, "resources_of", None), by_function) if each is not None]
-        self.is_ungated = not (self.slots.limit or terms.resources or terms.rate or self._resources)
+        #: Whether no call of it waits for another one because of what the tool is.
+        self.is_free = (
+            not (self.slots.limit or terms.resources or terms.rate or self._resources) and terms.order == "parallel"
+        )
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
@@ -122,6 +127,10 @@ class Entry:
         """Return what a call does, before the values of `unresolved` are there; as the tool says, if it depends."""
         return self.effect_of(Resolved(params, unresolved) if unresolved else params)
 
+    def detaches(self, call: Call) -> bool:
+        """Return whether nobody waits for this call of it."""
+        return bool(call.meta.get("_detach", self.terms.detach)) if call.meta else self.terms.detach
+
     @property
     def wants_messages(self) -> bool:
         """Whether it is told the messages that a call's scopes name."""
@@ -136,7 +145,7 @@ class Entry:
         if self.is_blocking:
             return self._in_thread(self._call, params, clock)
         found = self._call(**params)
-        return found if inspect.iscoroutine(found) else _awaited(found)
+        return found if type(found) is CoroutineType else _awaited(found)
 
     async def _in_thread(self, function: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Any:
         """Blocking code runs in a thread, which is left behind when this is cancelled."""
@@ -185,7 +194,7 @@ class SchemaEntry(Entry):
         if self.is_blocking:
             return self._in_thread(handler, {}, clock)
         found = handler()
-        return found if inspect.iscoroutine(found) else _awaited(found)
+        return found if type(found) is CoroutineType else _awaited(found)
 
 
 class LatentEntry(Entry):

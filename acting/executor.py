@@ -161,8 +161,8 @@ class Executor:
         """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
         stage = self._stage
         stage.agent = host.agent
-        stage.clock = self._given["clock"] or host.clock
-        stage.events = host.events if self._given["events"] is None else stage.events
+        stage.keep_time(self._given["clock"] or host.clock)
+        stage.tell_to(host.events if self._given["events"] is None else stage.events)
         stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
         stage.keep_journal(host.journal if self._given["journal"] is None else stage.journal)
         stage.spending = Spending(host.budgets) if host.budgets is not None else None

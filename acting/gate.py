@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from acting.approvals import Confirm, ask
+from acting.office import Office
 from acting.parked import Resumed, parked
 from acting.policy import Ruling, trust_in
-from acting.proposal import Proposal
+from acting.proposal import Proposal, objection_to
 from acting.schema import check_finite
 from acting.spending import refused
 from acting.stage import Scope, Stage, fault, wire_of
@@ -28,17 +29,15 @@ from spar.types import Call, CallResult, Fault, Trust, replace
 
 def passes(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
     """Whether a call may run with nobody asked, found out without waiting: most may."""
-    if stage.asks("before_call"):
+    hooks, office, spending = stage.hooks, stage.office, stage.spending
+    if hooks is not None and hooks.at("before_call"):
         return False
-    spending = stage.spending
-    return _is_let(stage, proposal, scope) and (spending is None or spending.admits(proposal, scope))
+    is_let = proposal.entry.terms.approval == "auto" if office is None else _is_let(stage, office, proposal, scope)
+    return is_let and (spending is None or spending.admits(proposal, scope))
 
 
-def _is_let(stage: Stage, proposal: Proposal, scope: Scope) -> bool:
+def _is_let(stage: Stage, office: Office, proposal: Proposal, scope: Scope) -> bool:
     """Whether the policy lets it run without anybody being asked."""
-    office = stage.office
-    if office is None:
-        return proposal.entry.terms.approval == "auto"
     if office.parked.known and office.parked.of(proposal.call) is not None:
         return False
     trust = office.taint.judge(proposal.call, proposal.entry, trust_in(proposal.call, scope.trust), scope)
@@ -234,7 +233,7 @@ def _adopt(stage: Stage, proposal: Proposal, row: Approval) -> Fault | None:
     proposal.target = None if call.output_path is None else parse_write(call.output_path)
     is_edit = replace(row.original, params=call.params) == call
     proposal.corrected(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
-    return proposal.objection
+    return objection_to(proposal.call, proposal.entry, proposal.target)
 
 
 # -- what is said

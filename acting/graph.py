@@ -75,7 +75,7 @@ class Graph:
         if writes is not None:
             self._index.register(node, writes.alternatives)
         if self._awaited:
-            node.followers += self._awaited.pop(node.id, ())
+            node.followers = [*node.followers, *self._awaited.pop(node.id, ())]
 
     def add(
         self,
@@ -105,7 +105,7 @@ class Graph:
                 # Unless somebody else, who has not been on record, is to feed the readers as well.
                 alone = [need.node for need, place in fed if need.is_plain and not place.writer(need.node, node)]
                 circular = reaches(node, [*alone, *awaiting])
-            node.followers += awaiting
+            node.followers = [*node.followers, *awaiting]
             for reader in awaiting:
                 reader.blockers.append(node)
         if circular:
@@ -200,6 +200,7 @@ class Graph:
                 node.waiting += 1
                 node.after += 1
             elif not other.ended:
+                other.followers = other.followers or []
                 other.followers.append(node)
                 node.blockers.append(other)
                 node.waiting += 1

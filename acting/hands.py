@@ -102,7 +102,7 @@ class Hands:
                         return
                     self._free += 1
                 step.draft = launch.result(self._stage.clock, ended)
-                if self._stage.reviews:
+                if self._stage.hooks is not None and self._stage.reviews:
                     self._hand_over()
                     step.draft = await reviewed(self._stage, self._scope, step.draft)
                     self._free += 1

@@ -180,7 +180,7 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
     if launch.attempts > 1 and stage.journal is not None:
         work = launch.scope.cycle_id or launch.scope.key
         stage.journal.started(work, launch.call.id, launch.attempts, launch.effect, "retry")
-    if stage.hears(CallStarted):
+    if stage.wanted[CallStarted]:
         call, scope = launch.call, launch.scope
         run_id = stage.run_of(call, scope)
         stage.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=launch.attempts))
@@ -248,7 +248,7 @@ def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
         return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
-    if not is_expecting(launch.call.meta):
+    if not (launch.call.meta and is_expecting(launch.call.meta)):
         return Ended("ok", value)
     found = value.data if type(value) is Message else value
     if wrong := unmet(launch.call.meta, found):

@@ -21,6 +21,7 @@ CHOSE_ANOTHER: Final = 1
 FAILED: Final = 2
 
 NOBODY: Final[Any] = MappingProxyType({})
+NONE: Final[Any] = ()
 
 
 class Barrier:
@@ -70,9 +71,9 @@ class Node:
         self.why: Why | Literal[""] = ""
         self.blockers: list[Node | Barrier] = []
         self.dependants: list[Node | Barrier] = []  # wait for this to end
-        self.followers: list[Node] = []  # wait for this to end well
-        self.feeds: list[tuple[Need, Place]] = []  # it is to write what they lack
         # These most calls do not have.
+        self.followers: list[Node] = NONE  # wait for this to end well
+        self.feeds: list[tuple[Need, Place]] = NONE  # it is to write what they lack
         self.needs: dict[Need, None] = NOBODY
         self.groups: Sequence[Group] = ()
         self.branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several

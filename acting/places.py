@@ -180,6 +180,7 @@ class Place(PathNode):
                 return
             self.unfed[need], change = None, 1
         else:
+            feeder.feeds = feeder.feeds or []
             feeder.feeds.append((need, self))
             was = need.fed.get(self)
             need.fed[self] = feeder

@@ -56,15 +56,6 @@ class Proposal:
     fare: Fare | None
     corrections: tuple[dict[str, Any], ...]
 
-    @property
-    def is_detached(self) -> bool:
-        return _is_detached(self.call, self.entry)
-
-    @property
-    def objection(self) -> Fault | None:
-        """What is wrong with the call as a whole."""
-        return _objection(self.call, self.entry, self.target)
-
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
         return replace(self.call, params=copied(self.params))
@@ -103,7 +94,7 @@ class Proposal:
             place = None if new.output_path is None else parse_write(new.output_path)
         except STRUCTURAL as error:
             return fault(kind_of(error), str(error), new.tool)
-        if objection := _objection(new, entry, place):
+        if objection := objection_to(new, entry, place):
             return objection
         self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
         return None
@@ -113,12 +104,9 @@ def _shown(call: Call) -> dict[str, Any]:
     return without_service_keys(wire_of(call))
 
 
-def _is_detached(call: Call, entry: Entry) -> bool:
-    return bool(call.meta.get("_detach", entry.terms.detach)) if call.meta else entry.terms.detach
-
-
-def _objection(call: Call, entry: Entry, target: Expression | None) -> Fault | None:
-    if target is not None and _is_detached(call, entry):
+def objection_to(call: Call, entry: Entry, target: Expression | None) -> Fault | None:
+    """Return what is wrong with a call as a whole."""
+    if target is not None and entry.detaches(call):
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
         return fault("bad_call", message, call.tool)
     return None

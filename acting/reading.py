@@ -14,7 +14,7 @@ from acting.expectations import SCHEMA, VALUE, objection_to_schema, objection_to
 from spar.fold import METHODS
 from spar.paths import MARK, BadReferenceError, parse, shorten
 from spar.plain import plain
-from spar.types import Call, replace
+from spar.types import Call
 
 
 class BadCallError(ValueError):
@@ -26,8 +26,6 @@ def read(item: Any) -> tuple[Call, str]:
     try:
         if type(item) is not Call and not isinstance(item, Call):
             item = Call.from_wire(item)
-        if type(item.after) is list:  # what is kept is a tuple; people write a list
-            item = replace(item, after=tuple(item.after))
         return item, _objection(item)
     except Exception as error:
         return _stand_in(item), _sentence(error)

@@ -179,6 +179,8 @@ def _exact(kind: Any) -> Any:
 
 
 def _exact_integer(value: Any) -> Any:
+    if type(value) is int:
+        return value
     if isinstance(value, bool):
         raise ValueError("should be an integer, not true or false")
     if isinstance(value, float):

@@ -25,7 +25,7 @@ from acting.slots import Gate, Rate, Slots
 from acting.start_order import sequence
 from spar.clock import Clock
 from spar.errors import ConfigError
-from spar.events import ErrorOccurred
+from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.journal import CallJournal
 from spar.plain import is_flat, plain, shortened
@@ -97,14 +97,32 @@ class Wall:
         self._until = -inf
 
 
+class _Wanted:
+    """Tells which events are worth making, as `spar.bus.Events.wanted` does, for anybody else who publishes."""
+
+    __slots__ = ("_is_anybody", "_listeners")
+
+    def __init__(self, events: Any) -> None:
+        self._is_anybody = events is not None
+        self._listeners = getattr(events, "listeners", None)
+
+    def __getitem__(self, kind: type[Event]) -> bool:
+        try:
+            return self._is_anybody if self._listeners is None else bool(self._listeners(kind))
+        except Exception:
+            return False
+
+
 class Stage:
     """Where the runs of one executor take place."""
 
     def __init__(
         self, catalog: Catalog, clock: Clock, events: Any, hooks: Any, limits: Limits, expiry: float | None
     ) -> None:
-        self.catalog, self.clock, self.hooks, self.limits = catalog, clock, hooks, limits
-        self.events = events
+        self.catalog, self.hooks, self.limits = catalog, hooks, limits
+        self.keep_time(clock)
+        self.tell_to(events)
+        self.is_sequential = limits.order == "plan"
         self.approval_timeout = expiry
         self.fallback: Literal["wait", "race"] = "wait"  # whether `||` waits for earlier writers of what stands left
         self.is_strict = False  # whether a message may only hold what its call says that it writes
@@ -122,23 +140,17 @@ class Stage:
         self._rates: dict[str, Rate] = {}
         self._fence = int(clock.now().timestamp() * 1e6)
 
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @clock.setter
-    def clock(self, clock: Clock) -> None:
-        self._clock = clock
+    def keep_time(self, clock: Clock) -> None:
+        """Go by this clock from now on."""
+        self.clock = clock
         self.deadlines = Deadlines(clock)
         self.wall = Wall(clock)
 
     # -- what a call passes before it starts
 
     def gates_of(self, proposal: Proposal) -> tuple[Gate, ...]:
-        """The gates of a ready call, in the order in which they are to be taken."""
+        """The gates of a ready call, in the order in which they are to be taken; none where its tool is free."""
         entry = proposal.entry
-        if entry.is_ungated:
-            return ()
         gates: list[Gate] = [entry.slots] if entry.slots.limit else []
         gates += [self._resource(name) for name in sorted(set(entry.resources_of(proposal.params)))]
         if rate := self.rate_of(entry):
@@ -152,10 +164,11 @@ class Stage:
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
 
     def lines_of(self, entry: Entry, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
-        """Return the names at which a call keeps the order of the plan; None if they depend on values to come."""
-        is_sequence = self.limits.order == "plan" and entry.terms.effect != "read"
-        if entry.is_ungated and not is_sequence and entry.terms.order != "plan":
-            return ()
+        """Return the names at which a call keeps the order of the plan; None if they depend on values to come.
+
+        There are none where its tool is free and calls run in parallel.
+        """
+        is_sequence = self.is_sequential and entry.terms.effect != "read"
         resources = entry.resources_before(params, unresolved)
         if resources is None:
             return None
@@ -189,34 +202,23 @@ class Stage:
         resumed = known.get(call.id) if known else None
         return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
-    @property
-    def events(self) -> Any:
-        return self._events
-
-    @events.setter
-    def events(self, events: Any) -> None:
-        self._events = events
-        self._listeners = getattr(events, "listeners", None)
-
-    def hears(self, kind: Any) -> bool:
-        """Whether an event of this class is worth making."""
-        if self._events is None:
-            return False
-        try:
-            return self._listeners is None or bool(self._listeners(kind))
-        except Exception:
-            return False
+    def tell_to(self, events: Any) -> None:
+        """Publish here from now on."""
+        self.events = events
+        #: By class of event: whether one is worth making.
+        wanted = getattr(events, "wanted", None)
+        self.wanted: Any = wanted if isinstance(wanted, dict) else _Wanted(events)
 
     def publish(self, event: Any) -> None:
         """Publish. Never raises, whoever publishes: events decide nothing."""
         try:
-            self._events.publish(event)
+            self.events.publish(event)
         except Exception:
             pass
 
     def tell(self, kind: Any, **fields: Any) -> None:
         """Make and publish an event of this class if anybody listens."""
-        if self.hears(kind):
+        if self.wanted[kind]:
             self.publish(kind(**fields))
 
     @property
@@ -329,11 +331,11 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
     """
     try:
         # Of a program's own containers nobody knows whether they have an end.
-        is_own = type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple
+        is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
         wire = call.to_wire() if is_own else asdict(call)
         if is_own and not call.meta and (is_small or is_flat(call.params)):
             names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-            if len(names) <= _SHORT and names.isprintable():  # a lone surrogate is not printable
+            if len(names) <= _SHORT and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
                 return wire
     except Exception:  # a program has put into its fields what does not belong there
         wire = asdict(call)

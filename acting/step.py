@@ -10,9 +10,9 @@ from typing import Any
 
 from acting.entries import Entry, LatentEntry
 from acting.launch import Launch, cut
-from acting.nodes import Node
+from acting.nodes import NOBODY, Node
 from acting.prescriptions import prescribed, rewritten
-from acting.proposal import STRUCTURAL, Proposal, kind_of
+from acting.proposal import STRUCTURAL, Proposal, kind_of, objection_to
 from acting.schema import check_finite
 from acting.slots import Gate
 from acting.stage import Stage, fault
@@ -75,7 +75,7 @@ class Step(Node, Proposal):
         self.corrections: tuple[dict[str, Any], ...] = ()
         self.allowed, self.is_told = "", False
         self.asking: asyncio.Task[Any] | None = None
-        self.found: Mapping[str, tuple[Expression, ...]] = {}
+        self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
 
     def told_corrections(self) -> Sequence[dict[str, Any]]:
         """What people and hooks made of it; `ran` is None where nothing of it has run."""
@@ -109,7 +109,7 @@ class Step(Node, Proposal):
                     if isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
                         self.entry = rewritten(call, entry, stage.catalog)
                     self.arguments = entry.parameters.validate(params, found)
-                    return reads, self.objection
+                    return reads, objection_to(self.call, self.entry, self.target)
                 self.params = params = resolve(params, board.look)
             self.arguments = entry.parameters.validate(params)
         except TooLargeError as error:
@@ -119,7 +119,7 @@ class Step(Node, Proposal):
             return (), fault(kind_of(error), str(error), call.tool)
         except Exception as error:  # a stranger's object among the parameters that cannot even be looked at
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
-        return (), self.objection
+        return (), objection_to(self.call, self.entry, self.target)
 
     def take_values(self, board: Board) -> Fault | None:
         """Read what it refers to, once, now: later writes do not change what it is given."""
@@ -137,7 +137,7 @@ class Step(Node, Proposal):
 
     def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
         """What its scopes let its tool see."""
-        scopes = self.call.meta.get("_scopes") if self.call.meta else None
+        scopes = self.call.meta.get("_scopes")
         if not scopes or not self.entry.wants_messages:
             return ()
         return tuple(board.messages_of(scopes, self.call.instance))

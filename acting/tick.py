@@ -32,7 +32,7 @@ from spar.crash import crashpoint
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.paths import Expression, shorten
 from spar.protocols import CALLED_FOR
-from spar.types import Action, ActionResult, Call, CallResult, Fault, replace
+from spar.types import Action, ActionResult, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 
@@ -107,8 +107,9 @@ class Tick:
         self.steps.append(step)
         if self._minutes is not None and self._minutes.is_streamed:
             self._minutes.planned(call)
-        if self._stage.hears(CallProposed):
-            self._publish(CallProposed, call)
+        if self._stage.wanted[CallProposed]:
+            run_id = self._stage.run_of(call, self._scope)
+            self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id, run_id=run_id))
         why: Fault | None
         reads: Sequence[Expression] = ()
         if wrong:
@@ -127,7 +128,8 @@ class Tick:
         if why is not None:
             self._finish(step, step.failed(why))
         else:
-            self._take_place(step)
+            if not step.entry.is_free or self._stage.is_sequential:
+                self._take_place(step)
             if self._known and call.id in self._known:
                 self._replayed[call.id] = step
         if not self._known:
@@ -187,9 +189,8 @@ class Tick:
                             self._go(step)
                 while graph.doomed:
                     self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
-                ready, graph.ready = graph.ready, []
-                for node in ready:
-                    step = cast(Step, node)
+                ready, graph.ready = cast(list[Step], graph.ready), []
+                for step in ready:
                     if step.result is None:
                         self._start(step)
             if self._order.waiting and self._let_pass():
@@ -237,15 +238,14 @@ class Tick:
         if (step.lines or order.waiting) and not order.is_first(step):
             step.is_started = False
             return
-        if step.is_detached:
+        if step.entry.detaches(step.call):
             step.is_started = True
             self._busy -= 1
             self._finish(step, detach(self._stage, self._launch(step), step, self._minutes))
             return
         step.is_started = False  # while it waits for a gate it can still be skipped
-        gates = self._stage.gates_of(step)
-        if gates:
-            step.gates = gates
+        if not step.entry.is_free:
+            step.gates = self._stage.gates_of(step)
             if not self._pass(step):
                 return
         self._hands.offer(step)
@@ -274,7 +274,7 @@ class Tick:
     def _launch(self, step: Step) -> Launch:
         step.began = self._ledger.moment()
         self._ledger.at_work += 1
-        messages = step.messages(self._board)
+        messages = step.messages(self._board) if step.call.meta else ()
         launch = step.launch = Launch(
             step.call, step.entry, step.arguments, self._scope, self._context, messages, binds=step.binds
         )
@@ -291,7 +291,7 @@ class Tick:
                 self.fault = against.fault
             if against is None:
                 against = self._held_back(step)
-            if against is None and step.ticket and step.is_detached:
+            if against is None and step.ticket and step.entry.detaches(step.call):
                 step.allowed = step.ticket
                 against = await redeem(self._stage, step) or self._held_back(step)
             if against is None:
@@ -342,8 +342,10 @@ class Tick:
             self._parking.add(step)
         self._graph.end(step, result.status == "ok", chosen=chosen)
         kind = _END_EVENTS.get(result.status, CallFailed)
-        if result.reason != "detached" and self._stage.hears(kind):  # at the end: who hears it may steer
-            self._publish(kind, result.call, result=result)
+        if result.reason != "detached" and self._stage.wanted[kind]:  # at the end: who hears it may steer
+            call, scope = result.call, self._scope
+            run_id = self._stage.run_of(call, scope)
+            self._stage.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=run_id, result=result))
         crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
@@ -453,10 +455,6 @@ class Tick:
     def _finish_waiting(self) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
-
-    def _publish(self, kind: Any, call: Call, **fields: Any) -> None:
-        run_id = self._stage.run_of(call, self._scope)
-        self._stage.publish(kind(call=call, cycle_id=self._scope.cycle_id, run_id=run_id, **fields))
 
     @property
     def run_id(self) -> str | None:

@@ -53,7 +53,7 @@ def tool_context(stage: Stage, launch: Launch) -> ToolContext:
 
     def publish(value: Any) -> None:
         is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
-        if is_current and stage.hears(CallProgressed):
+        if is_current and stage.wanted[CallProgressed]:
             progress = plain(value, _LARGEST_PROGRESS)
             call, scope = launch.call, launch.scope
             run_id = stage.run_of(call, scope)

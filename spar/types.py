@@ -10,7 +10,6 @@ durations are float seconds.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -32,7 +31,7 @@ from spar.errors import (
     stack_of,
     unwrap,
 )
-from spar.ids import new_id
+from spar.ids import new_call_id, new_id
 from spar.paths import shorten
 
 __all__ = [
@@ -187,11 +186,6 @@ _WIRE_FIELDS = {
 }
 #: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
 SERVICE_KEYS = frozenset({"_approval", "_original", "_parked", "_task", "_toolCallId", "_trust"})
-_call_count = itertools.count(1).__next__
-
-
-def _call_id() -> str:
-    return f"c{_call_count():x}-{new_id()[-14:]}"
 
 
 class Call(Value, frozen=True):
@@ -206,7 +200,7 @@ class Call(Value, frozen=True):
 
     tool: str
     params: dict[str, Any] = field(default_factory=dict)
-    id: str = field(default_factory=_call_id)
+    id: str = field(default_factory=new_call_id)
     output_path: str | None = None
     output_method: OutputMethod = "set"
     instance: str | None = None
