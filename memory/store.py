@@ -52,6 +52,8 @@ from spar.types import CycleRecord, Experience, Fault, replace
 if TYPE_CHECKING:
     from apsw import Connection
 
+    from spar.store_port import DurableStore
+
 R = TypeVar("R")
 
 #: Kinds of faults by which something that was kept, or was to be, is lost.
@@ -548,3 +550,9 @@ def _nothing(connection: Connection) -> None:
 
 def _ignore(fault: Fault | None) -> None:
     return None
+
+
+if TYPE_CHECKING:
+
+    def _is_durable_store(memory: Memory) -> DurableStore:  # mypy compares the signatures of the port
+        return memory

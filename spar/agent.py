@@ -35,6 +35,7 @@ from spar.intake import Intake
 from spar.keeping import Keeping
 from spar.lifecycle import Lifecycle
 from spar.modules import Module
+from spar.optional_ports import offers
 from spar.pacing import Interval, Pace
 from spar.paths import shorten
 from spar.pressure import Pressure
@@ -48,6 +49,7 @@ from spar.protocols import (
     ReflectModule,
     SenseFunction,
     SenseModule,
+    StreamingActor,
 )
 from spar.recovery import Recovery
 from spar.reports import Reports
@@ -59,6 +61,7 @@ from spar.sessions import Sessions
 from spar.setup import Setup
 from spar.stats import SessionStats, Snapshot, Stats
 from spar.stepping import Stepping
+from spar.store_port import KeepsExperiences
 from spar.streams import Streams
 from spar.transcripts import Transcripts
 from spar.types import Ability, Action, ActionResult, Call, Fault, Perception, Phase, Reflection
@@ -121,12 +124,13 @@ class Agent:
         given = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
-        if memory is not None and not callable(getattr(memory, "store", None)):
+        if memory is not None and not offers(memory, KeepsExperiences):
             raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
         self.core, self.setup = Core(name or given.agent.name, clock or SystemClock(), given), Setup()
         self.name, self.clock = self.core.name, self.core.clock
         self.events, self.hooks = self.core.events, self.core.hooks
-        self.home, self.memory = home, memory
+        self.home = home
+        self.memory: Any = memory
         self.failure = self.blocked_by = ""
         self.blocked_since: float | None = None
         core, setup = self.core, self.setup
@@ -232,7 +236,7 @@ class Agent:
     def can_stream(self, actor: Module) -> bool:
         """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
         is_guarded = self.hooks.at("after_plan") or self.hooks.at("before_act")
-        return not self.stepping.is_under_way and hasattr(actor.part, "act_stream") and not is_guarded
+        return not self.stepping.is_under_way and offers(actor.part, StreamingActor) and not is_guarded
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
@@ -503,4 +507,5 @@ class Agent:
 
     def _epoch(self) -> int:
         """The number of this process among those that the journal has seen; 0 without one."""
-        return int(getattr(self.keeping.journal, "epoch", 0))
+        journal = self.keeping.journal
+        return 0 if journal is None else journal.epoch

@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spar.approvals import Approval, Decision
+from spar.optional_ports import ListsAtOnce, offers
 from spar.types import Call
 from spar.waiting import approver_of
 
@@ -75,6 +76,6 @@ class AgentApprovals:
         agent = self._agent
         agent.recovery.demand_ready("answer approvals")
         approver = approver_of(agent)
-        if not hasattr(approver, "rows"):
+        if approver is None or not offers(approver, ListsAtOnce):
             raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module is not the built-in executor")
         return approver

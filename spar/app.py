@@ -24,6 +24,7 @@ from spar.events import ConfigReloaded, ErrorOccurred
 from spar.health_metrics import snapshot_of
 from spar.logs import get_logger
 from spar.metrics import Metrics
+from spar.optional_ports import Named, Plugin, ToolSource, offers
 from spar.parts import Part
 from spar.protocols import Home, JudgesCalls, SensorSpec, Warns, WritesCalls
 from spar.recovery import STARTS_WITHIN
@@ -123,7 +124,7 @@ class Parts:
         found = []
         for index, part in enumerate(self.settings.plugins):
             made = self._build("spar.plugins", ("plugins", index), part.use, part.options)
-            register = getattr(made, "register", made)
+            register = made.register if offers(made, Plugin) else made
             if not callable(register):
                 sentence = f"{part.use!r} makes {made!r:.100}, which is no function and has no method 'register'"
                 raise explain(ConfigError(sentence, path=("plugins", index, "use")), self.loaded)
@@ -155,12 +156,13 @@ def name_of(tool: Any) -> str:
     """What calls name a tool by: an object's `name`, what `@tool` says, the function's own; `name__*` of a source."""
     if is_source(tool):
         return f"{tool.name}__*"
-    return str(getattr(tool, "name", "") or terms_of(tool).name or getattr(tool, "__name__", ""))
+    own = tool.name if offers(tool, Named) else ""
+    return str(own or terms_of(tool).name or getattr(tool, "__name__", ""))
 
 
 def is_source(part: Any) -> bool:
     """Whether it offers tools rather than being one."""
-    return callable(getattr(part, "tools", None))
+    return offers(part, ToolSource)
 
 
 def under(tool: Any, terms: Mapping[str, Any]) -> Any:

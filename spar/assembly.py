@@ -22,6 +22,15 @@ from spar.health import Limits
 from spar.logs import get_logger
 from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening, outcome_of
+from spar.optional_ports import (
+    Attachable,
+    Degradable,
+    Perceives,
+    Settles,
+    StatesDegradation,
+    TakesOver,
+    offers,
+)
 from spar.pacing import Pace
 from spar.policies import Backoff
 from spar.protocols import Borrower, Host, Lender
@@ -90,7 +99,7 @@ class Assembly:
         openings: list[Opening] = []
         for part in (self._agent.memory, *(module.part for module in modules.values())):
             opening = known.get(id(part)) or Opening(part, type(part).__qualname__, self._lost)
-            is_concerned = opening.is_needed or callable(getattr(part, "attach", None))
+            is_concerned = opening.is_needed or offers(part, Attachable)
             if is_concerned and all(other.part is not part for other in openings):
                 openings.append(opening)
         return tuple(openings)
@@ -100,9 +109,8 @@ class Assembly:
         setup = self._agent.setup
         setup.modules, self._openings = modules, openings
         sense = modules["sense"].part
-        perceive, settled = getattr(sense, "perceive", None), getattr(sense, "settled", None)
-        setup.perceive = perceive if callable(perceive) else None
-        setup.settled = settled if callable(settled) else None
+        setup.perceive = sense.perceive if offers(sense, Perceives) else None
+        setup.settled = sense.settled if offers(sense, Settles) else None
 
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change."""
@@ -165,9 +173,8 @@ class Assembly:
         for opening in openings:
             if opening.is_open:
                 continue
-            attach = getattr(opening.part, "attach", None)
-            if callable(attach):
-                attach(self._host(opening.part))
+            if offers(opening.part, Attachable):
+                opening.part.attach(self._host(opening.part))
             opened.append(opening)
             await self._open_in_time(opening, modules)
 
@@ -337,10 +344,9 @@ class Assembly:
     async def _take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""
         agent, module = self._agent, self._agent.modules["act"]
-        take_over = getattr(module.part, "take_over", None)
         try:
-            if callable(take_over):
-                await take_over()
+            if offers(module.part, TakesOver):
+                await module.part.take_over()
         except Exception as error:
             log.error("former actor's work not taken over", agent=agent.name, part=module.name, reason=repr(error))
 
@@ -419,9 +425,9 @@ class Assembly:
 
 def _hand_on(old: Any, new: Any) -> None:
     """A planner that had to make do with less is followed by one that has to."""
-    reason, degrade = getattr(old, "degraded_reason", None), getattr(new, "degrade", None)
-    if old is not new and reason and callable(degrade):
-        degrade(reason)
+    reason = old.degraded_reason if offers(old, StatesDegradation) else None
+    if old is not new and reason and offers(new, Degradable):
+        new.degrade(reason)
 
 
 def run_limits(runs: RunSettings) -> RunLimits:

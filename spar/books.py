@@ -14,7 +14,9 @@ from spar.cycle import STANDING, Cycle
 from spar.errors import FencedError, SparError
 from spar.journal import Item, RowChange
 from spar.logs import get_logger
+from spar.optional_ports import ChangesRows, KeepsCursors, StatesEffect, offers
 from spar.run import End, Run, RunStatus
+from spar.store_port import StatesDurability
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, Perception, replace
 
@@ -32,7 +34,7 @@ class Books:
 
     def __init__(self, agent: Agent, recovery: Recovery) -> None:
         self._agent, self._recovery = agent, recovery
-        self._is_strict = getattr(agent.memory, "durability", "power") == "power"
+        self._is_strict = not offers(agent.memory, StatesDurability) or agent.memory.durability == "power"
 
     def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
         """A cycle begins to deal with what it perceived."""
@@ -62,18 +64,18 @@ class Books:
 
     def cursors(self) -> dict[str, Any]:
         """The sensors' cursors, which go on as soon as the journal has what they brought."""
-        tell = getattr(self._agent.modules["sense"].part, "cursors", None)
-        return {} if tell is None else dict(tell())
+        sense = self._agent.modules["sense"].part
+        return dict(sense.cursors()) if offers(sense, KeepsCursors) else {}
 
     def row_changes(self) -> Sequence[RowChange]:
         """What sensors want changed in their rows, with what they brought."""
-        tell = getattr(self._agent.modules["sense"].part, "row_changes", None)
-        return () if tell is None else tuple(tell())
+        sense = self._agent.modules["sense"].part
+        return tuple(sense.row_changes()) if offers(sense, ChangesRows) else ()
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
         that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
-        effect = getattr(actor, "effect", "once")
+        effect = actor.effect if offers(actor, StatesEffect) else "once"
         if cycle.resumed is not None and cycle.resumed.known:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:

@@ -13,6 +13,7 @@ from pydantic import PydanticUserError
 
 from spar.construct import Signature
 from spar.errors import ConfigError
+from spar.optional_ports import StatesRules, offers
 from spar.registry import Registry
 from spar.settings import schema as settings_schema
 
@@ -40,9 +41,9 @@ def schema(registry: Registry) -> dict[str, Any]:
         if choices:
             definitions[definition]["allOf"] = choices
     for name in registry.names("spar.planners"):
-        rule = getattr(_loaded(registry, "spar.planners", name), "rule_schema", None)
-        if callable(rule):
-            made["properties"]["rules"]["items"] = _adopted(rule(), "Rule", definitions)
+        planner = _loaded(registry, "spar.planners", name)
+        if offers(planner, StatesRules):
+            made["properties"]["rules"]["items"] = _adopted(planner.rule_schema(), "Rule", definitions)
     return made
 
 

@@ -22,6 +22,7 @@ from spar.cycle import STANDING, Cycle
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, ModelStateChanged, RecoveryStep
 from spar.ids import new_id
 from spar.logs import get_logger
+from spar.optional_ports import Degradable, Restorable, offers
 from spar.policies import Backoff, Intensity
 from spar.pressure import CALM, Pressure
 from spar.protocols import ModelState
@@ -311,7 +312,7 @@ class Health:
         if self._degraded_at is None or self._core.clock.monotonic() - self._degraded_at < self.limits.within:
             return
         self._degraded_at = None
-        if self._ask_planner("restore"):
+        if self._restore_planner():
             self.step("restore", self._setup.modules["plan"].name, "well again", "")
 
     def _judge_pace(self, cycle: Cycle, duration: float) -> None:
@@ -365,7 +366,7 @@ class Health:
         self._to_restart[streak.session] = streak.phase
         if not is_standing or streak.phase != "plan" or streak.rung < 2 or self._degraded_at is not None:
             return
-        if self._ask_planner("degrade", fault.message):
+        if self._degrade_planner(fault.message):
             self._degraded_at = self._core.clock.monotonic()
             self.step("degrade", fault.part, fault.message, alert_id, streak.session)
 
@@ -389,12 +390,20 @@ class Health:
         self._pause()
         self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
 
-    def _ask_planner(self, what: str, *args: str) -> bool:
-        """Have the planner `degrade` or `restore`, if it can; True if it did."""
+    def _degrade_planner(self, reason: str) -> bool:
+        """Have the planner make do with less, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
+
+    def _restore_planner(self) -> bool:
+        """Have the planner plan with everything again, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
+
+    def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
         module = self._setup.modules["plan"]
-        method = getattr(module.part, what, None)
         try:
-            return callable(method) and method(*args) is not False
+            return ask is not None and ask() is not False
         except Exception as error:
             self._failed_to(what, module.name, "plan", error)
             return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spar.health import STEPS
+from spar.optional_ports import Watchable, offers
 from spar.rows import Rows
 from spar.types import PHASES
 from spar.watcher import watcher
@@ -25,9 +26,8 @@ PUSHED = "(push)"
 
 def snapshot_of(part: object) -> Mapping[str, Any]:
     """What a part says of itself; nothing if it says nothing, and what is wrong (`error`) if it cannot."""
-    snapshot = getattr(part, "snapshot", None)
     try:
-        found = snapshot() if callable(snapshot) else {}
+        found: object = part.snapshot() if offers(part, Watchable) else {}
     except Exception as error:  # a part of somebody else's; the others are still told
         return {"error": f"its snapshot() raised {error!r:.200}"}
     if not isinstance(found, Mapping):

@@ -12,6 +12,7 @@ from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
 from spar.inbox import MODES, USUAL_CAP, Mode
 from spar.journal import Item
+from spar.optional_ports import Hears, offers
 from spar.run import OUTPUT, End, Receipt, Run
 from spar.runs import PURSUED
 from spar.types import Perception, replace
@@ -80,8 +81,8 @@ class Intake:
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
         else:
-            hear = getattr(agent.modules["sense"].part, "hear", None) or defaults.hear
-            perception = hear(text, session)
+            sense = agent.modules["sense"].part
+            perception = sense.hear(text, session) if offers(sense, Hears) else defaults.hear(text, session)
         if output is not None:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         perception = await self._received(perception)

@@ -19,7 +19,9 @@ from spar.clock import Clock
 from spar.errors import PermanentError, SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.logs import get_logger
+from spar.optional_ports import offers
 from spar.policies import Backoff
+from spar.store_port import Flushes, KeepsCycles, KeepsExperiences
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault
 
@@ -64,11 +66,10 @@ class Keeper:
     for the other one goes on.
     """
 
-    def __init__(self, store: Any, events: Events, clock: Clock) -> None:
+    def __init__(self, store: KeepsExperiences, events: Events, clock: Clock) -> None:
         self._store, self._events, self._clock = store, events, clock
-        record = getattr(store, "record", None)
         self._experiences = _Method(store.store)
-        self._cycles = None if record is None else _Method(record)
+        self._cycles = _Method(store.record) if offers(store, KeepsCycles) else None
         self._methods = [method for method in (self._experiences, self._cycles) if method is not None]
         self._number = 0
         self._is_hurried = False
@@ -110,8 +111,8 @@ class Keeper:
             async with asyncio.timeout(timeout):
                 if self.waiting:
                     await asyncio.wait([self._writer()])
-                if not self.waiting and (flush := getattr(self._store, "flush", None)) is not None:
-                    await self._ask(flush)
+                if not self.waiting and offers(self._store, Flushes):
+                    await self._ask(self._store.flush)
         except TimeoutError:
             return False
         finally:

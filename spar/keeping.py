@@ -18,12 +18,22 @@ from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.journal import RowChange
 from spar.keeper import Keeper
+from spar.optional_ports import offers
 from spar.paths import shorten
 from spar.protocols import Rows, ability_key
 from spar.reports import Reports
 from spar.requests import Requests
 from spar.small_rows import OwnRows, rows_of
 from spar.stats import Stats
+from spar.store_port import (
+    Journal,
+    KeepsJournal,
+    KeepsState,
+    KeepsTranscripts,
+    StatesReadOnly,
+    TellsFaults,
+    TranscriptStore,
+)
 from spar.types import Ability, CycleRecord, Experience, Fault, Perception
 
 R = TypeVar("R")
@@ -77,20 +87,22 @@ class Keeping:
     def state_store(self) -> Any:
         """The memory, if it can load and save states."""
         memory = self.memory
-        return memory if hasattr(memory, "load") and hasattr(memory, "save") else None
+        return memory if offers(memory, KeepsState) else None
 
     @property
-    def journal(self) -> Any:
+    def journal(self) -> Journal | None:
         """The memory's journal while it is open; None where it keeps none."""
+        memory = self.memory
         try:
-            return getattr(self.memory, "journal", None)
+            return memory.journal if offers(memory, KeepsJournal) else None
         except SparError:
             return None
 
     @property
-    def transcripts(self) -> Any:
+    def transcripts(self) -> TranscriptStore | None:
         """The memory's transcripts while its journal is open; None where it keeps none."""
-        return None if self.journal is None else getattr(self.memory, "transcripts", None)
+        memory = self.memory
+        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
 
     def rows_of(self, name: str) -> OwnRows | None:
         """The small rows of a module under a name of its choice; None without a memory."""
@@ -107,7 +119,8 @@ class Keeping:
     def has_journal(self) -> bool:
         """Whether the memory keeps a journal while it is open, so that accepted means on disk."""
         memory = self.memory
-        return hasattr(type(memory), "journal") and not getattr(memory, "read_only", False)
+        is_read_only = offers(memory, StatesReadOnly) and memory.read_only
+        return offers(type(memory), KeepsJournal) and not is_read_only
 
     @property
     def account(self) -> dict[str, int]:
@@ -192,7 +205,7 @@ class Keeping:
 
     def listen(self) -> None:
         """Hear from a memory that can tell whether writing fails."""
-        if hasattr(self.memory, "on_fault"):
+        if offers(self.memory, TellsFaults):
             self.memory.on_fault = self._writing
 
     def _writing(self, fault: Fault | None) -> None:

@@ -25,6 +25,7 @@ from spar.interrupted import Interrupted, InterruptedWork
 from spar.logs import get_logger
 from spar.loop import Loop
 from spar.modules import result_of
+from spar.optional_ports import TellsInterrupted, offers
 from spar.outside import answering
 from spar.pacing import pause_after
 from spar.plan_stream import OpenPlan
@@ -507,8 +508,7 @@ class Lane:
         """What the actor knows of an action that was cut off, if it can tell."""
         module = self.modules["act"]
         try:
-            tell = getattr(module.part, "interrupted", None)
-            known = tell(action.id) if callable(tell) else None
+            known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
             return None if known is None else result_of(known, module.name, action)
         except Exception as error:
             log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))

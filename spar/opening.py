@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 #: Seconds for a part whose opening was called off, and seconds more for one that had to be cancelled.
@@ -32,7 +33,7 @@ class Opening:
 
     @property
     def is_needed(self) -> bool:
-        return hasattr(type(self.part), "__aenter__") and hasattr(type(self.part), "__aexit__")
+        return isinstance(self.part, AbstractAsyncContextManager)
 
     @property
     def is_open(self) -> bool:

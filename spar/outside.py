@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from spar.optional_ports import BringsUntrusted, HasTerms, offers
 from spar.types import Action, ActionResult, CallResult, Perception, Trust, replace
 
 
@@ -37,7 +38,8 @@ def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
     """Whether a call has brought anything from outside, which a model is then shown."""
     for each in results:
         tool = tools.get(each.call.tool)
-        brings = tool is None or getattr(getattr(tool, "terms", tool), "brings_untrusted", False)
+        terms: Any = tool.terms if offers(tool, HasTerms) else tool
+        brings = tool is None or (offers(terms, BringsUntrusted) and terms.brings_untrusted)
         if each.attempts and (brings or each.call.meta.get("_trust") == "untrusted"):
             return True
     return False

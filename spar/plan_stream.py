@@ -15,6 +15,7 @@ from typing import Any
 from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
+from spar.optional_ports import ClosableStream, offers
 from spar.outside import answering
 from spar.types import Action, ActionResult, Call, Perception, replace
 
@@ -135,10 +136,9 @@ class OpenPlan:
         self._end(error)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
-        close = getattr(self._source, "aclose", None)
-        if close is not None:
+        if offers(self._source, ClosableStream):
             with contextlib.suppress(Exception):  # of one that was not read to its end; why is said already
-                await close()
+                await self._source.aclose()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Action):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spar.logs import get_logger
+from spar.optional_ports import Sheddable, Watchable, offers
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -146,8 +147,8 @@ class Relief:
             self._is_to_tidy = False
             tidy()
         pressure.take_memory(self._memory())
-        if callable(snapshot := getattr(agent.memory, "snapshot", None)):
-            pressure.store = snapshot()
+        if offers(agent.memory, Watchable):
+            pressure.store = agent.memory.snapshot()
         try:
             pressure.take_disk(*self._room(self._folder))
             self._is_unreadable = False
@@ -188,7 +189,7 @@ class Relief:
         """Have everybody give up what can be had again; how many entries that were."""
         agent, count = self._agent, 0
         parts = [agent.runs, agent.intake, agent.memory, *(module.part for module in agent.modules.values())]
-        shedders = [shed for part in parts if callable(shed := getattr(part, "shed", None))]
+        shedders = [part.shed for part in parts if offers(part, Sheddable)]
         for shed in (*shedders, *self._more):
             try:
                 count += int(shed() or 0)

@@ -119,17 +119,16 @@ class Warns(Protocol):
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there."""
+    """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there.
+
+    If it also has `abandon(run_id)` (`spar.optional_ports.Abandonable`), it is told of runs that somebody ended.
+    """
 
     def resumable(self, session: str) -> Action | None:
         """What this session's next cycle is to execute before anything new; the same again until it was acted on.
 
         Its perceptions say why it goes on.
         """
-        ...
-
-    async def abandon(self, run_id: str) -> None:
-        """Nothing of this run is to go on: somebody ended it."""
         ...
 
 

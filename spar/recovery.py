@@ -11,7 +11,7 @@ Without a journal nothing is kept and nothing goes on. What is written down of c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +150,7 @@ class Recovery:
 
     # -- taking up
 
-    async def _held(self, cycles: list[Unfinished]) -> frozenset[str]:
+    async def _held(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
         """What the last process had in hand and that has left no other trace. Counted once, also if this is cut off."""
         hand, key = self.journal.hand, f"hand:{self._agent.name}"
         if self._counted is self.journal or await self._agent.memory.load(key) == hand.left_by:
@@ -159,7 +159,7 @@ class Recovery:
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
 
-    async def _suspect(self, held: frozenset[str], items: list[Item], cycles: list[Unfinished]) -> None:
+    async def _suspect(self, held: frozenset[str], items: Sequence[Item], cycles: Sequence[Unfinished]) -> None:
         """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
         known = {item.id for item in items}
         key = f"suspects:{self._agent.name}"
@@ -169,7 +169,7 @@ class Recovery:
         if self._suspects or before:
             self.journal.save(key, self._suspects)
 
-    async def _take_up(self, items: list[Item], cycles: list[Unfinished], held: frozenset[str]) -> None:
+    async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
         agent = self._agent
         mine = {lane.cycle.id for lane in agent.lanes.values() if lane.cycle is not None}
         mine |= {each.cycle.cycle_id for lane in agent.lanes.values() for each in lane.interrupted if each.cycle}

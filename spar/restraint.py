@@ -16,6 +16,7 @@ from spar.core import Core
 from spar.events import ErrorOccurred, StateChanged
 from spar.health import Health
 from spar.logs import get_logger
+from spar.optional_ports import Degradable, Restorable, StatesDegradation, offers
 from spar.setup import Setup
 from spar.types import Fault
 
@@ -58,9 +59,10 @@ class Restraint:
         part: Any = module.part
         given, self._degraded = self._degraded, reason
         try:
-            if reason and callable(getattr(part, "degrade", None)):
-                part.degrade(reason)
-            elif not reason and getattr(part, "degraded_reason", given) == given and hasattr(part, "restore"):
+            if reason:
+                if offers(part, Degradable):
+                    part.degrade(reason)
+            elif offers(part, Restorable) and (not offers(part, StatesDegradation) or part.degraded_reason == given):
                 part.restore()
         except Exception as error:
             fault = Fault.of(error, part=module.name, phase="plan")

@@ -8,6 +8,7 @@ from typing import Any
 from spar.cycle import Step
 from spar.journal import RowChange
 from spar.modules import Module
+from spar.optional_ports import ChangesRows, HasTools, KeepsCursors, offers
 from spar.pacing import Pace
 from spar.types import Phase
 
@@ -31,17 +32,15 @@ class Setup:
 
     def tools(self) -> Mapping[str, Any]:
         """Return the tools that the actor can call now, by name; nothing where it does not say."""
-        tools = getattr(self.modules["act"].part, "tools", None)
-        return tools if isinstance(tools, Mapping) else {}
+        actor = self.modules["act"].part
+        return actor.tools if offers(actor, HasTools) and isinstance(actor.tools, Mapping) else {}
 
 
 def cursors(sense: Any) -> dict[str, Any]:
     """Return the cursors of the sensors, which go on as soon as the journal has what they brought."""
-    tell = getattr(sense, "cursors", None)
-    return {} if tell is None else dict(tell())
+    return dict(sense.cursors()) if offers(sense, KeepsCursors) else {}
 
 
 def row_changes(sense: Any) -> Sequence[RowChange]:
     """Return the changes that sensors want in their rows, with what they brought."""
-    tell = getattr(sense, "row_changes", None)
-    return () if tell is None else tuple(tell())
+    return tuple(sense.row_changes()) if offers(sense, ChangesRows) else ()

@@ -20,6 +20,7 @@ from spar.requests import Requests
 from spar.run import End, Run
 from spar.run_events import size_of
 from spar.scrub import masked
+from spar.store_port import TranscriptStore
 from spar.transcript import Entry
 from spar.types import Action, ActionResult, CallResult, Perception
 
@@ -37,7 +38,7 @@ class Transcripts:
 
     __slots__ = ("_find_store", "_kept", "_name", "_requests", "_seq", "_size", "_tools")
 
-    def __init__(self, name: str, requests: Requests, store: Callable[[], Any],
+    def __init__(self, name: str, requests: Requests, store: Callable[[], TranscriptStore | None],
                  tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
         self._name, self._requests, self._find_store, self._tools = name, requests, store, tools
         self._kept: OrderedDict[str, deque[tuple[Entry, int]]] = OrderedDict()
@@ -46,8 +47,7 @@ class Transcripts:
     async def read(self, session: str) -> Sequence[Entry]:
         """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
         if (store := self._find_store()) is not None:
-            found: Sequence[Entry] = await store.read(self._name, session)
-            return found
+            return await store.read(self._name, session)
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
     async def has(self, session: str) -> bool:

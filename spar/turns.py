@@ -18,8 +18,9 @@ from spar.journal import Item
 from spar.logs import get_logger
 from spar.loop import PhaseCall
 from spar.modules import Module, action_of, perceptions_of
+from spar.optional_ports import Abandonable, ClosableStream, offers
 from spar.plan_stream import OpenPlan
-from spar.protocols import Context
+from spar.protocols import Context, Resumable, Steerable
 from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Turns:
             self.agent.recovery.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if self.agent.recovery.journal is not None and not getattr(module.part, "keeps_journal", False):
+        if self.agent.recovery.journal is not None and not (module.states_journal and module.part.keeps_journal):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
@@ -140,8 +141,7 @@ class Turns:
         """The calls that the actor has to go on with; None also when it cannot tell."""
         module = self._actor
         try:
-            tell = getattr(module.part, "resumable", None)
-            return tell(self.lane.session) if callable(tell) else None
+            return module.part.resumable(self.lane.session) if offers(module.part, Resumable) else None
         except Exception as error:
             log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
             return None
@@ -150,9 +150,8 @@ class Turns:
         """Have the actor begin nothing more of what was planned for a run before somebody said something new."""
         module = self._actor
         try:
-            turn_away = getattr(module.part, "steer", None)
-            if callable(turn_away):
-                turn_away(run_id)
+            if offers(module.part, Steerable):
+                module.part.steer(run_id)
         except Exception as error:
             log.warning("actor cannot be steered", agent=self.agent.name, part=module.name, reason=repr(error))
 
@@ -160,9 +159,8 @@ class Turns:
         """Have the actor forget what of this run is still to come."""
         module = self.agent.modules["act"]
         try:
-            forget = getattr(module.part, "abandon", None)
-            if callable(forget):
-                await forget(run_id)
+            if offers(module.part, Abandonable):
+                await module.part.abandon(run_id)
         except Exception as error:
             log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
 
@@ -244,5 +242,5 @@ async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
         async for item in source:
             yield _going_on(item) if isinstance(item, Action) else item
     finally:
-        if (close := getattr(source, "aclose", None)) is not None:
-            await close()
+        if offers(source, ClosableStream):
+            await source.aclose()

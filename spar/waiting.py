@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spar.approvals import Approval, Approver
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, Event, StateChanged
 from spar.logs import get_logger
+from spar.optional_ports import HasApprovals, offers
 
 if TYPE_CHECKING:
     from spar.agent import Agent
@@ -28,7 +29,8 @@ _ENDED = {"expired": "approval expired", "void": "approval void"}
 
 def approver_of(agent: Agent) -> Approver | None:
     """Whoever keeps the approvals of an agent; None when its act module keeps none."""
-    found: Approver | None = getattr(agent.modules["act"].part, "approvals", None)
+    actor = agent.modules["act"].part
+    found: Approver | None = actor.approvals if offers(actor, HasApprovals) else None
     return found
 
 

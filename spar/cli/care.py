@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from spar import exits
 from spar.cli.context import Options, fail, printable, show
+
+if TYPE_CHECKING:
+    from spar.store_port import Care
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
 
@@ -120,14 +123,17 @@ def doctor(options: Options, acknowledge: bool) -> None:
         raise SystemExit(exits.FAILED)
 
 
-def _care(options: Options) -> Any:
+def _care(options: Options) -> Care:
     """What looks after the configured store. Ends the command when that has nothing of the kind."""
     from spar.app import Parts
     from spar.errors import ConfigError
+    from spar.optional_ports import offers
+    from spar.store_port import HasCare
 
     try:
         loaded = options.load()
-        care = getattr(Parts(loaded).memory(), "care", None)
+        memory = Parts(loaded).memory()
+        care = memory.care if offers(memory, HasCare) else None
     except ConfigError as error:
         fail(str(error), exits.CONFIG)
     if care is None:

@@ -111,8 +111,10 @@ def left(options: Options) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
     async def question(store: Any) -> Any:
         from spar.errors import SparError
+        from spar.optional_ports import offers
+        from spar.store_port import ReadsLeftWork
 
-        if not callable(getattr(store, "left", None)):
+        if not offers(store, ReadsLeftWork):
             raise SparError(f"the store {settings.memory.use!r} cannot be asked while no service runs: spar run")
         return await store.left(settings.agent.name)
 

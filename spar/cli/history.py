@@ -87,10 +87,13 @@ def show_cycle(options: Options, cycle_id: str) -> None:
 
 async def _with_doubts(store: Any, cycle_id: str) -> tuple[Any, Any] | None:
     """A cycle, and which of its calls are or were in doubt; a store without a journal knows of none."""
+    from spar.optional_ports import offers
+    from spar.store_port import ReadsLeftWork
+
     cycle = await store.cycle(cycle_id)
     if cycle is None:
         return None
-    doubts = (await store.left(cycle.agent))[0] if callable(getattr(store, "left", None)) else []
+    doubts = (await store.left(cycle.agent))[0] if offers(store, ReadsLeftWork) else ()
     return cycle, [doubt for doubt in doubts if doubt.cycle_id == cycle.cycle_id]
 
 

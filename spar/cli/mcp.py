@@ -68,10 +68,11 @@ def _servers(options: Options) -> dict[str, Any]:
     """The configured sources of tools whose tools are accepted, by name. Ends the command when they cannot be built."""
     from spar.app import Parts
     from spar.errors import ConfigError
+    from spar.optional_ports import AcceptsTools, offers
 
     loaded = options.load()
     try:
         tools = Parts(loaded).tools()
     except ConfigError as error:
         fail(str(error), exits.CONFIG)
-    return {tool.name: tool for tool in tools if callable(getattr(tool, "accept", None))}
+    return {tool.name: tool for tool in tools if offers(tool, AcceptsTools)}

@@ -29,9 +29,12 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
     agent = options.load().settings.agent.name
 
     async def ask(store: Any) -> Any:
-        kept = getattr(store, "transcripts", None)
-        if kept is None:
+        from spar.optional_ports import offers
+        from spar.store_port import KeepsTranscripts
+
+        if not offers(store, KeepsTranscripts):
             raise LookupError("this memory keeps no transcripts")
+        kept = store.transcripts
         return await (kept.sessions(agent) if session is None else kept.tail(agent, session, limit, before))
 
     found = from_store(options, ask)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.events import ConfigReloaded
+from spar.optional_ports import RestoresSensors, offers
 from spar.scrub import mask
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.approvals import approval_routes
@@ -75,12 +76,12 @@ def control(service: Service) -> Starlette:
     async def restore(request: Request) -> Response:
         """Try a sensor that is in quarantine again now."""
         agent, sensor = service.agent(""), request.path_params["sensor"]
-        again = getattr(agent.modules["sense"].part, "restore", None)
-        if again is None:
+        sense = agent.modules["sense"].part
+        if not offers(sense, RestoresSensors):
             raise LookupError(f"no sensor {sensor!r}: this sense module keeps none")
 
         async def work() -> None:
-            again(sensor)
+            sense.restore(sensor)
 
         await on_loop(agent, work(), PATIENCE)
         return reply({"sensor": sensor}, 202)

@@ -1,0 +1,143 @@
+"""What the core may ask of a part stands in a Protocol, and is asked for by `offers`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+import spar
+from memory import Memory
+from spar.errors import SparError
+from spar.optional_ports import Abandonable, Degradable, Hears, StatesDegradation, Watchable, offers
+from spar.protocols import Resumable
+from spar.store_port import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
+
+CORE = Path(spar.__file__).parent
+
+#: Attributes that are asked for and are no port of a part, by file: values of Python and of libraries, and the agent's
+#: own. An entry that is used no more has to go.
+NO_PARTS = {
+    ("bus.py", 'getattr(receiver, "subscription", None)'),
+    ("health_metrics.py", 'getattr(agent, "recovery", None)'),
+    ("health_metrics.py", 'getattr(lane, "oldest", None)'),
+    ("modules.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
+    ("app.py", "getattr(module, phase, module)"),
+    ("protocols.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
+    ("optional_ports.py", "getattr(part, name, None)"),  # `offers` itself
+    ("optional_ports.py", "hasattr(part, name)"),
+    ("plain.py", 'hasattr(value, "model_dump")'),
+    ("stacks.py", 'getattr(driver, "coroutine", None)'),
+    ("stacks.py", "getattr(value, name, None)"),
+    ("cli/alone.py", 'getattr(last, TAKES.get(phase, ""), None)'),
+    ("types.py", "getattr(error, name, None)"),
+}
+
+
+def asked(source: str) -> Iterator[tuple[int, str]]:
+    """Each `getattr` with a default and each `hasattr`, with its line, but for names of Python itself (`__name__`)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            is_asked = (node.func.id, len(node.args)) in (("getattr", 3), ("hasattr", 2))
+            if is_asked and not _is_of_python(node.args[1]):
+                yield node.lineno, ast.unparse(node).replace("'", '"')
+
+
+def _is_of_python(name: ast.expr) -> bool:
+    return isinstance(name, ast.Constant) and str(name.value).startswith("__") and str(name.value).endswith("__")
+
+
+def test_no_part_of_the_core_guesses_what_a_part_has() -> None:
+    unused, guesses = set(NO_PARTS), []
+    for path in sorted(CORE.rglob("*.py")):
+        name = path.relative_to(CORE).as_posix()
+        if name.startswith("testing/"):  # checks look at parts that may be anything
+            continue
+        for line, call in asked(path.read_text()):
+            if (name, call) in NO_PARTS:
+                unused.discard((name, call))
+            else:
+                guesses.append(f"spar/{name}:{line}: {call}")
+
+    assert not guesses, "declare a Protocol (spar/optional_ports.py, spar/store_port.py) and ask by offers(part, Port)"
+    assert not unused, "these are asked no more"
+
+
+def test_a_guess_is_found_with_its_line() -> None:
+    source = (
+        '\nsteer = getattr(part, "steer", None)\nif hasattr(\n    part, "shed"):\n'
+        '    getattr(part, "x"), getattr(f, "__name__", "")\n'
+    )
+
+    assert list(asked(source)) == [(2, 'getattr(part, "steer", None)'), (3, 'hasattr(part, "shed")')]
+
+
+class Answers:
+    """A part that has some of everything."""
+
+    degraded_reason = None
+    restore = None
+
+    def resumable(self, session: str) -> None:
+        return None
+
+    def hear(self, text: str, session: str) -> None:
+        return None
+
+
+class PassesOn:
+    def __init__(self, part: object) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+@pytest.mark.parametrize("part", [Answers(), PassesOn(Answers())])
+def test_a_part_offers_what_it_has_itself_or_passes_on(part: object) -> None:
+    assert offers(part, Resumable)
+    assert offers(part, Hears)
+    assert offers(part, StatesDegradation), "None is a value"
+    assert not offers(part, Abandonable)
+    assert not offers(part, Watchable)
+    assert not offers(None, Resumable)
+
+
+def test_a_method_that_is_none_is_not_offered() -> None:
+    class Silent(Answers):
+        resumable = None
+
+    class Half(Protocol):
+        def hear(self, text: str, session: str) -> None: ...
+        def degrade(self, reason: str) -> None: ...
+
+    assert not offers(Silent(), Resumable)
+    assert not offers(Answers(), Degradable)
+    assert not offers(Answers(), Half), "a part has all of a port or does not offer it"
+
+
+def test_the_members_of_a_port_are_those_of_the_ports_that_it_is_made_of() -> None:
+    class Both(Hears, Resumable, Protocol):
+        def more(self) -> None: ...
+
+    class Has(Answers):
+        def more(self) -> None:
+            return None
+
+    assert offers(Has(), Both)
+    assert not offers(Answers(), Both)
+
+
+async def test_the_built_in_memory_is_a_durable_store(tmp_path: Path) -> None:
+    memory = Memory(f"sqlite:///{tmp_path}/memory.db")
+    assert offers(type(memory), KeepsJournal)
+    with pytest.raises(SparError, match="while the memory is open"):
+        offers(memory, KeepsJournal)
+    async with memory:
+        assert offers(memory, DurableStore)
+        assert offers(memory.journal, Journal)
+        assert offers(memory.transcripts, TranscriptStore)
+        assert offers(memory.care, Care)
