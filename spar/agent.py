@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from spar import defaults
 from spar.agent_approvals import AgentApprovals
 from spar.assembly import Assembly
+from spar.books import Books
 from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
@@ -96,7 +97,7 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "account", "assembly", "blocked_by", "blocked_since", "budgets",
+    __slots__ = ("__weakref__", "account", "assembly", "blocked_by", "blocked_since", "books", "budgets",
                  "clock", "core", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping",
                  "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts",
                  "sessions", "setup", "stepping", "transcripts")  # fmt: skip
@@ -148,9 +149,10 @@ class Agent:
         self.transcripts = Transcripts(self.name, self.requests, lambda: self.keeping.transcripts, setup.tools)
         self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
-        self.recovery = Recovery(self)
         self.runs = Runs(self.events, self.clock, self.intake.late, self._run_ended)
         self.sessions = Sessions(self)
+        self.recovery = Recovery(core, self.keeping, self.requests, self.runs, self.sessions, self.push)
+        self.books = Books(core, setup, self.recovery, self.keeping, self.reports, self.runs)
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly = Assembly(self)
@@ -503,7 +505,7 @@ class Agent:
         """Tell and keep the end of a run."""
         self.deliveries.ended(run)
         self.transcripts.run_ended(run)
-        self.recovery.books.run_ended(run)
+        self.recovery.ends.run_ended(run)
 
     def _epoch(self) -> int:
         """The number of this process among those that the journal has seen; 0 without one."""

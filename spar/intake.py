@@ -92,7 +92,7 @@ class Intake:
             return receipt
         self._demand_room(perception.session)
         run = agent.runs.made(perception, key)
-        if agent.recovery.journal is not None:
+        if agent.recovery.work.journal is not None:
             item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
             kept, is_new = await agent.recovery.accept(item)
             if not is_new:
@@ -146,7 +146,7 @@ class Intake:
         except InboxFullError:
             self.refused += 1
             raise
-        if agent.recovery.journal is None:
+        if agent.recovery.work.journal is None:
             return self.push(perception)
         at = agent.clock.now()
         _, is_new = await agent.recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
@@ -170,13 +170,13 @@ class Intake:
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
         agent = self._agent
-        is_kept = agent.recovery.journal is not None or not agent.keeping.has_journal
+        is_kept = agent.recovery.work.journal is not None or not agent.keeping.has_journal
         if not is_kept or self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
         if agent.requests.is_foreign_thread:
             return agent.requests.in_loop(lambda: self.push(perception))
-        if agent.recovery.journal is not None:
+        if agent.recovery.work.journal is not None:
             item = Item(perception.id, perception, session=perception.session, at=agent.clock.now())
             if not agent.recovery.take_in(item):
                 return True
@@ -263,7 +263,7 @@ class Intake:
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)
         ending = self._end(run, end, lane)
-        if run.status is not None or agent.recovery.journal is None:  # then there is nothing to wait for
+        if run.status is not None or agent.recovery.work.journal is None:  # then there is nothing to wait for
             await ending
         else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
             await asyncio.shield(agent.requests.in_background(ending, "ending of a run"))
@@ -271,6 +271,6 @@ class Intake:
     async def _end(self, run: Run, end: End, lane: Lane) -> None:
         """End a run that its session's lane has left; people are told once it is on disk."""
         agent = self._agent
-        await agent.recovery.books.end_kept(run, end)
+        await agent.recovery.ends.keep(run, end)
         agent.runs.end(run, end)
         agent.sessions.left(lane)

@@ -116,7 +116,7 @@ class Lane:
                 return  # it was called off, or somebody else's has to come first
             self.is_turning = True
             cycle = await self.loop.cycle()
-            if cycle.is_journalled and not await agent.recovery.books.kept(is_answered=self._ended is not None):
+            if cycle.is_journalled and not await agent.books.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
             if cycle.faults or (cycle.perceptions and agent.setup.settled is not None):
                 await agent.settle(cycle)
@@ -546,7 +546,7 @@ class Lane:
         if not is_put_back:
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
-            if run is not None or agent.recovery.journal is not None:
+            if run is not None or agent.recovery.work.journal is not None:
                 guarded(cycle, self._write_down, cycle, duration, run, end)
             elif not (outcome == "idle" or cycle.is_refused):
                 guarded(cycle, agent.keeping.remember, cycle, duration)
@@ -574,8 +574,8 @@ class Lane:
         """Keep what a cycle came to that is journalled or a run's."""
         agent = self.agent
         assert run is None or run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
-        if agent.recovery.journal is not None:
-            agent.recovery.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
+        if agent.recovery.work.journal is not None:
+            agent.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
             return
         if not (cycle.outcome == "idle" or cycle.is_refused):
             agent.reports.guarded(cycle, agent.keeping.remember, cycle, duration)

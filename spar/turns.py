@@ -52,17 +52,17 @@ class Turns:
         module = self.lane.modules["act"]
         if cycle.run is not None and self.lane.inbox.has_steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
-        if self.agent.recovery.journal is not None:
-            self.agent.recovery.books.opened(cycle, cycle.perceptions)
+        if self.agent.recovery.work.journal is not None:
+            self.agent.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if self.agent.recovery.journal is not None and not (module.states_journal and module.part.keeps_journal):
+        if self.agent.recovery.work.journal is not None and not (module.states_journal and module.part.keeps_journal):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
     async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
-        if (known := await self.agent.recovery.books.acting(module.part, action, cycle)) is not None:
+        if (known := await self.agent.books.acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
@@ -80,7 +80,7 @@ class Turns:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if agent.recovery.is_suspicious:
-                polled = agent.recovery.sift(polled, lane.session)
+                polled = agent.recovery.sift(polled, lane.session, module.part)
         before, pushed = lane.run, lane.take(cycle)
         run = lane.run
         if run is not None and run is not before and not await lane.may_begin(run, cycle):
@@ -107,8 +107,10 @@ class Turns:
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted) -> list[Perception]:
         """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
         lane, run, work = self.lane, piece.run, piece.work
-        if piece.is_suspect and self.agent.recovery.journal is not None:
-            await self.agent.recovery.journal.safe()  # the end of what was tried before does not share the fate of this
+        if piece.is_suspect and self.agent.recovery.work.journal is not None:
+            await (
+                self.agent.recovery.work.journal.safe()
+            )  # the end of what was tried before does not share the fate of this
         if run is not None and run is not lane.run:
             assert lane.run is None, "a session takes interrupted work while it has a run"
             lane.run = run
@@ -165,8 +167,8 @@ class Turns:
             log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
 
     async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
-        if self.agent.recovery.journal is not None:
-            self.agent.recovery.books.opened(cycle, perceptions)
+        if self.agent.recovery.work.journal is not None:
+            self.agent.books.opened(cycle, perceptions)
         if cycle.resumed is not None and cycle.resumed.action is not None:
             await self.agent.recovery.cut.begun_again(cycle.resumed)
             self.resumed()  # the actor knows its own calls among these again

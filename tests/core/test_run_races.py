@@ -407,7 +407,7 @@ async def test_a_run_that_ends_while_the_journal_is_looked_through_does_not_begi
     agent = agent_of(clock, kept(tmp_path))
     starts = seen(agent, RunStarted)
     async with agent:
-        agent.recovery.journal = Slow(agent.recovery.journal, clock)
+        agent.recovery.work.journal = Slow(agent.recovery.journal, clock)
         await clock.sleep(59.5)
         run = await agent.submit("work", session="s")
         await clock.sleep(30.0)
