@@ -6,10 +6,12 @@ exception means. A group never hides what it holds: `unwrap` looks through it.
 
 from __future__ import annotations
 
+import functools
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 #: Frames of an exception that are told, the innermost ones, and the most characters of their text.
 TOLD_FRAMES, TOLD_CHARACTERS = 12, 4_000
@@ -158,6 +160,22 @@ def place_of(error: BaseException) -> str:
 def stack_of(error: BaseException) -> str:
     """Return the stack of an exception as text, its innermost frames."""
     try:
-        return "".join(traceback.format_exception(error, limit=-TOLD_FRAMES))[-TOLD_CHARACTERS:].rstrip()
+        return _formatted(error)[-TOLD_CHARACTERS:].rstrip()
     except Exception:  # a broken __str__, a circle of causes
         return "the stack cannot be shown"
+
+
+def _formatted(error: BaseException) -> str:
+    is_chained = error.__cause__ is not None or (error.__context__ is not None and not error.__suppress_context__)
+    if is_chained or isinstance(error, BaseExceptionGroup) or error.__traceback__ is None:
+        return "".join(traceback.format_exception(error, limit=-TOLD_FRAMES))
+    walked = traceback.walk_tb(error.__traceback__)
+    frames = tuple((frame.f_code.co_filename, frame.f_code, line) for frame, line in walked)
+    return _format_frames(frames[-TOLD_FRAMES:]) + "".join(traceback.format_exception_only(error))
+
+
+@functools.lru_cache(maxsize=128)
+def _format_frames(frames: tuple[tuple[str, CodeType, int], ...]) -> str:
+    """Return the lines of a traceback above the exception: formatted once for all that fail in the same place."""
+    places = [(name, line, code.co_name, None) for name, code, line in frames]
+    return "".join(["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(places).format()])
