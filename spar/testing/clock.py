@@ -5,8 +5,9 @@ nothing is ready, time jumps to the next timer. *All* time of that loop is virtu
 `clock.call_at`, but also `asyncio.sleep`, `asyncio.timeout`, `anyio.fail_after` and `loop.call_later`.
 
 Threads and other processes live in real time. While `clock.working()` is held (as `spar.threads` does, and as this
-clock does for `loop.run_in_executor`) the loop waits for them really, up to `patience` seconds; hold it yourself
-around a subprocess or a peer in another process. It does not virtualise `time.time` or `time.monotonic`.
+clock does for `loop.run_in_executor`) the loop waits for them really, up to `patience` seconds in which no thread of
+this process could go on (Linux tells; elsewhere up to `patience` seconds); hold it yourself around a subprocess or a
+peer in another process. It does not virtualise `time.time` or `time.monotonic`.
 
 Source of the idea: pytest-looptime, trio's MockClock with autojump.
 """
@@ -21,8 +22,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +35,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 NEVER = 1e10
 #: How many turns a loop that never idles makes between two looks at the real clock.
 SPINS = 1024
+#: For how many times its patience a clock waits for threads that could go on: on a busy machine they wait themselves.
+MOST_PATIENCE = 50
+#: The states of a thread that waits for nothing but a processor or a disk, as Linux tells them.
+_BUSY = (b"R", b"D")
 
 
 class VirtualClock:
@@ -46,8 +52,8 @@ class VirtualClock:
     Args:
         start: what `now()` says at the beginning; an aware datetime.
         autojump: with False time moves only by `advance`, and a loop that waits for a timer waits really.
-        patience: how many real seconds to wait for a working thread (from when its work began), and to let a
-            loop spin that never waits, before time moves on nevertheless.
+        patience: how many real seconds to wait for a working thread (from when its work began; longer while a thread
+            only waits for a processor), and to let a loop spin that never waits, before time moves on nevertheless.
     """
 
     is_virtual = True
@@ -244,7 +250,7 @@ class VirtualClock:
 
     def _idle(self, selector: Any) -> Any:
         """The loop has nothing to do: wait for threads, else let time jump, else wait really."""
-        while self._workers and (left := max(tuple(self._workers.values())) - time.monotonic()) > 0:
+        while (left := self._left()) > 0:
             if events := selector.select(left):
                 return events
         if self._jump():
@@ -252,6 +258,15 @@ class VirtualClock:
         if not self._workers and _is_alone(self._loop, selector):
             raise RuntimeError(self._why_nothing_can_happen())
         return selector.select(None)
+
+    def _left(self) -> float:
+        """For how many more real seconds the loop waits for threads that work; 0 when for none."""
+        if not self._workers:
+            return 0.0
+        left = max(tuple(self._workers.values())) - time.monotonic()
+        if left <= 0 < left + (MOST_PATIENCE - 1) * self.patience and _is_any_thread_busy():
+            return self.patience
+        return max(left, 0.0)
 
     def _jump(self) -> bool:
         """Go to the next timer, or to where `advance` stops if that is earlier; False if there is neither."""
@@ -317,6 +332,16 @@ def _utc(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"the wall clock needs an aware datetime, found {at!r}; add tzinfo=UTC")
     return at.astimezone(UTC)
+
+
+def _is_any_thread_busy() -> bool:
+    """Whether another thread of this process waits for nothing but a processor or a disk; False where nobody tells."""
+    mine = str(threading.get_native_id())
+    for task in Path("/proc/self/task").glob("*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            if task.parent.name != mine and task.read_bytes().rpartition(b") ")[2][:1] in _BUSY:
+                return True
+    return False
 
 
 def _is_alone(loop: Any, selector: Any) -> bool:

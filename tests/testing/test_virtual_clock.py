@@ -376,6 +376,36 @@ async def test_a_thread_that_never_ends_is_waited_for_once() -> None:
     assert clock.elapsed == 1000.0
 
 
+def sums(release: threading.Event, seconds: float) -> str:
+    """Occupy a processor for so long, or until somebody wants no more."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not release.is_set():
+        sum(range(10_000))
+    return "done"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what threads wait for")
+async def test_a_thread_that_only_wants_for_a_processor_is_waited_for_beyond_patience() -> None:
+    with hang_guard(), VirtualClock(patience=0.05) as clock:
+        async with asyncio.timeout(5):
+            product = await asyncio.to_thread(sums, threading.Event(), 0.5)
+
+    assert product == "done"
+    assert clock.elapsed == 0.0
+
+
+async def test_a_thread_that_occupies_a_processor_for_ever_is_waited_for_once() -> None:
+    release = threading.Event()
+    with hang_guard(), VirtualClock(patience=0.01) as clock:
+        task = asyncio.create_task(asyncio.to_thread(sums, release, 60.0))
+        for _ in range(100):
+            await clock.sleep(1)
+        release.set()
+        await task
+
+    assert clock.elapsed == 100.0
+
+
 async def test_time_goes_by_though_the_loop_never_waits() -> None:
     with VirtualClock(patience=0.02) as clock:
 
