@@ -1,7 +1,8 @@
 """The port of a store in full: everything that the core, its doors and the actors ask of a memory.
 
 An agent works with any object that has `KeepsExperiences`. Each further Protocol is optional and asked for by
-`spar.optional_ports.offers`; `DurableStore` is all of them, and what the built-in memory implements.
+`spar.optional_ports.offers`; `DurableStore` is all of them, and what the built-in memory implements. `spar.testing`
+holds a store to its guarantees (`check_store`, `check_journal`, `check_process_death`, `check_retention`).
 
 The guarantees of a store that has a `journal`:
 
@@ -335,7 +336,10 @@ class CycleJournal(Protocol):
         """
 
     async def unfinished(self, agent: str) -> Sequence[Unfinished]:
-        """Return the cycles that are open and the detached calls that were cut off, the oldest first."""
+        """Return the cycles that are open and the detached calls that were cut off, in the order of their ids.
+
+        Returns: each with its action and `Unfinished.known`, as the calls that were told of come to.
+        """
         ...
 
     @property
@@ -422,7 +426,10 @@ class SpendJournal(Protocol):
     """What was used of budgets."""
 
     def spend(self, spends: Iterable[Spend], /) -> None:
-        """Add these amounts, which may be negative, to their windows; nothing is rounded or lost."""
+        """Add these amounts, which may be negative, to their windows.
+
+        A sum stays within 0 and 2**60; within them nothing is rounded or lost.
+        """
 
     async def spent(self) -> Sequence[Spend]:
         """Return what was used by window and quantity, of all agents."""

@@ -5,6 +5,7 @@
     stream, Hang, Fail              what a script may hold besides values: a plan in pieces, a hung or failing module
     RecordingTool, RecordingStore, RecordingEvents, RecordingNotifier
     check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier
+    check_journal, check_process_death, check_retention     what a store owes that keeps a journal
 
 Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
 """
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         check_store,
         check_tool,
     )
+    from spar.testing.journal_contract import check_journal
+    from spar.testing.process_contract import check_process_death, check_retention
     from spar.testing.recording import RecordedCall, RecordingEvents, RecordingNotifier, RecordingStore, RecordingTool
     from spar.testing.script import Fail, Hang, stream
     from spar.testing.scripted import (
@@ -52,9 +55,12 @@ __all__ = [
     "ScriptedSensor",
     "VirtualClock",
     "check_actor",
+    "check_journal",
     "check_notifier",
     "check_planner",
+    "check_process_death",
     "check_reflector",
+    "check_retention",
     "check_sensor",
     "check_store",
     "check_tool",
@@ -62,7 +68,15 @@ __all__ = [
 ]
 
 
-_HOMES = {"Virtual": "clock", "check_": "contracts", "Recor": "recording", "Scripted": "scripted"}
+_HOMES = {
+    "Virtual": "clock",
+    "check_journal": "journal_contract",
+    "check_process": "process_contract",
+    "check_retention": "process_contract",
+    "check_": "contracts",
+    "Recor": "recording",
+    "Scripted": "scripted",
+}
 
 
 def _home(name: str) -> str:

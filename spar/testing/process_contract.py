@@ -1,0 +1,230 @@
+"""The contracts of a store that need more than one process or a long time: what is there after `kill -9`, what goes.
+
+See `spar.testing.contracts` for how checks are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from spar.clock import Clock
+from spar.ids import new_id
+from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.testing.duties import Stage, owed
+from spar.transcript import Entry
+from spar.types import Action, Call, CycleRecord, Experience, Perception
+
+Factory = Callable[[], Any]
+
+#: Units that the process that is killed writes at most, and how many of them become durable together at most.
+MOST_UNITS, AT_ONCE = 5_000, 5
+_CHILD = "from spar.testing.process_contract import run_child; run_child()"
+
+
+async def check_process_death(
+    make_store: Factory, *, kills: int = 3, clock: Clock | None = None, limit: float = 30.0, grace: float = 0.5
+) -> None:
+    """Hold a store to one transaction for each unit: kill a process that writes to it, and look at what is there.
+
+    Each unit is a cycle with a record, an experience, an entry, rows, an amount of a budget, a value and a piece of
+    accepted work. After each kill all units up to one are there whole, the acknowledged ones among them, and of later
+    ones nothing is.
+
+    Args:
+        make_store: opens the same data each time. Another process calls it as well: a function or class of a module
+            that can be imported there, or `functools.partial` of one, with arguments that can be pickled.
+        kills: how many processes are killed, the later ones after more units.
+        limit: seconds for each process and each look.
+    """
+    stage = Stage("store", clock, limit, grace)
+    for number in range(kills):
+        mark = f"w{new_id()}"
+        acknowledged = await _kill_one(make_store, mark, 1 + number * 4, limit)
+        async with stage.opened(make_store) as store:
+            await stage.value("looking at what is there after a kill", _look(store, mark, acknowledged))
+    await stage.is_clean()
+
+
+async def _kill_one(make_store: Factory, mark: str, after: int, limit: float) -> tuple[int, list[str]]:
+    """Have a process write units until so many acknowledgements have come, and kill it.
+
+    Returns: the last unit that was acknowledged, and the work whose acceptance was.
+    """
+    try:
+        made = base64.b64encode(pickle.dumps(make_store)).decode()
+    except Exception as error:
+        raise AssertionError(f"make_store must be one that another process can call: {error}") from error
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    last, accepted = 0, []
+    try:
+        child.stdin.write(json.dumps({"store": made, "mark": mark}).encode() + b"\n")
+        async with asyncio.timeout(limit):
+            while after:
+                line = await child.stdout.readline()
+                owed(line, "a process that writes to the store must not end by itself; see what it wrote to stderr")
+                told = json.loads(line)
+                if "safe" in told:
+                    last, after = told["safe"], after - 1
+                else:
+                    accepted.append(told["accepted"])
+    finally:
+        if child.returncode is None:
+            child.kill()
+        rest, _ = await child.communicate()
+    for line in rest.splitlines():  # what it said before it died counts, but for a line that was cut off
+        if line.endswith(b"}"):
+            told = json.loads(line)
+            last = told.get("safe", last)
+            accepted += [told["accepted"]] if "accepted" in told else []
+    return last, accepted
+
+
+async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> None:
+    safe, accepted = acknowledged
+    journal = store.journal
+    rows = await journal.rows(mark)
+    last = await store.load(mark) or 0
+    owed(last >= safe, f"what safe() has acknowledged must be there after a kill: {safe} units, found {last}")
+    whole = [str(n) for n in range(1, last + 1)]
+    cycles = await store.cycles(limit=MOST_UNITS, session=mark)
+    entries = await store.transcripts.tail(mark, mark, MOST_UNITS)
+    spent = {each.quantity: each.amount for each in await journal.spent() if each.window == f"hour:{mark}"}
+    recalled = await store.recall("", MOST_UNITS, session=mark)
+    for what, found in (
+        ("rows", sorted(rows, key=int)),
+        ("records of cycles", sorted((each["cycle_id"].removeprefix(mark) for each in cycles), key=int)),
+        ("entries of the transcript", [each.body["text"] for each in entries]),
+        ("experiences", sorted((each.origin.removeprefix(mark) for each in recalled), key=int)),
+    ):
+        wrong = sorted(set(found) ^ set(whole), key=int) or ("their order" if found != whole else "")
+        owed(not wrong, f"after a kill a unit is there whole or not at all: of {last} units {what} differ in {wrong}")
+    owed(spent.get("calls", 0) == last, f"after a kill budgets must hold each unit once: {last}, found {spent}")
+    waiting = {item.id for item in await journal.items(mark)}
+    ended = {each for each in accepted if int(each.removeprefix(f"{mark}i")) <= last}
+    owed(not waiting & ended, "work whose unit is there must have ended with it")
+    lost = set(accepted) - ended - waiting
+    owed(not lost, f"accepted work must be there after a kill, but these are lost: {sorted(lost)}")
+    open_ones = {each.cycle_id for each in await journal.unfinished(mark)}
+    closed = {f"{mark}{n}" for n in whole}
+    owed(not open_ones & closed, "a cycle that has ended must not be open after a kill")
+
+
+def run_child() -> None:
+    """Write units to the store that standard input names, until somebody kills this process."""
+    given = json.loads(sys.stdin.readline())
+    asyncio.run(_write_units(pickle.loads(base64.b64decode(given["store"])), given["mark"]))
+
+
+async def _write_units(make_store: Factory, mark: str) -> None:
+    async with make_store() as store:
+        journal = store.journal
+        for n in range(1, MOST_UNITS):
+            item = Item(f"{mark}i{n}", Perception(f"{n}", id=f"{mark}i{n}", session=mark), session=mark)
+            if n % AT_ONCE == 1:
+                await journal.accept(mark, item)
+                _say(accepted=item.id)
+            else:
+                journal.keep(mark, item)
+            _unit(journal, mark, n, item)
+            if n % AT_ONCE == 0:
+                await journal.safe()
+                _say(safe=n)
+            elif n % AT_ONCE == 2:
+                await asyncio.sleep(0.003)  # the units so far may be handed over by themselves
+        raise AssertionError("nobody killed this process")
+
+
+def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
+    """All that one cycle tells, in one step of the event loop."""
+    cycle, call = f"{mark}{n}", Call("tool", id=f"c{n}")
+    seen = (item.perception,)
+    make = partial(Unfinished, cycle, mark, seen)
+    journal.opened(mark, cycle, seen, (item.id,), make, {mark: n})
+    journal.acting(cycle, Action([call]))
+    journal.spend((Spend(f"hour:{mark}", "calls", 1),))
+    record = CycleRecord(cycle, mark, mark, item.at, 0.0, "acted", seen)
+    learnt = Experience(f"unit {n}", session=mark, origin=cycle)
+    journal.closed(mark, cycle, Closing(
+        "acted", record, (learnt,), run_id=mark, done=(item.id,), session=mark,
+        entries=(Entry("user", {"text": str(n)}),), changes=(RowChange(mark, str(n), n),),
+    ))  # fmt: skip
+
+
+def _say(**told: Any) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+# -- retention
+
+
+async def check_retention(
+    make_store: Factory, *, keeps: int, clock: Clock | None = None, limit: float = 30.0, grace: float = 0.5
+) -> None:
+    """Hold a store that keeps little to what it must not forget, and to what goes first.
+
+    Args:
+        make_store: makes one that is empty and keeps `keeps` cycles, experiences, entries and facts, without regard to
+            their age.
+        keeps: how many; at least 5.
+        limit: seconds until the store has given up what is too much, by itself.
+    """
+    stage = Stage("store", clock, limit, grace)
+    mark, number = f"w{new_id()}", keeps * 3
+    async with stage.opened(make_store) as store:
+        journal = store.journal
+        journal.claim(mark, mark)
+        waits, dead = (Item(new_id(), Perception(text)) for text in ("waits", "dead"))
+        for item in (waits, dead):
+            await journal.accept(mark, item)
+        letter: DeadLetter = journal.bury(mark, dead, "enough")
+        cut, call = Unfinished(new_id(), "main"), Call("tool", id=new_id())
+        journal.opened(mark, cut.cycle_id, (), (), lambda: cut, {})
+        journal.acting(cut.cycle_id, Action([call]))
+        journal.started(cut.cycle_id, call.id, 1, "once", "auto")
+        doubt = Doubt(f"{cut.cycle_id}/{call.id}", call, cut.cycle_id)
+        journal.doubted(mark, doubt)
+        for n in range(1, number + 1):
+            _unit(journal, mark, n, Item(f"{mark}i{n}", Perception(f"{n}", id=f"{mark}i{n}")))
+            await stage.value("journal.safe()", journal.safe())
+        newest = [f"{mark}{n}" for n in range(number, number - keeps, -1)]
+
+        async def kept() -> dict[str, list[str]]:
+            return {
+                "cycles": [each["cycle_id"] for each in await store.cycles(limit=number, session=mark)],
+                "experiences": [each.origin for each in await store.recall("", number, session=mark)],
+                "entries": [f"{mark}{each.body['text']}" for each in await store.transcripts.tail(mark, mark, number)],
+            }
+
+        until = stage.clock.monotonic() + limit
+        left = await kept()
+        while late := {what: len(found) for what, found in left.items() if len(found) > keeps}:
+            owed(stage.clock.monotonic() < until, f"a store must give up what is too much in time, but keeps {late}")
+            await stage.clock.sleep(0.1)
+            left = await kept()
+        for what, found in left.items():
+            lost = sorted(set(newest) ^ set(found))
+            owed(not lost, f"of {what} the oldest must go first and no more than must, but these differ: {lost}")
+        items = [each.id for each in await journal.items(mark)]
+        owed(items == [waits.id], f"work that waits must never go, found {items}")
+        owed([each.id for each in await journal.dead_letters(mark)] == [letter.id], "a dead letter must never go")
+        owed([each.id for each in await journal.doubts(mark)] == [doubt.id], "an open doubt must never go")
+        going = await journal.unfinished(mark)
+        is_known = [(each.cycle_id, [end.status for end in each.known]) for each in going] == [
+            (cut.cycle_id, ["in_doubt"])
+        ]
+        owed(is_known, f"an open cycle must never go, nor what is known of its calls, found {going!r:.200}")
+    await stage.is_clean()
