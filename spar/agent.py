@@ -26,14 +26,17 @@ from spar.budgets import Budgets
 from spar.bus import Events
 from spar.clock import Clock, SystemClock
 from spar.core import Core, State
-from spar.cycle import STANDING, Cycle, Step
+from spar.cycle import STANDING, Step
 from spar.deliveries import Deliveries
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.health import Health
-from spar.hooks import Hook, Outcome
+from spar.holding import Holding
+from spar.hooks import Hook
 from spar.intake import Intake
 from spar.keeping import Keeping
+from spar.lane import Lane
+from spar.lane_parts import LaneParts
 from spar.lifecycle import Lifecycle
 from spar.modules import Module
 from spar.optional_ports import offers
@@ -50,7 +53,6 @@ from spar.protocols import (
     ReflectModule,
     SenseFunction,
     SenseModule,
-    StreamingActor,
 )
 from spar.recovery import Recovery
 from spar.reports import Reports
@@ -58,6 +60,7 @@ from spar.requests import Requests
 from spar.restraint import Restraint
 from spar.run import Receipt, Run, RunStatus
 from spar.runs import Runs
+from spar.session_hooks import SessionHooks
 from spar.sessions import Sessions
 from spar.setup import Setup
 from spar.stats import SessionStats, Snapshot, Stats
@@ -65,10 +68,9 @@ from spar.stepping import Stepping
 from spar.store_port import KeepsExperiences
 from spar.streams import Streams
 from spar.transcripts import Transcripts
-from spar.types import Ability, Action, ActionResult, Call, Fault, Perception, Phase, Reflection
+from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
-    from spar.lane import Lane
     from spar.settings import Settings
 
 
@@ -97,10 +99,10 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "account", "assembly", "blocked_by", "blocked_since", "books", "budgets",
-                 "clock", "core", "deliveries", "events", "failure", "health", "home", "hooks", "intake", "keeping",
-                 "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts",
-                 "sessions", "setup", "stepping", "transcripts")  # fmt: skip
+    __slots__ = ("__weakref__", "_lane_parts", "account", "assembly", "blocked_by", "blocked_since", "budgets",
+                 "clock", "core", "deliveries", "events", "failure", "health", "holding", "home", "hooks", "intake",
+                 "keeping", "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs",
+                 "session_accounts", "session_hooks", "sessions", "setup", "stepping", "transcripts")  # fmt: skip
 
     events: Events
     account: Stats
@@ -150,9 +152,17 @@ class Agent:
         self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
         self.runs = Runs(self.events, self.clock, self.intake.late, self._run_ended)
-        self.sessions = Sessions(self)
+        self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
+        self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.assembly.take_over())
+        self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
+                                 on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
+                                 on_retired=self.holding.forget)  # fmt: skip
         self.recovery = Recovery(core, self.keeping, self.requests, self.runs, self.sessions, self.push)
-        self.books = Books(core, setup, self.recovery, self.keeping, self.reports, self.runs)
+        books = Books(core, setup, self.recovery, self.keeping, self.reports, self.runs)
+        self._lane_parts = LaneParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
+                                     self.recovery.work, self.recovery, books, self.keeping, self.transcripts,
+                                     self.deliveries, self.session_hooks, self.reports, self.health, self.account,
+                                     self.session_accounts)  # fmt: skip
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
         self.assembly = Assembly(self)
@@ -234,11 +244,6 @@ class Agent:
     @property
     def is_running(self) -> bool:
         return self.state == "running"
-
-    def can_stream(self, actor: Module) -> bool:
-        """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
-        is_guarded = self.hooks.at("after_plan") or self.hooks.at("before_act")
-        return not self.stepping.is_under_way and offers(actor.part, StreamingActor) and not is_guarded
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
@@ -472,21 +477,13 @@ class Agent:
         """
         await self.assembly.restart(phase)
 
-    # -- what lanes and health ask of it
-
-    def report(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
-        """Say that a phase failed, everywhere it is to be said, and do what its policy asks of the agent."""
-        self.reports.phase_failed(cycle, fault, error, policy)
-
-    def report_hook_faults(self, cycle_id: str, outcome: Outcome, session: str) -> None:
-        self.reports.hooks_failed(cycle_id, outcome, session)
-
-    async def settle(self, cycle: Cycle) -> None:
-        """What has its place between two cycles."""
-        await self.sessions.settle(cycle)
+    # -- what its parts ask of it
 
     def _do_others_work(self) -> bool:
         return any(not lane.is_standing and lane.has_work for lane in self.lanes.values())
+
+    def _lane(self, session: str) -> Lane:
+        return Lane(self._lane_parts, self.sessions, session)
 
     def _has_work(self, session: str) -> bool:
         lane = self.lanes.get(session)

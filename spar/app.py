@@ -429,7 +429,7 @@ def warnings_of(agent: Agent) -> list[str]:
 
 
 def describe_lane(lane: Any) -> dict[str, Any]:
-    cycle, now = lane.cycle, lane.agent.clock.monotonic()
+    cycle, now = lane.cycle, lane.core.clock.monotonic()
     return {
         "session": lane.session,
         "waiting": lane.waiting,

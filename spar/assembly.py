@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from spar.accounts import in_micro
-from spar.cycle import RETRIES, STANDING, Step
+from spar.cycle import RETRIES, Step
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.health import Limits
@@ -60,21 +59,15 @@ _backoff, _limits, _pace = _shared(Backoff), _shared(Limits), _shared(Pace)
 class Assembly:
     """The modules of one agent and what holds them open.
 
-    `makers` makes a module anew by its phase, where that is known; `awaited` is not empty while somebody waits for
-    sessions to end their cycles, `is_holding` says that some are not to begin another one.
+    `makers` makes a module anew by its phase, where that is known.
     """
 
-    __slots__ = ("_agent", "_former", "_held", "_is_busy", "_leavers", "_openings", "awaited", "makers")
+    __slots__ = ("_agent", "_former", "_is_busy", "_openings", "makers")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._openings: tuple[Opening, ...] = ()
         self.makers: Mapping[Phase, Callable[[], Any]] = {}
-        #: The sessions at work that somebody waits for, a set for each who waits.
-        self.awaited: tuple[set[Lane], ...] = ()
-        self._held: Literal["", "standing", "all"] = ""
-        #: Sessions whose cycle in hand works with an actor that has been replaced.
-        self._leavers: set[Lane] = set()
         self._is_busy = False
         #: What sees off modules that have been replaced, until they are closed.
         self._former: tuple[asyncio.Task[None], ...] = ()
@@ -205,9 +198,7 @@ class Assembly:
     async def close(self) -> None:
         """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
         self._agent.budgets.close()
-        for users in self.awaited:  # nobody turns any more
-            users.clear()
-        self._agent.requests.notify()
+        self._agent.holding.release()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
         await self._agent.lifecycle.wait_for(former, CLOSE_WITHIN)
         self._former = ()
@@ -272,15 +263,15 @@ class Assembly:
         if opening is None or not opening.is_needed:
             return
         until = agent.clock.monotonic() + FREE_WITHIN
-        while at_work := self._at_work(is_sensing=phase == "sense"):
-            if not await self._gone(at_work, until):
+        while at_work := agent.holding.at_work(is_sensing=phase == "sense"):
+            if not await agent.holding.gone(at_work, until):
                 raise SparError(f"{module.name} is at work for other sessions and was not restarted")
-        self._held = "standing" if phase == "sense" else "all"
+        agent.holding.keep(is_sensing=phase == "sense")
         try:
             await opening.close(CLOSE_WITHIN)
             await self._open_in_time(opening, agent.modules)
         finally:
-            self._let_go()
+            agent.holding.let_go()
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's. Raises what opening raises; all is then as before."""
@@ -307,7 +298,7 @@ class Assembly:
         if all(new[phase] is old[phase] for phase in old):
             return
         openings = self._opening_of(new)
-        async with self._between_cycles(is_needed=new["sense"] is not old["sense"]):
+        async with agent.holding.between_cycles(is_needed=new["sense"] is not old["sense"]):
             opened: list[Opening] = []
             try:
                 if agent.state in ("running", "pausing", "paused"):
@@ -320,9 +311,9 @@ class Assembly:
             agent.health.forget_models({id(opening.part) for opening in openings})
             agent.setup.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
-            users = self._at_work()
+            users = agent.holding.at_work()
             if new["act"] is not old["act"]:
-                self._leavers |= users
+                agent.holding.leave(users)
             gone = agent.requests.in_background(self._see_off(left, users), "closing of former modules of")
             self._former = (*(task for task in self._former if not task.done()), gone)
             if not users:
@@ -331,17 +322,17 @@ class Assembly:
     async def _see_off(self, openings: Sequence[Opening], users: set[Lane]) -> None:
         """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
         agent, within = self._agent, self._longest_cycle()
-        if not await self._gone(users, agent.clock.monotonic() + within):
+        if not await agent.holding.gone(users, agent.clock.monotonic() + within):
             names = ", ".join(opening.name for opening in openings)
             sessions = ", ".join(sorted(lane.session for lane in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
             agent.health.step("abandon", names, reason)
-            await self._gone(users, float("inf"))
+            await agent.holding.gone(users, float("inf"))
         await self._close(openings)
         if agent.state in ("running", "pausing", "paused"):  # else the next start reads what is left
-            await self._take_over()
+            await self.take_over()
 
-    async def _take_over(self) -> None:
+    async def take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""
         agent, module = self._agent, self._agent.modules["act"]
         try:
@@ -356,71 +347,6 @@ class Assembly:
             step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
             for step in self._agent.steps.values()
         )
-
-    # -- waiting for sessions
-
-    @property
-    def is_holding(self) -> bool:
-        return bool(self._held or self._leavers)
-
-    def left(self, lane: Lane) -> None:
-        """A session has ended a cycle."""
-        for users in self.awaited:
-            users.discard(lane)
-            if not users:
-                self._agent.requests.notify()
-
-    def forget(self, lane: Lane) -> None:
-        """A session has nothing left to do."""
-        self._leavers.discard(lane)
-
-    async def hold(self, lane: Lane) -> None:
-        """Keep a session between two cycles while it is not to begin another one, or is changing over."""
-        agent = self._agent
-        while agent.state == "running" and (self._held == "all" or (self._held and lane.is_standing)):
-            lane.is_turning = False
-            agent.requests.notify()
-            await agent.requests.change()
-        if lane in self._leavers:
-            self._leavers.discard(lane)
-            await self._take_over()
-
-    @asynccontextmanager
-    async def _between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
-        """Have the standing session rest between two cycles meanwhile, if that is needed."""
-        agent = self._agent
-        if is_needed:
-            self._held = "standing"
-        try:
-            while is_needed and (lane := agent.lanes.get(STANDING)) is not None and lane.is_amid:
-                await agent.requests.change()
-            yield
-        finally:
-            if is_needed:
-                self._let_go()
-
-    def _let_go(self) -> None:
-        self._held = ""
-        self._agent.requests.notify()
-
-    def _at_work(self, *, is_sensing: bool = False) -> set[Lane]:
-        """The sessions that are in the middle of a cycle; only the standing one works with what senses."""
-        lanes = list(self._agent.lanes.values())
-        return {lane for lane in lanes if lane.cycle is not None and (lane.is_standing or not is_sensing)}
-
-    async def _gone(self, users: set[Lane], until: float) -> bool:
-        """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""
-        agent = self._agent
-        self.awaited = (*self.awaited, users)
-        try:
-            while users:
-                left = until - agent.clock.monotonic()
-                if left <= 0:
-                    return False
-                await agent.requests.change(left)
-            return True
-        finally:
-            self.awaited = tuple(other for other in self.awaited if other is not users)
 
 
 def _hand_on(old: Any, new: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec.structs import asdict
 
@@ -22,6 +22,7 @@ from spar.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.inbox import PLACES, Inbox, Mode, Place, collected, overflow
 from spar.interrupted import Interrupted, InterruptedWork
+from spar.lane_parts import LaneParts
 from spar.logs import get_logger
 from spar.loop import Loop
 from spar.modules import result_of
@@ -35,9 +36,6 @@ from spar.turns import Turns
 from spar.types import Action, ActionResult, Fault, Perception
 from spar.verdict import verdict
 from spar.wake import Wake
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 log = get_logger("spar.lane")
 
@@ -59,31 +57,43 @@ class _OthersTurn:
 _OTHERS_TURN = _OthersTurn()
 
 
+class Places(Protocol):
+    """The places of the runs under way, as a lane gives its own back and waits for the next one."""
+
+    @property
+    def do_others_wait(self) -> bool: ...
+    def give_back(self, lane: Lane) -> None: ...
+    def offer(self, lane: Lane, rest: float = 0.0) -> None: ...
+
+
 class Lane:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "agent", "calls", "cycle", "has_place", "inbox",
+    __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "calls", "core", "cycle", "has_place", "inbox",
                  "interrupted", "is_called", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning",
-                 "last_completed", "loop", "modules", "passed_over", "planned_look", "resting", "rests_until", "run",
-                 "session", "stop_reason", "strand", "turns", "waits_for_place", "wake")  # fmt: skip
+                 "last_completed", "loop", "modules", "parts", "passed_over", "planned_look", "resting",
+                 "rests_until", "run", "session", "sessions", "stop_reason", "strand", "turns", "waits_for_place",
+                 "wake")  # fmt: skip
 
-    def __init__(self, agent: Agent, session: str) -> None:
-        self.agent, self.session, self.is_standing = agent, session, session == STANDING
-        self.strand = Strand(f"{agent.name}/{session}", agent.clock)
-        self.wake = Wake(agent.clock)
+    def __init__(self, parts: LaneParts, sessions: Places, session: str) -> None:
+        core = parts.core
+        self.parts, self.core, self.sessions = parts, core, sessions
+        self.session, self.is_standing = session, session == STANDING
+        self.strand = Strand(f"{core.name}/{session}", core.clock)
+        self.wake = Wake(core.clock)
         self.inbox = Inbox()
         self.run: Run | None = None
         self._ended: tuple[Run, End] | None = None
         self._told: tuple[dict[str, Any], ...] = ()  # the messages of the run that has ended, for hooks
-        self.interrupted = InterruptedWork(agent.recovery.may_try)
+        self.interrupted = InterruptedWork(parts.recovery.may_try)
         self.cycle: Cycle | None = None
-        self.last_completed = agent.clock.monotonic()
+        self.last_completed = core.clock.monotonic()
         self.rests_until: float | None = None
         self.planned_look: float | None = None  # seconds that the last plan proposed in the place of the interval
         self.stop_reason = ""
         self.is_resuming = False  # the actor said that it has calls of earlier cycles to go on with
         #: Those that its cycle in hand works with, and whether it is between the beginning of a cycle and its wait.
-        self.modules, self.is_turning = agent.setup.modules, False
+        self.modules, self.is_turning = parts.setup.modules, False
         #: Of its place among the runs under way: whether it has one, or waits for one; whether one that it is given now
         #: is used at once; the cycle in whose middle it was passed over; the timer that has it wait again after a rest.
         self.has_place = self.waits_for_place = False
@@ -95,89 +105,90 @@ class Lane:
         self.is_called = False  # somebody asked for a cycle that polls
         self.turns = Turns(self)
         self.calls = self.turns.calls
-        self.loop = Loop(self, self.strand, agent.setup.steps, agent.events, agent.hooks, agent.clock,
-                         plan_when_idle=agent.setup.plan_when_idle)  # fmt: skip
+        self.loop = Loop(self, self.strand, parts.setup.steps, core.events, core.hooks, core.clock,
+                         plan_when_idle=parts.setup.plan_when_idle)  # fmt: skip
 
     # -- its life
 
     async def live(self) -> None:
         """Turn after turn, while the agent runs; a session's lane also ends when it has nothing to do now, and after
         a run when others wait for its place."""
-        agent = self.agent
+        core, parts = self.core, self.parts
         self.is_turning = False  # the life before this one may have ended in the middle of a turn
-        if self.is_standing and agent.setup.pace.interval == "off" and not self.has_work:
+        if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
-        while agent.core.state == "running" and (not self._not_before or await self._is_left_alone()):
-            if agent.assembly.is_holding:
-                await agent.assembly.hold(self)
-                if agent.core.state != "running":
+        while core.state == "running" and (not self._not_before or await self._is_left_alone()):
+            if parts.holding.is_holding:
+                await parts.holding.hold(self)
+                if core.state != "running":
                     return
             if not (self.is_standing or self.has_work):
                 return  # it was called off, or somebody else's has to come first
             self.is_turning = True
             cycle = await self.loop.cycle()
-            if cycle.is_journalled and not await agent.books.kept(is_answered=self._ended is not None):
+            if cycle.is_journalled and not await parts.books.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
-            if cycle.faults or (cycle.perceptions and agent.setup.settled is not None):
-                await agent.settle(cycle)
+            if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
+                await self.turns.settle(cycle)
             if self._ended is not None:
                 await self._say_ended(cycle, *self._ended)
-            if agent.core.state != "running":
+            if core.state != "running":
                 return
             self.is_turning = False
-            if agent.assembly.is_holding:
-                agent.requests.notify()
+            if parts.holding.is_holding:
+                parts.requests.notify()
             did_well = not (cycle.is_refused or cycle.faults)
             is_idle = did_well and self.is_empty  # so are most cycles, and then nothing else need be asked
             keeps_place = did_well and not is_idle and cycle.run is None and self._has_run_to_begin
             if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
-                agent.sessions.give_back(self)
-            wait = agent.budgets.paced(self._wait_after(cycle, is_idle=is_idle), agent.setup.pace.max_interval)
+                self.sessions.give_back(self)
+            wait = parts.budgets.paced(self._wait_after(cycle, is_idle=is_idle), parts.setup.pace.max_interval)
             if is_done or (self.is_standing and not (is_idle or self.is_empty)):
-                agent.sessions.offer(self, 0.0 if did_well else wait or 0.0)
+                self.sessions.offer(self, 0.0 if did_well else wait or 0.0)
                 if did_well and self.has_place and self._has_run_to_begin:
                     wait = 0.0  # nobody else wants the place: the next run begins at once
-            if not self.is_standing and self.run is None and (wait != 0.0 or agent.sessions.do_others_wait):
-                self.rests_until = None if not wait else agent.clock.monotonic() + wait
+            if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
+                self.rests_until = None if not wait else core.clock.monotonic() + wait
                 return
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
-                is_due = isinstance(agent.setup.pace.interval, str) or self._is_interval_over()
+                is_due = isinstance(parts.setup.pace.interval, str) or self._is_interval_over()
                 self.is_polling = self.is_called or is_due  # what waits does not bring the next poll forward
             else:
-                self.rests_until = None if wait is None else agent.clock.monotonic() + wait
+                self.rests_until = None if wait is None else core.clock.monotonic() + wait
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
             self.is_called = False
 
     async def _is_left_alone(self) -> bool:
         """Wait as long as what failed asked for, whatever comes meanwhile; whether the agent still runs then."""
-        clock = self.agent.clock
+        clock = self.core.clock
         while (left := self._not_before - clock.monotonic()) > 0:
             self.rests_until = self._not_before
             await self.wake.sleep(left)
-            if self.agent.core.state != "running":
+            if self.core.state != "running":
                 return False
         return True
 
     def _is_poll_due(self) -> bool:
         """Whether a cycle that nobody has called for polls: a run that goes on does not bring the next poll forward."""
-        interval = self.agent.setup.pace.interval
+        interval = self.parts.setup.pace.interval
         if self.run is None or interval == "adaptive":
             return True
         return interval != "off" and self._is_interval_over()
 
     def _is_interval_over(self) -> bool:
         """Whether a fixed interval has passed since the last poll."""
-        return self.agent.clock.monotonic() >= self._polled_at + float(self.agent.setup.pace.interval)
+        return self.core.clock.monotonic() >= self._polled_at + float(self.parts.setup.pace.interval)
 
     def _wait_after(self, cycle: Cycle, *, is_idle: bool = False) -> float | None:
         """Seconds until the next cycle, None for: until something is pushed.
 
         Args: is_idle: whether the cycle went well and nothing is left to do.
         """
-        agent, pace, run = self.agent, self.agent.setup.pace, self.run
-        now = agent.clock.monotonic()
+        core, parts, run = self.core, self.parts, self.run
+        pace = parts.setup.pace
+        now = core.clock.monotonic()
         if self.is_polling and cycle.has_sensed:
             self._polled_at = now
         if not is_idle and cycle.is_refused:
@@ -200,7 +211,7 @@ class Lane:
         if is_idle:
             return wait
         if cycle.faults:
-            wait = agent.health.back_off(wait, cycle)
+            wait = parts.health.back_off(wait, cycle)
             if patience := cycle.retry_after:
                 self._not_before = now + patience
                 wait = None if wait is None else max(wait, patience)
@@ -210,7 +221,7 @@ class Lane:
 
     def _wait_refused(self) -> float | None:
         """The usual wait, though what the cycle was to deal with still waits: never none."""
-        pace = self.agent.setup.pace
+        pace = self.parts.setup.pace
         wait = pause_after(pace, 0)
         if self.is_empty:
             return wait
@@ -220,14 +231,14 @@ class Lane:
     def rests_for(self) -> float | None:
         """Seconds until its next cycle, None while it turns or waits for what is pushed. From any thread."""
         until = self.rests_until
-        return None if until is None else max(0.0, round(until - self.agent.clock.monotonic(), 3))
+        return None if until is None else max(0.0, round(until - self.core.clock.monotonic(), 3))
 
     # -- what it has to do
 
     @property
     def _quiet(self) -> float:
         """Seconds for which collected messages still wait, because somebody may say more."""
-        return self.inbox.wait(self.agent.clock.monotonic()) if self.run is None else 0.0
+        return self.inbox.wait(self.core.clock.monotonic()) if self.run is None else 0.0
 
     def _next_interrupted(self) -> Interrupted | None:
         """The interrupted work that its next cycle takes; that of a run needs a place."""
@@ -316,7 +327,7 @@ class Lane:
     def waits_for_model(self) -> bool:
         """Whether its run waits until a provider can be asked again; from any thread."""
         run = self.run
-        return run is not None and run.waits_until > self.agent.clock.monotonic()
+        return run is not None and run.waits_until > self.core.clock.monotonic()
 
     @property
     def is_asking(self) -> bool:
@@ -330,13 +341,13 @@ class Lane:
     # -- what comes in
 
     def push(self, perception: Perception) -> None:
-        self.inbox.push(perception, self.agent.clock.monotonic())
+        self.inbox.push(perception, self.core.clock.monotonic())
         self.wake.set()
 
     def queue(self, run: Run, mode: Mode = "followup") -> Place:
         """Have a message wait for its turn, or for the run in hand; returns where it waits."""
         place = PLACES[mode, self.is_busy]
-        self.inbox.add(run, place, self.agent.clock.monotonic(), self.agent.settings.runs.quiet,
+        self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
                        is_interrupting=mode == "interrupt")  # fmt: skip
         if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
             self.turns.steer(self.run.id)
@@ -372,7 +383,7 @@ class Lane:
     def take(self, cycle: Cycle) -> list[Perception]:
         """What was pushed since, and what was said in the run in hand, or in the one that begins, that no plan has
         been made for yet."""
-        runs, inbox = self.agent.runs, self.inbox
+        runs, inbox = self.parts.runs, self.inbox
         pushed = inbox.take_pushed()
         cycle.items = tuple([perception.id for perception in pushed])
         if self.can_begin:
@@ -392,14 +403,14 @@ class Lane:
 
     def _begin_run(self) -> None:
         """The next run begins, unless people are still saying what it is about."""
-        agent, inbox = self.agent, self.inbox
-        if (found := inbox.next_run(agent.clock.monotonic())) is None:
+        core, parts, inbox = self.core, self.parts, self.inbox
+        if (found := inbox.next_run(core.clock.monotonic())) is None:
             return
         run, others = found
         self.run = run
-        agent.runs.start(run)
+        parts.runs.start(run)
         for other in others:
-            agent.runs.absorb(run, other, "collected")
+            parts.runs.absorb(run, other, "collected")
         if others:
             run.message = collected(run.message, run.said)
             run.new = run.unwritten = (run.message,)
@@ -408,38 +419,38 @@ class Lane:
     def _tell_dropped(self, run: Run) -> None:
         """The run hears in short what others said for whom there was no room."""
         if dropped := self.inbox.take_dropped():
-            run.new = (overflow(dropped, self.session, self.agent.clock.new_id), *run.new)
+            run.new = (overflow(dropped, self.session, self.core.clock.new_id), *run.new)
 
     # -- what the loop reports
 
     def change_over(self) -> None:
         """Work with the modules and the terms that are in force now."""
-        self.modules = self.agent.setup.modules
-        self.loop.steps, self.loop.plan_when_idle = self.agent.setup.steps, self.agent.setup.plan_when_idle
+        self.modules = self.parts.setup.modules
+        self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
 
     def opened(self, *, is_stepped: bool = False) -> Cycle:
-        agent = self.agent
+        core, parts = self.core, self.parts
         self.change_over()
         piece = None if is_stepped or not self.interrupted.number else self._next_interrupted()
         run = self.run
         if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
             run = piece.run
             self.interrupted.take(piece)
-            agent.recovery.tries(piece)
-        cycle = Cycle(self.session, None if run is None else run.context(), agent.clock, piece)
+            parts.recovery.tries(piece)
+        cycle = Cycle(self.session, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             cycle.items = piece.items
         self.cycle = cycle
-        if agent.events.wanted[LoopStarted]:
-            agent.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
+        if core.events.wanted[LoopStarted]:
+            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
         return cycle
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Whether no hook is against a run that begins; one that is ends it."""
-        await self.agent.sessions.hooks.run_begins(self.session)
+        await self.parts.session_hooks.run_begins(self.session)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
-            self.agent.runs.end(run, End("error", outcome.reason or "refused by a hook"))
+            self.parts.runs.end(run, End("error", outcome.reason or "refused by a hook"))
             return False
         return True
 
@@ -447,18 +458,18 @@ class Lane:
         """A run's answer is on disk before anybody is told."""
         crashpoint("run.before_answer")
         if run.status is None:
-            self.agent.runs.end(run, await self.agent.deliveries.answer(run, end))
+            self.parts.runs.end(run, await self.parts.deliveries.answer(run, end))
         self._ended = None
-        status = await self.agent.runs.wait(run.id, 0)
+        status = await self.parts.runs.wait(run.id, 0)
         await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._told), run.id)
 
     def let_go(self) -> None:
         """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
         self.cycle = None
-        if self.agent.assembly.awaited:
-            self.agent.assembly.left(self)
+        if self.parts.holding.awaited:
+            self.parts.holding.left(self)
         if self._ended is not None:
-            self.agent.runs.end(*self._ended)
+            self.parts.runs.end(*self._ended)
             self._ended = None
 
     def is_pursuing(self, run: Run) -> bool:
@@ -474,12 +485,12 @@ class Lane:
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
         """What the hooks at a point say, their faults reported; None where nobody is asked."""
-        hooks = self.agent.hooks
+        hooks = self.core.hooks
         if not hooks.at(point):
             return None
         about = run_id or (cycle.run.id if cycle.run else None)
-        outcome = await hooks.run(HookContext(point, self.agent.name, value, self.session, about, cycle.id))
-        self.agent.report_hook_faults(cycle.id, outcome, self.session)
+        outcome = await hooks.run(HookContext(point, self.core.name, value, self.session, about, cycle.id))
+        self.parts.reports.hooks_failed(cycle.id, outcome, self.session)
         return outcome
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
@@ -488,8 +499,8 @@ class Lane:
         if outcome is None:
             return value
         if outcome.stop_run and cycle.run is not None:
-            run = self.agent.runs.get(cycle.run.id)
-            self.agent.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+            run = self.parts.runs.get(cycle.run.id)
+            self.parts.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
             self.leave(run)
         if outcome.denied:
             cycle.is_skipped = True
@@ -502,7 +513,7 @@ class Lane:
         return outcome.value if point in REWRITABLE else value
 
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
-        self.agent.report(cycle, fault, error, policy)
+        self.parts.reports.phase_failed(cycle, fault, error, policy)
 
     def salvage(self, action: Action) -> ActionResult | None:
         """What the actor knows of an action that was cut off, if it can tell."""
@@ -511,7 +522,7 @@ class Lane:
             known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
             return None if known is None else result_of(known, module.name, action)
         except Exception as error:
-            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
             return None
 
     def closed(self, cycle: Cycle) -> None:
@@ -520,65 +531,65 @@ class Lane:
         Each consequence is guarded by itself: what one of them runs into is reported, and the others come all the same,
         the end of the run and `LoopCompleted` among them.
         """
-        agent, guarded = self.agent, self.agent.reports.guarded
+        core, parts, guarded = self.core, self.parts, self.parts.reports.guarded
         if self.stop_reason:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._broken_off, cycle)
         outcome = cycle.conclude()
         crashpoint("cycle.closing")
-        self.last_completed = now = agent.clock.monotonic()
+        self.last_completed = now = core.clock.monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
         duration = cycle.duration(now)
-        agent.account.cycle(outcome, duration)
+        parts.stats.cycle(outcome, duration)
         if cycle.result is not None and cycle.result.results:
-            guarded(cycle, agent.account.calls.add, cycle.result.results)
-        agent.session_accounts.cycle(self.session, cycle, duration)
-        if cycle.faults or duration > NEVER_SLOW or not agent.health.is_calm:
-            guarded(cycle, agent.health.observe, cycle, duration)
+            guarded(cycle, parts.stats.calls.add, cycle.result.results)
+        parts.session_stats.cycle(self.session, cycle, duration)
+        if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
+            guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
-        run, end, is_put_back = agent.runs.open_run(cycle.run.id) if cycle.run is not None else None, None, False
+        run, end, is_put_back = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None, None, False
         if cycle.taken is not None:
             is_put_back = self._is_put_back(cycle, cycle.taken)
-            agent.recovery.tried(cycle.taken, is_put_back=is_put_back)
+            parts.recovery.tried(cycle.taken, is_put_back=is_put_back)
         if not is_put_back:
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
-            if run is not None or agent.recovery.work.journal is not None:
+            if run is not None or parts.work.journal is not None:
                 guarded(cycle, self._write_down, cycle, duration, run, end)
             elif not (outcome == "idle" or cycle.is_refused):
-                guarded(cycle, agent.keeping.remember, cycle, duration)
+                guarded(cycle, parts.keeping.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)
-            self._told = run.context().messages if agent.hooks.at("after_run") else ()
+            self._told = run.context().messages if core.hooks.at("after_run") else ()
             self.leave(run)
             # Nothing to wait for, or nobody who would.
-            if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or agent.deliveries.is_guarded):
-                guarded(cycle, agent.deliveries.answer_at_once, run, end)
-                agent.runs.end(run, end)
-        if agent.events.wanted[LoopCompleted]:
-            agent.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=agent.clock.now(), duration=duration,
+            if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.deliveries.is_guarded):
+                guarded(cycle, parts.deliveries.answer_at_once, run, end)
+                parts.runs.end(run, end)
+        if core.events.wanted[LoopCompleted]:
+            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session, calls=cycle.calls,
                                                deferred=cycle.deferred))  # fmt: skip
-        if agent.assembly.awaited:
-            agent.assembly.left(self)
+        if parts.holding.awaited:
+            parts.holding.left(self)
 
     def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
         """Keep in memory what a cycle adds to its session's transcript, where no store does."""
-        if entries := self.agent.transcripts.entries_of(run, cycle, end):
-            self.agent.transcripts.keep(self.session, entries)
+        if entries := self.parts.transcripts.entries_of(run, cycle, end):
+            self.parts.transcripts.keep(self.session, entries)
 
     def _write_down(self, cycle: Cycle, duration: float, run: Run | None, end: End | None) -> None:
         """Keep what a cycle came to that is journalled or a run's."""
-        agent = self.agent
+        parts = self.parts
         assert run is None or run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
-        if agent.recovery.work.journal is not None:
-            agent.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
+        if parts.work.journal is not None:
+            parts.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
             return
         if not (cycle.outcome == "idle" or cycle.is_refused):
-            agent.reports.guarded(cycle, agent.keeping.remember, cycle, duration)
+            parts.reports.guarded(cycle, parts.keeping.remember, cycle, duration)
         if run is not None:
             self._transcribe(run, cycle, end)
 
@@ -591,15 +602,15 @@ class Lane:
         if piece.run is None or piece.run.status is None:
             self.interrupted.put_back(piece)
         else:
-            self.agent.recovery.cut.give_up(piece)
+            self.parts.recovery.cut.give_up(piece)
         return True
 
     def leave(self, run: Run) -> None:
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
         for piece in self.interrupted.take_of(run):
-            self.agent.recovery.cut.give_up(piece)
-            self.agent.recovery.wake_next()
-        self.agent.sessions.hooks.run_ended(self.session)
+            self.parts.recovery.cut.give_up(piece)
+            self.parts.recovery.wake_next()
+        self.parts.session_hooks.run_ended(self.session)
         if self.run is run:
             self.run = None
             self.rehouse()
@@ -619,7 +630,7 @@ class Lane:
 
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
         """Whether a run is over after this cycle."""
-        runs = self.agent.runs
+        runs = self.parts.runs
         if cycle.deferred and cycle.next_look:
             runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
         run.touched = now

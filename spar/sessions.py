@@ -12,40 +12,42 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spar.cycle import STANDING, Cycle
-from spar.endings import ENDS_PROCESS, is_closing
-from spar.errors import SparError
+from spar.core import Core
+from spar.cycle import STANDING
 from spar.events import ErrorOccurred
+from spar.health import Health
 from spar.lane import Lane
-from spar.logs import get_logger
 from spar.policies import Intensity
+from spar.requests import Requests
 from spar.session_hooks import SessionHooks
-from spar.strand import WAITING, Strand
+from spar.strand import Strand
 from spar.types import Fault
 from spar.wake import Wake
 
-if TYPE_CHECKING:
-    from spar.agent import Agent
-
-log = get_logger("spar.agent")
-
-#: Seconds that the sense module may take to hear between two cycles that what it handed over is seen through.
-SETTLE_WITHIN = 30.0
 #: Notes that are kept with a cycle, the last ones.
 MOST_NOTES = 10
 
 
 class Sessions:
-    """Who turns. `lanes` holds the lanes by their session's key."""
+    """Who turns. `lanes` holds the lanes by their session's key.
 
-    __slots__ = ("_agent", "_alive", "_number", "_places", "_queue", "_restarts", "hooks", "lanes")
+    Args: on_broken: has the agent give up, for the reason given; on_quiet: hears that a lane turns no more; on_retired:
+        hears of a lane that is forgotten.
+    """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    __slots__ = ("_alive", "_core", "_health", "_hooks", "_make_lane", "_number", "_on_broken", "_on_quiet",
+                 "_on_retired", "_places", "_queue", "_requests", "_restarts", "lanes")  # fmt: skip
+
+    def __init__(self, core: Core, requests: Requests, health: Health, hooks: SessionHooks,
+                 make_lane: Callable[[str], Lane], *, on_broken: Callable[[str], object],
+                 on_quiet: Callable[[], object], on_retired: Callable[[Lane], object]) -> None:  # fmt: skip
+        self._core, self._requests, self._health, self._hooks = core, requests, health, hooks
+        self._make_lane, self._on_broken, self._on_quiet = make_lane, on_broken, on_quiet
+        self._on_retired = on_retired
         self.lanes: dict[str, Lane] = {}
         self._restarts: Intensity | None = None
         self._alive: set[Lane] = set()  # those that have a task
@@ -53,14 +55,13 @@ class Sessions:
         #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
         self._queue: list[tuple[float, int, Lane]] = []
         self._number = itertools.count()
-        self.hooks = SessionHooks(agent.core, agent.requests, agent.reports, agent.transcripts, agent._has_work)
 
     # -- making and forgetting
 
     def lane(self, session: str) -> Lane:
         lane = self.lanes.get(session)
         if lane is None:
-            lane = self.lanes[session] = Lane(self._agent, session)
+            lane = self.lanes[session] = self._make_lane(session)
         return lane
 
     def is_in_hand(self, cycle_id: str) -> bool:
@@ -86,7 +87,7 @@ class Sessions:
 
     def spawn(self, *lanes: Lane) -> None:
         """Have lanes turn that have something to do: at once where there is a place, else when it is their turn."""
-        if self._agent.state != "running":
+        if self._core.state != "running":
             return
         for lane in lanes:
             self._offer(lane)
@@ -105,7 +106,7 @@ class Sessions:
 
     def offer(self, lane: Lane, rest: float = 0.0) -> None:
         """Have a lane wait for a place if it wants one, like everybody, after so many seconds."""
-        self._offer(lane, self._agent.clock.monotonic() + rest if rest else 0.0)
+        self._offer(lane, self._core.clock.monotonic() + rest if rest else 0.0)
         self._fill()
 
     def _offer(self, lane: Lane, until: float = 0.0) -> None:
@@ -122,7 +123,7 @@ class Sessions:
             return
         if lane.waits_for_place or lane.is_empty:
             return
-        clock = self._agent.clock
+        clock = self._core.clock
         now = clock.monotonic()
         if (wait := max(until - now, lane.wait_for_turn(now))) > 0:
             lane.resting = clock.call_at(now + wait, partial(self._rested, lane))
@@ -139,7 +140,7 @@ class Sessions:
 
     def _fill(self) -> None:
         """Give the places that are free to those whose oldest message is the oldest."""
-        limit, passed = self._agent.settings.runs.limit, None
+        limit, passed = self._core.settings.runs.limit, None
         while self._queue and self._places < limit:
             entry = since, _, lane = heapq.heappop(self._queue)
             lane.waits_for_place = False
@@ -174,7 +175,7 @@ class Sessions:
 
     def _start(self, lane: Lane) -> None:
         lane.stop_reason = ""
-        lane.last_completed = self._agent.clock.monotonic()  # while it did not turn, no cycle was missed
+        lane.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
         lane.wake.clear()  # its first cycle comes at once
         self._alive.add(lane)
         self.begin(lane, lane.live(), partial(self._ended, lane))
@@ -188,7 +189,7 @@ class Sessions:
 
     def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
         """Run work on a lane that does not turn; `done(error)` is called at its end."""
-        with self._agent.requests.inside():
+        with self._requests.inside():
             lane.strand.start(work, done)
 
     def left(self, lane: Lane) -> None:
@@ -206,8 +207,8 @@ class Sessions:
         if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
             return
         del self.lanes[lane.session]
-        self._agent.assembly.forget(lane)
-        self._agent.health.rests(lane.session)
+        self._on_retired(lane)
+        self._health.rests(lane.session)
         if lane.resting is not None:
             lane.resting.cancel()
 
@@ -217,14 +218,14 @@ class Sessions:
             if lane.resting is not None:
                 lane.resting.cancel()
                 lane.resting = None
-        await self.hooks.see_off()
+        await self._hooks.see_off()
 
     def revive(self) -> None:
         """Free the lanes from a loop that ended in the middle of their work; those with nothing to do are forgotten."""
         self._alive, self._places = set(), 0
         self._queue.clear()
         for lane in list(self.lanes.values()):
-            clock = self._agent.clock
+            clock = self._core.clock
             lane.strand, lane.wake, lane.cycle = Strand(lane.strand.name, clock), Wake(clock), None
             lane.loop.strand = lane.strand
             lane.has_place = lane.waits_for_place = False
@@ -246,62 +247,32 @@ class Sessions:
 
     # -- their lives
 
-    async def settle(self, cycle: Cycle) -> None:
-        """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
-        agent = self._agent
-        if cycle.faults:
-            await agent.health.mend(cycle.session)
-        # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
-        if agent.setup.settled is None or cycle.session != STANDING or not cycle.perceptions or cycle.faults:
-            return
-        strand, grace = self.lane(STANDING).strand, agent.steps["sense"].grace
-        try:
-            if strand.begin(_awaited(agent.setup.settled), agent.clock.monotonic() + SETTLE_WITHIN) is WAITING:
-                await strand.rest(SETTLE_WITHIN, grace)
-        except asyncio.CancelledError:
-            if strand.is_cancelled:
-                raise
-            error: BaseException = SparError("it cancelled itself")
-        except ENDS_PROCESS:
-            raise
-        except BaseException as caught:
-            if is_closing(caught, strand.task):
-                raise
-            error = caught
-        else:
-            return
-        agent.report(cycle, Fault.of(error, part=agent.modules["sense"].name, phase="sense"), error, "continue")
-
     def _ended(self, lane: Lane, error: BaseException | None) -> None:
-        agent = self._agent
+        core = self._core
         was_cut = bool(lane.stop_reason)
         self._alive.discard(lane)
         self.give_back(lane)
         lane.let_go()
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._broke(lane, error)
-        elif error is not None and not was_cut and agent.state == "running":
+        elif error is not None and not was_cut and core.state == "running":
             # Cancelled by nobody we know: the event loop is being shut down under us.
-            agent.lifecycle.fail("its task was cancelled from outside")
+            self._on_broken("its task was cancelled from outside")
         self.retire(lane)
-        if agent.state == "running" and self.lanes.get(lane.session) is lane:
+        if core.state == "running" and self.lanes.get(lane.session) is lane:
             self._offer(lane, lane.rests_until or 0.0)
         self.spawn()
-        agent.lifecycle.settle()
+        self._on_quiet()
 
     def _broke(self, lane: Lane, error: BaseException) -> None:
         """The loop itself failed, which no module can make it do: restart it, but not for ever."""
-        agent = self._agent
-        log.error("loop failed", agent=agent.name, session=lane.session, reason=repr(error))
+        core = self._core
+        core.log.error("loop failed", agent=core.name, session=lane.session, reason=repr(error))
         fault = Fault.of(error, part="loop")
-        agent.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
+        core.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
         if self._restarts is None:
-            self._restarts = Intensity(agent.settings.health.max_restarts, agent.settings.health.within)
-        agent.health.count_restart("loop")
-        if agent.state in ("running", "pausing") and not self._restarts.allow(agent.clock.monotonic()):
+            self._restarts = Intensity(core.settings.health.max_restarts, core.settings.health.within)
+        self._health.count_restart("loop")
+        if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
-            agent.lifecycle.fail(f"the loop failed {often}: {fault.message}")
-
-
-async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
-    await function()
+            self._on_broken(f"the loop failed {often}: {fault.message}")

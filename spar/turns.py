@@ -7,35 +7,69 @@ goes on, and the journal, which is told before anything is done.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
+from spar.core import Core
 from spar.crash import crashpoint
 from spar.cycle import Cycle
-from spar.interrupted import Interrupted
+from spar.endings import ENDS_PROCESS, is_closing
+from spar.errors import SparError
+from spar.inbox import Inbox
+from spar.interrupted import Interrupted, InterruptedWork
 from spar.journal import Item
+from spar.lane_parts import LaneParts
 from spar.logs import get_logger
-from spar.loop import PhaseCall
+from spar.loop import Loop, PhaseCall
 from spar.modules import Module, action_of, perceptions_of
 from spar.optional_ports import Abandonable, ClosableStream, offers
 from spar.plan_stream import OpenPlan
-from spar.protocols import Context, Resumable, Steerable
+from spar.protocols import Context, Resumable, Steerable, StreamingActor
+from spar.run import Run
+from spar.strand import WAITING, Strand
 from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
 
-if TYPE_CHECKING:
-    from spar.lane import Lane
-
 log = get_logger("spar.lane")
+
+#: Seconds that the sense module may take to hear between two cycles that what it handed over is seen through.
+SETTLE_WITHIN = 30.0
+
+
+class Session(Protocol):
+    """The session whose phases are called: its run, what waits in it, and the cycle in hand."""
+
+    core: Core
+    parts: LaneParts
+    session: str
+    is_standing: bool
+    is_open: bool
+    is_polling: bool
+    is_resuming: bool
+    modules: dict[Phase, Module]
+    strand: Strand
+    inbox: Inbox
+    interrupted: InterruptedWork
+    run: Run | None
+    cycle: Cycle | None
+    loop: Loop
+
+    @property
+    def has_work(self) -> bool: ...
+    def take(self, cycle: Cycle) -> list[Perception]: ...
+    async def may_begin(self, run: Run, cycle: Cycle) -> bool: ...
+    def leave(self, run: Run) -> None: ...
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
 
 
 class Turns:
     """By phase, what makes the coroutine of one attempt (`calls`)."""
 
-    __slots__ = ("agent", "calls", "lane")
+    __slots__ = ("calls", "core", "lane", "parts")
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane, self.agent = lane, lane.agent
+    def __init__(self, lane: Session) -> None:
+        self.lane, self.parts, self.core = lane, lane.parts, lane.core
         self.calls: dict[Phase, PhaseCall] = {
             "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
         }  # fmt: skip
@@ -43,7 +77,7 @@ class Turns:
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, lane = self.lane.modules["sense"], self.lane
         cycle.has_sensed = True
-        if not lane.is_standing or lane.has_work or cycle.taken is not None or self.agent.recovery.is_suspicious:
+        if not lane.is_standing or lane.has_work or cycle.taken is not None or self.parts.recovery.is_suspicious:
             return self._sense(module, cycle)
         lane.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
@@ -52,17 +86,17 @@ class Turns:
         module = self.lane.modules["act"]
         if cycle.run is not None and self.lane.inbox.has_steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
-        if self.agent.recovery.work.journal is not None:
-            self.agent.books.opened(cycle, cycle.perceptions)
+        if self.parts.work.journal is not None:
+            self.parts.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if self.agent.recovery.work.journal is not None and not (module.states_journal and module.part.keeps_journal):
+        if self.parts.work.journal is not None and not (module.states_journal and module.part.keeps_journal):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
     async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
-        if (known := await self.agent.books.acting(module.part, action, cycle)) is not None:
+        if (known := await self.parts.books.acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
@@ -72,15 +106,15 @@ class Turns:
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
-        agent, lane = self.agent, self.lane
+        parts, lane = self.parts, self.lane
         if cycle.taken is not None:
             return await self._sense_interrupted(module, cycle, cycle.taken)
         polled: list[Perception] = []
         if lane.is_standing and lane.is_polling:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
-            if agent.recovery.is_suspicious:
-                polled = agent.recovery.sift(polled, lane.session, module.part)
+            if parts.recovery.is_suspicious:
+                polled = parts.recovery.sift(polled, lane.session, module.part)
         before, pushed = lane.run, lane.take(cycle)
         run = lane.run
         if run is not None and run is not before and not await lane.may_begin(run, cycle):
@@ -96,9 +130,9 @@ class Turns:
 
     async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
         """What the sense module makes of what was pushed."""
-        if pushed and self.agent.setup.perceive is not None:
+        if pushed and self.parts.setup.perceive is not None:
             try:
-                return list(perceptions_of(await self.agent.setup.perceive(pushed, self._context(cycle)), module.name))
+                return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
                 # What people said arrives unclassified rather than not at all.
                 self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
@@ -107,17 +141,15 @@ class Turns:
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted) -> list[Perception]:
         """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
         lane, run, work = self.lane, piece.run, piece.work
-        if piece.is_suspect and self.agent.recovery.work.journal is not None:
-            await (
-                self.agent.recovery.work.journal.safe()
-            )  # the end of what was tried before does not share the fate of this
+        if piece.is_suspect and self.parts.work.journal is not None:
+            await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
         if run is not None and run is not lane.run:
             assert lane.run is None, "a session takes interrupted work while it has a run"
             lane.run = run
             if run.started_at is None:
-                self.agent.runs.start(run)
+                self.parts.runs.start(run)
             if run.is_planned or piece.cycle is not None:
-                await self.agent.sessions.hooks.run_begins(lane.session)
+                await self.parts.session_hooks.run_begins(lane.session)
             elif not await lane.may_begin(run, cycle):
                 cycle.run = None
                 lane.leave(run)
@@ -137,7 +169,7 @@ class Turns:
     def _actor(self) -> Module:
         """The actor of the cycle in hand, or else of the next one."""
         lane = self.lane
-        return (lane.modules if lane.cycle is not None else lane.agent.modules)["act"]
+        return (lane.modules if lane.cycle is not None else lane.parts.setup.modules)["act"]
 
     def resumed(self) -> Action | None:
         """The calls that the actor has to go on with; None also when it cannot tell."""
@@ -145,7 +177,7 @@ class Turns:
         try:
             return module.part.resumable(self.lane.session) if offers(module.part, Resumable) else None
         except Exception as error:
-            log.warning("actor cannot tell", agent=self.agent.name, part=module.name, reason=repr(error))
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
             return None
 
     def steer(self, run_id: str) -> None:
@@ -155,22 +187,22 @@ class Turns:
             if offers(module.part, Steerable):
                 module.part.steer(run_id)
         except Exception as error:
-            log.warning("actor cannot be steered", agent=self.agent.name, part=module.name, reason=repr(error))
+            log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))
 
     async def abandon(self, run_id: str) -> None:
         """Have the actor forget what of this run is still to come."""
-        module = self.agent.modules["act"]
+        module = self.parts.setup.modules["act"]
         try:
             if offers(module.part, Abandonable):
                 await module.part.abandon(run_id)
         except Exception as error:
-            log.warning("actor cannot forget", agent=self.agent.name, part=module.name, reason=repr(error))
+            log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
 
     async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
-        if self.agent.recovery.work.journal is not None:
-            self.agent.books.opened(cycle, perceptions)
+        if self.parts.work.journal is not None:
+            self.parts.books.opened(cycle, perceptions)
         if cycle.resumed is not None and cycle.resumed.action is not None:
-            await self.agent.recovery.cut.begun_again(cycle.resumed)
+            await self.parts.recovery.cut.begun_again(cycle.resumed)
             self.resumed()  # the actor knows its own calls among these again
             return cycle.resumed.action
         if (resumed := cycle.resumable) is None:
@@ -178,7 +210,7 @@ class Turns:
         # What people have answered goes on whatever the planner makes of the rest.
         known = {perception.id for perception in resumed.perceptions}
         rest = [perception for perception in perceptions or () if perception.id not in known]
-        if not (rest or cycle.run is not None or self.agent.setup.plan_when_idle):
+        if not (rest or cycle.run is not None or self.parts.setup.plan_when_idle):
             return resumed
         try:
             return await self._planned(cycle, rest, resumed)
@@ -200,8 +232,8 @@ class Turns:
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.lane.loop.steps["plan"]
         source = product.__aiter__() if first is None else _led(first.calls, product)
-        plan = OpenPlan(source, perceptions or (), module.name, self.agent.clock, self.lane.strand.leave)
-        return await plan.begin(step.timeout, step.grace, at_once=self.agent.can_stream(self.lane.modules["act"]))
+        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.lane.strand.leave)
+        return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.lane.modules["act"], cycle))
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         given = (self._context(cycle),) if module.streams_with_context else ()
@@ -209,20 +241,57 @@ class Turns:
         plan.close()
         return plan.completed(product)
 
+    def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
+        """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
+        hooks = self.core.hooks
+        is_guarded = hooks.at("after_plan") or hooks.at("before_act")
+        return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
+
+    async def settle(self, cycle: Cycle) -> None:
+        """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
+        lane, parts = self.lane, self.parts
+        if cycle.faults:
+            await parts.health.mend(cycle.session)
+        settled, strand = parts.setup.settled, lane.strand
+        # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
+        if settled is None or not lane.is_standing or not cycle.perceptions or cycle.faults:
+            return
+        try:
+            if strand.begin(_awaited(settled), self.core.clock.monotonic() + SETTLE_WITHIN) is WAITING:
+                await strand.rest(SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+        except asyncio.CancelledError:
+            if strand.is_cancelled:
+                raise
+            error: BaseException = SparError("it cancelled itself")
+        except ENDS_PROCESS:
+            raise
+        except BaseException as caught:
+            if is_closing(caught, strand.task):
+                raise
+            error = caught
+        else:
+            return
+        fault = Fault.of(error, part=parts.setup.modules["sense"].name, phase="sense")
+        parts.reports.phase_failed(cycle, fault, error, "continue")
+
     def _context(self, cycle: Cycle) -> Context:
-        agent, step = self.agent, self.lane.loop.steps[cycle.phase]
+        core, parts, step = self.core, self.parts, self.lane.loop.steps[cycle.phase]
         return Context(
-            agent=agent.name,
+            agent=core.name,
             cycle_id=cycle.id,
             session=self.lane.session,
             run=cycle.run,
-            memory=agent.memory,
-            abilities=MappingProxyType(agent.abilities),
-            deadline=agent.clock.monotonic() + step.timeout,
-            clock=agent.clock,
+            memory=parts.keeping.memory,
+            abilities=MappingProxyType(parts.keeping.abilities),
+            deadline=core.clock.monotonic() + step.timeout,
+            clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),
             noticed=cycle.noticed,
         )
+
+
+async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
+    await function()
 
 
 def joined(first: Action, then: Action | OpenPlan | None) -> Action:

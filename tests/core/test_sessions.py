@@ -12,8 +12,8 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, ErrorOccurred, Perception
-from spar.sessions import SETTLE_WITHIN
 from spar.testing import VirtualClock
+from spar.turns import SETTLE_WITHIN
 
 
 async def plan(perceptions: Any) -> Action:
