@@ -73,6 +73,12 @@ def glob(pattern: str) -> Callable[[str], bool]:
     return lambda text: match(_encoded(text)) is not None
 
 
+def any_of(*words: str) -> Callable[[str], bool]:
+    """Return the test whether one of these words stands anywhere in a text, in upper or lower case."""
+    search = _compiled("(?i)" + "|".join(map(re2.escape, words))).search
+    return lambda text: search(_encoded(text)) is not None
+
+
 def is_open(pattern: str) -> bool:
     """Return whether a shell pattern fits more than the one text that it is."""
     return any(sign in pattern for sign in "*?[")

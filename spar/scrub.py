@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from spar.patterns import any_of
+
 MASK = "***"
 
 #: A hidden value shorter than this would blot out ordinary words.
@@ -90,7 +92,7 @@ _SHAPES = (
     re.compile(r"()\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"),
 )
 
-#: No pattern can match a text that has none of these in lower case; most texts have none, and looking is cheap.
+#: No pattern can match a text that has none of these; most texts have none, and one look at the text tells.
 _HINTS_OF_KINDS = (
     *(
         "private key",
@@ -110,6 +112,8 @@ _HINTS_OF_KINDS = (
     *("ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "npm_", "hf_", "pypi-", "sg.", "eyj"),
 )
 _HINTS = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=")
+_may_hold_kind = any_of(*_HINTS_OF_KINDS)
+_may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
 
 
 @lru_cache(maxsize=1024)
@@ -126,8 +130,7 @@ def mask(text: str) -> str:
     """
     if len(text) < SHORTEST_HIDDEN:
         return text
-    lowered = text.lower()
-    if not any(hint in lowered for hint in _HINTS_OF_KINDS):
+    if not _may_hold_kind(text):
         return text
     for kind in _KINDS:
         text = kind.sub(rf"\1{MASK}", text)
@@ -157,8 +160,7 @@ def scrub(text: str) -> str:
     if len(text) < SHORTEST_HIDDEN:
         return text
     text = mask(text)
-    lowered = text.lower()
-    if any(hint in lowered for hint in (*_HINTS, "sk-", "pk-", "rk-")):
+    if _may_hold_secret(text):
         for shape in _SHAPES:
             text = shape.sub(rf"\1{MASK}", text)
     return text
