@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 # Tests that start processes all the time run beside the others.
 PROCESSES = tests/process tests/faults tests/storage
 
-.PHONY: run test accept simulate soak endure servers bench clean
+.PHONY: run test accept simulate soak endure servers bench hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -39,6 +39,9 @@ servers:  ## bring the MCP servers, the small language model and the pyright tha
 
 bench:  ## measure spar beside its peers (installs them in an environment of their own)
 	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
+
+hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
+	@$(BIN)/python -m benchmarks.hops $(ARGS)
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers

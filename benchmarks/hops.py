@@ -1,0 +1,234 @@
+"""Count the steps through the house: `python -m benchmarks.hops [--way cycle]` (`make hops`).
+
+A reader who follows what happens opens a file each time a function of another file is called. For each of five ways
+this prints how often that is, through how many files, beside what is owed. `--way NAME` prints the way itself.
+
+    cycle      one cycle that carries out one call; files of `spar` alone
+    journalled the same with a journal on disk
+    message    a message from `submit` to its answer, with a journal; files of `spar` alone
+    streamed   a call from the piece of a model's answer that holds it to its tool; all packages
+    call       a call of the bare executor that does nothing, from `run` to its result; all packages
+
+Only the thread of the event loop is followed. Comprehensions, lambdas and properties count as the file they stand in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from acting import Executor
+from memory import Memory
+from planning.planner import ModelPlanner
+from spar import Action, Agent, Call, Perception, tool
+
+HOME = Path(__file__).parents[1]
+PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
+
+
+@dataclass
+class Way:
+    """The functions that were called on the way, as (file, function), in order. `packages` says whose files count."""
+
+    packages: tuple[str, ...] = PACKAGES
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    _files: dict[CodeType, str] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Follow this thread from now on, and forget what was before."""
+        self.steps.clear()
+        sys.setprofile(self._called)
+
+    def end(self) -> None:
+        sys.setprofile(None)
+
+    @property
+    def files(self) -> list[str]:
+        """The files in the order in which they are first met."""
+        return list(dict.fromkeys(file for file, _ in self.steps))
+
+    @property
+    def changes(self) -> int:
+        """How often the way goes on in another file."""
+        before = ["", *(file for file, _ in self.steps)]
+        return sum(one != other for one, other in itertools.pairwise(before))
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        file = self._files.get(code)
+        if file is None:
+            file = self._files[code] = self._file_of(code)
+        if file:
+            self.steps.append((file, code.co_qualname))
+
+    def _file_of(self, code: CodeType) -> str:
+        try:
+            path = Path(code.co_filename).relative_to(HOME)
+        except ValueError:
+            return ""
+        return str(path) if path.parts[0] in self.packages else ""
+
+
+@tool(effect="read")
+async def nothing() -> None:
+    """Do nothing."""
+
+
+async def cycle(memory: Memory | None = None) -> Way:
+    """One acting cycle, the fifth: from its sense to the next one's."""
+    way, turned, over = Way(("spar",)), 0, asyncio.Event()
+
+    async def sense() -> list[Perception]:
+        nonlocal turned
+        turned += 1
+        if turned == 5:
+            way.begin()
+        elif turned == 6:
+            way.end()
+            over.set()
+        return [Perception(f"tick {turned}")]
+
+    async def plan(perceptions: Any) -> Action:
+        return Action(calls=[Call("nothing")])
+
+    async with Agent(sense=sense, plan=plan, tools=[nothing], loop_interval=0, memory=memory):
+        await over.wait()
+    return way
+
+
+async def journalled() -> Way:
+    """One acting cycle of an agent that keeps a journal."""
+    with tempfile.TemporaryDirectory() as folder:
+        return await cycle(Memory(f"sqlite:///{folder}/memory.db"))
+
+
+async def message() -> Way:
+    """A message from `submit` to its answer, the third of its session."""
+    way = Way(("spar",))
+
+    async def plan(perceptions: Any) -> Action:
+        return Action(output="well")
+
+    with tempfile.TemporaryDirectory() as folder:
+        memory = Memory(f"sqlite:///{folder}/memory.db")
+        async with Agent(plan=plan, loop_interval=3600, memory=memory) as agent:
+            for _ in range(2):
+                await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
+            way.begin()
+            status = await agent.wait((await agent.submit("good morning", session="hops")).run_id, timeout=30)
+            way.end()
+    if status.output != "well":
+        raise RuntimeError(f"the message was answered by {status}")
+    return way
+
+
+async def streamed() -> Way:
+    """The second call of an answer that comes piece by piece, from its piece to its tool."""
+    way = Way()
+
+    @tool(effect="read")
+    async def work(number: int) -> int:
+        if number == 2:
+            way.end()
+        return number
+
+    class Pieces:
+        """A stream whose second piece begins the way when it is taken."""
+
+        def __init__(self) -> None:
+            self.told = 0
+
+        def __aiter__(self) -> Pieces:
+            return self
+
+        async def __anext__(self) -> Any:
+            await asyncio.sleep(0.05)
+            self.told += 1
+            if self.told > 2:
+                raise StopAsyncIteration
+            if self.told == 2:
+                way.begin()
+            return {"_tool": "work", "number": self.told}
+
+    async def model(request: Any) -> Any:
+        return Pieces() if not way.steps else {"output": "done"}
+
+    planner = ModelPlanner(model)
+    async with Agent(plan=planner, tools=[work], loop_interval=3600) as agent:
+        await agent.wait((await agent.submit("work, please", session="hops")).run_id, timeout=30)
+    way.end()
+    return way
+
+
+async def call() -> Way:
+    """A call of the bare executor that does nothing."""
+    way = Way()
+    executor = Executor([nothing])
+    for _ in range(3):
+        await executor.run([Call("nothing")])
+    way.begin()
+    await executor.run([Call("nothing")])
+    way.end()
+    return way
+
+
+@dataclass(frozen=True)
+class Owed:
+    """At most so many changes of file, or so many files."""
+
+    play: Callable[[], Awaitable[Way]]
+    changes: int | None = None
+    files: int | None = None
+
+
+#: From the plan of the house: DESIGN, "Few steps".
+WAYS = {
+    "cycle": Owed(cycle, changes=40),
+    "journalled": Owed(journalled, changes=55),
+    "message": Owed(message, changes=90),
+    "streamed": Owed(streamed, files=25),
+    "call": Owed(call, files=12),
+}
+
+
+def main() -> int:
+    """Print the table, or one way step by step. Returns: 0, or 1 when more steps are taken than are owed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hops", description="Steps through the house.")
+    parser.add_argument("--way", choices=WAYS, help="print this way, a line for each function that is called")
+    given = parser.parse_args()
+    if given.way:
+        way = asyncio.run(_played(given.way))
+        before = ""
+        for file, name in way.steps:
+            print(f"{'>' if file != before else ' '} {file:40} {name}")
+            before = file
+        return 0
+    is_more = False
+    print(f"{'way':12}{'calls':>8}{'files':>8}{'changes':>9}   owed")
+    for name, owed in WAYS.items():
+        way = asyncio.run(_played(name))
+        found = [(owed.changes, way.changes, "changes"), (owed.files, len(way.files), "files")]
+        too_many = any(most is not None and number > most for most, number, _ in found)
+        goals = ", ".join(f"at most {most} {what}" for most, _, what in found if most is not None)
+        verdict = f"{goals}, not reached" if too_many else goals
+        print(f"{name:12}{len(way.steps):8}{len(way.files):8}{way.changes:9}   {verdict}")
+        is_more |= too_many
+    return int(is_more)
+
+
+async def _played(name: str) -> Way:
+    return await WAYS[name].play()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
