@@ -13,7 +13,7 @@ from spar.closing import begun, closing, left_over, undealt
 from spar.core import Core
 from spar.cycle import STANDING, Cycle
 from spar.errors import FencedError, SparError
-from spar.journal import Item, RowChange
+from spar.journal import Item, RowChange, demanded
 from spar.keeping import Keeping
 from spar.logs import get_logger
 from spar.optional_ports import StatesEffect, offers
@@ -56,7 +56,7 @@ class Books:
         seen = perceptions or ()
         name = self._core.name
         make = partial(begun, cycle, seen)
-        self._work.journal.opened(name, cycle.id, seen, cycle.items, make, reached, changes)
+        demanded(self._work.journal).opened(name, cycle.id, seen, cycle.items, make, reached, changes)
         if cycle.run is not None and cycle.said:
             self._absorbed(cycle.run.id)
 
@@ -68,7 +68,7 @@ class Books:
             into = "" if each is run else run_id
             if item is not None and (item.into != into or item.perception is not each.message):
                 hand[each.id] = item = replace(item, into=into, perception=each.message)
-                self._work.journal.keep(self._core.name, item)
+                demanded(self._work.journal).keep(self._core.name, item)
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
@@ -77,9 +77,10 @@ class Books:
         if cycle.resumed is not None and cycle.resumed.known:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
-            self._work.journal.acting(cycle.id, action, effect)
+            journal = demanded(self._work.journal)
+            journal.acting(cycle.id, action, effect)
             if effect != "read":
-                await self._work.journal.safe()
+                await journal.safe()
         return None
 
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, is_to_go_on: bool) -> None:
@@ -90,6 +91,7 @@ class Books:
         core, is_idle, guarded = self._core, cycle.outcome == "idle", self._reports.guarded
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
             return
+        journal = demanded(self._work.journal)
         failed: tuple[Item, ...] = ()
         fault = None if is_to_go_on or cycle.is_stepped else undealt(cycle)
         if fault is not None:
@@ -110,13 +112,13 @@ class Books:
                           entries=entries, is_to_go_on=is_to_go_on)  # fmt: skip
         if not is_idle:
             account = replace(account, changes=guarded(cycle, self._keeping.closing, cycle) or ())
-            self._work.journal.renew(f"statistics of {core.name}", self._keeping.statistics)
+            journal.renew(f"statistics of {core.name}", self._keeping.statistics)
         try:
-            self._work.journal.closed(core.name, cycle.id, account)
+            journal.closed(core.name, cycle.id, account)
         except Exception as error:
             self._reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), entries=())
-            self._work.journal.closed(core.name, cycle.id, bare)
+            journal.closed(core.name, cycle.id, bare)
         for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
             self._work.in_hand.pop(item_id, None)
         if item is not None and answer is not None:

@@ -12,7 +12,7 @@ from spar.core import Core
 from spar.crash import crashpoint
 from spar.doubts import Doubts
 from spar.interrupted import Interrupted
-from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished
+from spar.journal import MOST_ATTEMPTS, Closing, Item, Unfinished, demanded
 from spar.run import Run
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 from spar.work import Work
@@ -74,11 +74,11 @@ class CutCycles:
 
     def _reopen(self, cycle: Unfinished) -> None:
         name = self._core.name
-        self._work.journal.opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+        demanded(self._work.journal).opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
 
     def _break_up(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str]) -> None:
         """A cycle that does not go on: what it was begun on is tried by itself, or put aside with it."""
-        core, journal = self._core, self._work.journal
+        core, journal = self._core, demanded(self._work.journal)
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
         for result in cycle.known:
             if result.is_in_doubt:
@@ -105,7 +105,7 @@ class CutCycles:
 
     def _reattach(self, cut: Unfinished) -> bool:
         """A call that nobody waited for was cut off: in doubt, or made again, as its effect allows."""
-        core, journal = self._core, self._work.journal
+        core, journal = self._core, demanded(self._work.journal)
         assert cut.action is not None
         [call] = cut.action.calls
         work = cut.cycle_id.removesuffix(f"/{call.id}")

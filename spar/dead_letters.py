@@ -44,7 +44,7 @@ class DeadLetters:
         """Put this aside and tell; a run ends with it."""
         why = item.fault.message if item.fault is not None else "the process ended with it in hand"
         reason = f"{item.attempts} attempts failed; the last: {why}"
-        self._work.journal.bury(self._core.name, item, reason)
+        demanded(self._work.journal).bury(self._core.name, item, reason)
         self._known.add(item.id)
         self.totals[item.kind] += 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=why)

@@ -51,7 +51,7 @@ class Doubts:
         if doubt.id in self._known:
             return
         self._known[doubt.id] = doubt
-        self._work.journal.doubted(core.name, doubt)
+        demanded(self._work.journal).doubted(core.name, doubt)
         log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
         core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
         if run_id is None:  # a run is told by its errors

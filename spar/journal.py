@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct, field
 
 from spar.errors import ConflictError
 from spar.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
+
+J = TypeVar("J")
 
 #: How often the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
@@ -187,8 +189,8 @@ class CallJournal(Protocol):
         """Return when everything told so far is safe. Raises: SparError when the store is closed."""
 
 
-def demanded(journal: Any) -> Any:
-    """The journal. Raises: ConflictError where none is kept."""
+def demanded(journal: J | None) -> J:
+    """Return the journal. Raises: ConflictError where none is kept."""
     if journal is None:
         raise ConflictError("there is no journal: the agent has no memory that keeps one, or has not been started")
     return journal

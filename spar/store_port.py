@@ -422,7 +422,7 @@ class StateJournal(Protocol):
         ...
 
 
-class SpendJournal(Protocol):
+class BudgetJournal(Protocol):
     """What was used of budgets."""
 
     def spend(self, spends: Iterable[Spend], /) -> None:
@@ -438,7 +438,7 @@ class SpendJournal(Protocol):
 
 @runtime_checkable
 class Journal(
-    CallJournal, ItemJournal, LetterJournal, CycleJournal, SuspectJournal, DoubtJournal, StateJournal, SpendJournal,
+    CallJournal, ItemJournal, LetterJournal, CycleJournal, SuspectJournal, DoubtJournal, StateJournal, BudgetJournal,
     Protocol,
 ):  # fmt: skip
     """Everything that an agent writes down of its work while the store is open."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spar.journal import Item
+from spar.store_port import Journal
 
 
 class Work:
@@ -13,5 +12,5 @@ class Work:
     __slots__ = ("in_hand", "journal")
 
     def __init__(self) -> None:
-        self.journal: Any = None
+        self.journal: Journal | None = None
         self.in_hand: dict[str, Item] = {}

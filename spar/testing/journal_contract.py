@@ -12,6 +12,8 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
+
 from spar.clock import Clock
 from spar.errors import ConflictError, FencedError, SparError, TooLargeError
 from spar.ids import new_id
@@ -246,6 +248,13 @@ class _Letters(_Duty):
         owed([each.id for each in items] == [self.back.id], "of dead letters only a revived one must wait again")
 
 
+class RunAnswer(Struct, frozen=True):
+    """The end of a run as a journal keeps it; which fields it has is the core's affair."""
+
+    run_id: str
+    status: str
+
+
 class _Cycles(_Duty):
     """Cycles: what is open can be gone on with, what has ended is there with all that came of it."""
 
@@ -254,7 +263,8 @@ class _Cycles(_Duty):
         self.item = _item("work")
         await self.value("journal.accept()", journal.accept(agent, self.item))
         done, failed = _item("done"), replace(_item("failed"), attempts=1)
-        for item in (done, failed):
+        self.run, self.part = _item("run", kind="run"), _item("part", kind="run")
+        for item in (done, failed, self.run, self.part):
             await self.value("journal.accept()", journal.accept(agent, item))
         # One that is cut off: a call has ended, one was on its way and must not be made again, one was never begun.
         calls = [Call(tool, {"n": 1}, id=f"{tool}{new_id()}") for tool in ("ended", "begun", "waits")]
@@ -277,8 +287,13 @@ class _Cycles(_Duty):
         self.failed = replace(failed, attempts=2)
         journal.closed(agent, self.closed, Closing(
             "acted", record, (experience,), done=(done.id,), failed=(self.failed,), session=self.mark,
-            run_id="r", entries=(Entry("user", {"text": "hello"}, "r"),), changes=(RowChange(self.mark, "end", 3),),
+            run_id=self.run.id, run=RunAnswer(self.run.id, "ok"), parts=(RunAnswer(self.part.id, "part"),),
+            entries=(Entry("user", {"text": "hello"}, self.run.id),), changes=(RowChange(self.mark, "end", 3),),
         ))  # fmt: skip
+        # One that is put off to the next process.
+        self.again = Unfinished(new_id(), "main", attempts=2)
+        journal.opened(agent, self.again.cycle_id, (), (), lambda: replace(self.again, attempts=1), {})
+        journal.closed(agent, self.again.cycle_id, Closing("interrupted", again=self.again))
         owed(journal.is_open(self.cut.cycle_id), "journal.is_open() must hold for a cycle that has not ended")
         owed(not journal.is_open(self.closed), "journal.is_open() must not hold for a cycle that has ended")
 
@@ -286,9 +301,11 @@ class _Cycles(_Duty):
         journal, agent = store.journal, self.mark
         found = await self.value("journal.unfinished()", journal.unfinished(agent))
         ids = [each.cycle_id for each in found]
-        owed(ids == [self.cut.cycle_id], f"journal.unfinished() must be the cycles that have not ended, found {ids}")
-        [cut] = found
-        owed(journal.is_open(cut.cycle_id) and journal.open_cycles >= 1, "a cycle that was cut off must count as open")
+        expected = [self.cut.cycle_id, self.again.cycle_id]
+        owed(ids == expected, f"journal.unfinished() must be the cycles that have not ended, in order, found {ids}")
+        cut, again = found
+        owed(again.attempts == 2, "a cycle that is put off must be known as it was put off")
+        owed(journal.is_open(cut.cycle_id) and journal.open_cycles >= 2, "a cycle that was cut off must count as open")
         owed(cut.items == self.cut.items and _same(cut.perceptions, self.cut.perceptions),
              "a cycle that was cut off must be known with what it was begun on")  # fmt: skip
         same_calls = cut.action is not None and _same(cut.action.calls, self.action.calls)
@@ -299,6 +316,9 @@ class _Cycles(_Duty):
         owed(ends == [("ended", "ok"), ("begun", "in_doubt")],
              f"of a cycle that was cut off must be known which calls ended and which are in doubt: {ends}")  # fmt: skip
         owed(cut.known[0].output == self.output, "the output of a call that has ended must come back exactly")
+        for run, status in ((self.run, "ok"), (self.part, "part")):
+            _, answer = await self.value("journal.run()", journal.run(agent, run.id))
+            owed(answer and answer.get("status") == status, f"closing a cycle must end its run and its parts: {answer}")
         record = await self.value("store.cycle()", store.cycle(self.closed))
         owed(record is not None and record.outcome == "acted", "a closed cycle must be on the tape")
         recalled = await self.value("store.recall()", store.recall(f"{self.mark}learnt"))
