@@ -13,13 +13,13 @@ This is its face: what may be asked of it, and what its parts share. Each subjec
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spar import defaults
 from spar.agent_approvals import AgentApprovals
+from spar.apply_settings import apply_settings
 from spar.assembly import Assembly
 from spar.books import Books
 from spar.budgets import Budgets
@@ -47,6 +47,7 @@ from spar.protocols import (
     ActFunction,
     ActModule,
     Home,
+    Host,
     PlanFunction,
     PlanModule,
     ReflectFunction,
@@ -65,10 +66,12 @@ from spar.sessions import Sessions
 from spar.setup import Setup
 from spar.stats import SessionStats, Snapshot, Stats
 from spar.stepping import Stepping
+from spar.stop_deadline import StopDeadline
 from spar.store_port import KeepsExperiences
 from spar.streams import Streams
 from spar.transcripts import Transcripts
 from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, Reflection
+from spar.watcher import Watched
 
 if TYPE_CHECKING:
     from spar.settings import Settings
@@ -76,7 +79,7 @@ if TYPE_CHECKING:
 
 #: What an agent is for whoever uses it.
 PUBLIC = (
-    "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "failure", "from_config", "hook", "hooks",
+    "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "from_config", "hook", "hooks",
     "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "resume", "run",
     "settings", "start", "state", "stats", "step_act", "step_plan", "step_reflect", "step_sense", "stop", "submit",
     "wait", "wake",
@@ -99,10 +102,10 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "_lane_parts", "account", "assembly", "blocked_by", "blocked_since", "budgets",
-                 "clock", "core", "deliveries", "events", "failure", "health", "holding", "home", "hooks", "intake",
-                 "keeping", "lanes", "lifecycle", "memory", "name", "recovery", "reports", "requests", "runs",
-                 "session_accounts", "session_hooks", "sessions", "setup", "stepping", "transcripts")  # fmt: skip
+    __slots__ = ("__weakref__", "_lane_parts", "account", "assembly", "budgets", "clock", "core", "deliveries",
+                 "events", "health", "holding", "home", "hooks", "intake", "keeping", "lanes", "lifecycle",
+                 "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts", "session_hooks",
+                 "sessions", "setup", "stepping", "transcripts", "watched")  # fmt: skip
 
     events: Events
     account: Stats
@@ -134,8 +137,6 @@ class Agent:
         self.events, self.hooks = self.core.events, self.core.hooks
         self.home = home
         self.memory: Any = memory
-        self.failure = self.blocked_by = ""
-        self.blocked_since: float | None = None
         core, setup = self.core, self.setup
         self.account = Stats()
         self.requests = Requests(self.name, self.clock, self.events)
@@ -150,8 +151,7 @@ class Agent:
         self.keeping = Keeping(core, memory, self.account, self.requests, self.reports, self._fail)
         self.transcripts = Transcripts(self.name, self.requests, lambda: self.keeping.transcripts, setup.tools)
         self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
-        self.lifecycle, self.stepping, self.intake = Lifecycle(self), Stepping(self), Intake(self)
-        self.runs = Runs(self.events, self.clock, self.intake.late, self._run_ended)
+        self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
         self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.assembly.take_over())
         self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
@@ -163,9 +163,19 @@ class Agent:
                                      self.recovery.work, self.recovery, books, self.keeping, self.transcripts,
                                      self.deliveries, self.session_hooks, self.reports, self.health, self.account,
                                      self.session_accounts)  # fmt: skip
-        self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lanes: dict[str, Lane] = self.sessions.lanes
-        self.assembly = Assembly(self)
+        self.watched = Watched(core, setup, self.health, self.requests, self.lanes)
+        deadline = StopDeadline(core, setup, self.requests)
+        self.assembly = Assembly(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
+                                 self._host)  # fmt: skip
+        self.lifecycle = Lifecycle(
+            core, self.requests, deadline, self.sessions, self.runs, self.keeping, self.watched, begin=self._begin,
+            ask=self._ask, close_chain=self._close_chain, end=self.recovery.end, close=self._close,
+        )  # fmt: skip
+        self.stepping = Stepping(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
+        self.intake = Intake(core, setup, self.requests, self.runs, self.sessions, self.recovery, self.lifecycle,
+                             self.reports, self.health)  # fmt: skip
+        self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.assembly.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
@@ -287,11 +297,26 @@ class Agent:
 
     def blocked_for(self) -> float:
         """Seconds for which the event loop has not answered, as far as the watcher has seen."""
-        since = self.blocked_since
-        return 0.0 if since is None else time.monotonic() - since
+        return self.watched.blocked_for()
+
+    @property
+    def blocked_by(self) -> str:
+        """The stack of what blocks the event loop, as the watcher sees it; empty while nothing does."""
+        return self.watched.blocked_by
+
+    @property
+    def blocked_since(self) -> float | None:
+        """Since when the event loop is blocked (monotonic seconds); None while it answers."""
+        return self.watched.blocked_since
+
+    @property
+    def failure(self) -> str:
+        """Why the agent gave up; empty while it has not."""
+        return self.lifecycle.failure
 
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
+        apply_settings(settings, self.budgets, self.runs, self.health)
         self.assembly.apply(settings)
 
     # -- control
@@ -424,7 +449,7 @@ class Agent:
     @property
     def approvals(self) -> AgentApprovals:
         """The calls that wait for a person's word, to be listed and decided from this program."""
-        return AgentApprovals(self)
+        return AgentApprovals(self.name, self.setup, self.recovery)
 
     # -- stepping
 
@@ -458,7 +483,10 @@ class Agent:
 
     async def open(self) -> None:
         """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
-        await self.assembly.open()
+        if not self.keeping.has_loaded:
+            await self._ask("agent_bootstrap")
+        self.keeping.listen()
+        await self.assembly.open(self._load)
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's, without holding up any work.
@@ -468,7 +496,7 @@ class Agent:
         Raises: what opening a new module raises; everything then stays as it was. LifecycleError when a stop called it
         off.
         """
-        await self.assembly.exchange(parts, settings)
+        await self.lifecycle.exclusively(partial(self._exchange, parts, settings), "exchange")
 
     async def restart_module(self, phase: Phase) -> None:
         """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
@@ -488,6 +516,51 @@ class Agent:
     def _has_work(self, session: str) -> bool:
         lane = self.lanes.get(session)
         return lane is not None and not lane.is_empty
+
+    def _host(self, part: Any) -> Host:
+        """Return what a part is lent."""
+        return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.keeping.state_store, self.home,
+                    self.sessions.resume, self.keeping.journal, self.budgets, self.setup.tools, self.transcripts,
+                    self.deliveries.tell, self.intake.pursue, self.runs.used, self.sessions.note, self.keeping.rows_of,
+                    self.sessions.is_in_hand, partial(self.health.model, id(part)), self.runs.used,
+                    accept=self.intake.accept)  # fmt: skip
+
+    async def _ask(self, point: str) -> None:
+        await self.reports.ask(point, self)
+
+    async def _begin(self) -> None:
+        """Open everything and take up what is there; what fails leaves all closed."""
+        try:
+            await self.open()
+            await self.recovery.begin()
+            await self._ask("service_start")
+        except BaseException:
+            self.recovery.end()
+            await self._close()
+            raise
+
+    async def _load(self) -> None:
+        """Take over what was kept, and what of the budgets is used."""
+        await self.keeping.load()
+        journal = self.keeping.journal
+        self.budgets.open(journal, () if journal is None else await journal.spent())
+
+    async def _close(self) -> None:
+        self.budgets.close()
+        await self.assembly.close()
+
+    async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
+        await self.assembly.exchange(parts)
+        pace = self.pace
+        self.apply(settings)
+        if self.pace != pace and self.pace.interval != "off":
+            self.sessions.wake_all()  # nobody waits any longer than is asked for now
+
+    def _close_chain(self) -> None:
+        self.stepping.close_chain()
+
+    def _run_is_late(self, run: Run, why: str) -> None:
+        self.intake.late(run, why)
 
     def _request_stop(self) -> None:
         self.lifecycle.request_stop()

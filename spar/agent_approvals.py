@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spar.approvals import Approval, Decision
 from spar.optional_ports import ListsAtOnce, offers
+from spar.recovery import Recovery
+from spar.setup import Setup
 from spar.types import Call
 from spar.waiting import approver_of
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 #: Who has decided where the program does not say it.
 PROGRAM = "program"
@@ -34,10 +33,10 @@ class Listed(builtins.list[Approval]):
 class AgentApprovals:
     """The approvals of one agent; `agent.approvals`."""
 
-    __slots__ = ("_agent",)
+    __slots__ = ("_name", "_recovery", "_setup")
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, name: str, setup: Setup, recovery: Recovery) -> None:
+        self._name, self._setup, self._recovery = name, setup, recovery
 
     def list(self, status: str | None = "pending") -> Listed:
         """Return the approvals of this status, the newest first; None: of any status.
@@ -73,9 +72,8 @@ class AgentApprovals:
         return decided
 
     def _approver(self) -> Any:
-        agent = self._agent
-        agent.recovery.demand_ready("answer approvals")
-        approver = approver_of(agent)
+        self._recovery.demand_ready("answer approvals")
+        approver = approver_of(self._setup)
         if approver is None or not offers(approver, ListsAtOnce):
-            raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module is not the built-in executor")
+            raise LookupError(f"agent {self._name!r} keeps no approvals: its act module is not the built-in executor")
         return approver

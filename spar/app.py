@@ -235,7 +235,7 @@ class Service:
         self._reload = reload or (lambda: load(loaded.path))
         self._reloading = asyncio.Lock()
         self.started_at = datetime.now(UTC)
-        self.waiting = Waiting(agent)
+        self.waiting = Waiting(agent.core, agent.setup)
         self.metrics = Metrics(
             lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting]
         )

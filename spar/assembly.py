@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spar.accounts import in_micro
+from spar.core import Core
 from spar.cycle import RETRIES, Step
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.health import Limits
-from spar.logs import get_logger
+from spar.health import Health
+from spar.holding import Holding
 from spar.modules import PRODUCT_OF, Module
 from spar.opening import Opening, outcome_of
 from spar.optional_ports import (
@@ -33,16 +33,15 @@ from spar.optional_ports import (
 from spar.pacing import Pace
 from spar.policies import Backoff
 from spar.protocols import Borrower, Host, Lender
-from spar.run import Limits as RunLimits
+from spar.requests import Requests
+from spar.setup import Setup
+from spar.stats import Stats
+from spar.stop_deadline import StopDeadline
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
-    from spar.agent import Agent
     from spar.lane import Lane
-    from spar.sections import RunSettings
     from spar.settings import Settings
-
-log = get_logger("spar.agent")
 
 #: Seconds that closing one module may take.
 CLOSE_WITHIN = 10.0
@@ -53,19 +52,25 @@ UNBOUNDED_PHASE = 600.0
 
 #: Equal ones are one: they are never changed, and agents are many.
 _shared = functools.lru_cache(maxsize=64, typed=True)
-_backoff, _limits, _pace = _shared(Backoff), _shared(Limits), _shared(Pace)
+_backoff, _pace = _shared(Backoff), _shared(Pace)
 
 
 class Assembly:
     """The modules of one agent and what holds them open.
 
     `makers` makes a module anew by its phase, where that is known.
+
+    Args: memory: what the modules write to, opened first and closed last; host: what a part is lent by its agent.
     """
 
-    __slots__ = ("_agent", "_former", "_is_busy", "_openings", "makers")
+    __slots__ = ("_core", "_deadline", "_former", "_health", "_holding", "_host", "_is_busy", "_memory", "_openings",
+                 "_requests", "_setup", "_stats", "makers")  # fmt: skip
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, setup: Setup, stats: Stats, requests: Requests, holding: Holding, health: Health,
+                 deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:  # fmt: skip
+        self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
+        self._holding, self._health, self._deadline = holding, health, deadline
+        self._memory, self._host = memory, host
         self._openings: tuple[Opening, ...] = ()
         self.makers: Mapping[Phase, Callable[[], Any]] = {}
         self._is_busy = False
@@ -79,10 +84,11 @@ class Assembly:
 
     def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
         """The parts as modules; one that is in use already stays the one it is. Raises: ContractError."""
-        agent = self._agent
-        known: Mapping[Phase, Module] = agent.setup.modules
+        known: Mapping[Phase, Module] = self._setup.modules
         return {
-            phase: known[phase] if phase in known and known[phase].part is part else Module(phase, part, agent.clock)
+            phase: known[phase]
+            if phase in known and known[phase].part is part
+            else Module(phase, part, self._core.clock)
             for phase, part in given.items()
         }
 
@@ -90,7 +96,7 @@ class Assembly:
         """What is to be opened of the memory and these modules, in order; what is open already stays so."""
         known = {id(opening.part): opening for opening in self._openings}
         openings: list[Opening] = []
-        for part in (self._agent.memory, *(module.part for module in modules.values())):
+        for part in (self._memory, *(module.part for module in modules.values())):
             opening = known.get(id(part)) or Opening(part, type(part).__qualname__, self._lost)
             is_concerned = opening.is_needed or offers(part, Attachable)
             if is_concerned and all(other.part is not part for other in openings):
@@ -99,39 +105,30 @@ class Assembly:
 
     def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
         """Have every cycle that begins from now on work with these modules."""
-        setup = self._agent.setup
+        setup = self._setup
         setup.modules, self._openings = modules, openings
         sense = modules["sense"].part
         setup.perceive = sense.perceive if offers(sense, Perceives) else None
         setup.settled = sense.settled if offers(sense, Settles) else None
 
     def apply(self, settings: Settings) -> None:
-        """Take the settings that a running agent can change."""
-        agent, of_agent, health = self._agent, settings.agent, settings.health
-        agent.core.settings, setup = settings, agent.setup
-        agent.budgets.apply(settings.budgets.limits)
-        setup.pace = _pace(of_agent.loop_interval, of_agent.min_interval, of_agent.max_interval, of_agent.busy_count)
-        setup.plan_when_idle = of_agent.plan_when_idle
-        agent.runs.limits = run_limits(settings.runs)
-        agent.runs.inactivity = settings.runs.inactivity
-        agent.runs.verify_output = settings.runs.verify_output
-        agent.runs.tell_errors = settings.runs.tell_errors
-        setup.steps = {phase: self._step(phase) for phase in PHASES}
-        limits = _limits(health.failing_after, health.slow_after, health.blocked_after, health.stalled_after,
-                         health.backoff, health.max_restarts, health.within)  # fmt: skip
-        agent.health.limits = limits
+        """Take the settings of the pace and of the phases, which a running agent can change."""
+        given = settings.agent
+        self._core.settings = settings
+        self._setup.pace = _pace(given.loop_interval, given.min_interval, given.max_interval, given.busy_count)
+        self._setup.plan_when_idle = given.plan_when_idle
+        self._setup.steps = {phase: self._step(phase) for phase in PHASES}
 
     def _step(self, phase: Phase) -> Step:
         """How a phase is run: its module, its contract and the terms that the settings give it."""
-        agent = self._agent
-        given = getattr(agent.settings.agent.phases, phase)
-        policy = getattr(agent.settings.agent.errors, phase)
+        given = getattr(self._core.settings.agent.phases, phase)
+        policy = getattr(self._core.settings.agent.errors, phase)
         retries = given.retries or (RETRIES if policy == "retry" else 0)
         return Step(
             phase,
-            agent.modules[phase].name,
+            self._setup.modules[phase].name,
             PRODUCT_OF[phase],
-            agent.account.phases[phase].add,
+            self._stats.phases[phase].add,
             given.timeout or float("inf"),
             retries + 1,
             _backoff(given.backoff, 60.0),
@@ -139,21 +136,16 @@ class Assembly:
             policy,
         )
 
-    async def open(self) -> None:
+    async def open(self, then: Callable[[], Awaitable[object]]) -> None:
         """Open the modules, in order; the first that fails closes those before it. Idempotent.
 
-        Raises: what a module or the loading of the agent's state raises.
+        Args: then: what is done while they are open; they are closed again when it fails.
+        Raises: what a module or `then` raises.
         """
-        agent, keeping = self._agent, self._agent.keeping
-        if not keeping.has_loaded:
-            await agent.reports.ask("agent_bootstrap", agent)
-        keeping.listen()
         opened: list[Opening] = []
         try:
-            await self._open(self._openings, agent.modules, opened)
-            await keeping.load()
-            journal = keeping.journal
-            agent.budgets.open(journal, () if journal is None else await journal.spent())
+            await self._open(self._openings, self._setup.modules, opened)
+            await then()
         except BaseException:
             await self._close(opened)
             raise
@@ -173,9 +165,8 @@ class Assembly:
 
     async def _open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
         """Open a module within its time (the memory takes as long as it needs). Raises: SparError when it is over."""
-        agent = self._agent
         phases = [phase for phase, module in modules.items() if module.part is opening.part]
-        limits = [getattr(agent.settings.agent.phases, phase).opening or None for phase in phases]
+        limits = [getattr(self._core.settings.agent.phases, phase).opening or None for phase in phases]
         within = None if None in limits else max(filter(None, limits), default=None)
         try:
             async with asyncio.timeout(within) as bound:
@@ -186,49 +177,43 @@ class Assembly:
             where = f"agent.phases.{phases[0]}.opening"
             raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
 
-    def _host(self, part: Any) -> Host:
-        agent = self._agent
-        return Host(agent.name, agent.clock, agent.events, agent.hooks, agent.wake, agent.keeping.state_store,
-                    agent.home, agent.sessions.resume, agent.keeping.journal, agent.budgets, agent.setup.tools,
-                    agent.transcripts, agent.deliveries.tell, agent.intake.pursue, agent.runs.used,
-                    agent.sessions.note, agent.keeping.rows_of, agent.sessions.is_in_hand,
-                    functools.partial(agent.health.model, id(part)), agent.runs.used,
-                    accept=agent.intake.accept)  # fmt: skip
-
     async def close(self) -> None:
         """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
-        self._agent.budgets.close()
-        self._agent.holding.release()
+        self._holding.release()
         former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
-        await self._agent.lifecycle.wait_for(former, CLOSE_WITHIN)
+        await self._deadline.wait_for(former, CLOSE_WITHIN)
         self._former = ()
         await self._close(self._openings)
 
     async def _close(self, openings: Sequence[Opening]) -> None:
         """Close these in reverse order, the modules side by side and after them the memory that they write to."""
-        memory = self._agent.memory
+        memory = self._memory
         modules = [opening for opening in reversed(openings) if opening.part is not memory]
         for rank in (modules, [opening for opening in openings if opening.part is memory]):
-            began = self._agent.clock.monotonic()
+            began = self._core.clock.monotonic()
             tasks = {opening: task for opening in rank if (task := opening.leave()) is not None}
-            late = await self._agent.lifecycle.wait_for(tasks.values(), CLOSE_WITHIN)
+            late = await self._deadline.wait_for(tasks.values(), CLOSE_WITHIN)
             for opening, task in tasks.items():
-                seconds = self._agent.clock.monotonic() - began
+                seconds = self._core.clock.monotonic() - began
                 error = opening.late(task, min(seconds, CLOSE_WITHIN)) if task in late else outcome_of(task)
                 if error is not None:
                     self._not_closed(opening, error, is_left_behind=not task.done())
 
     def _not_closed(self, opening: Opening, error: BaseException, *, is_left_behind: bool) -> None:
-        agent, fault = self._agent, Fault.of(error, part=opening.name, phase="close")
-        log.warning("closing failed", agent=agent.name, part=opening.name, reason=fault.message,
+        fault = Fault.of(error, part=opening.name, phase="close")
+        self._core.log.warning("closing failed", agent=self._core.name, part=opening.name, reason=fault.message,
                     is_left_behind=is_left_behind)  # fmt: skip
-        agent.events.publish(ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue", exception=error))
+        self._core.events.publish(
+            ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue", exception=error)
+        )
 
     def _lost(self, opening: Opening, error: BaseException) -> None:
         """A module has closed by itself, as one does whose background task failed."""
-        agent, fault = self._agent, Fault.of(error, part=opening.name, phase="open")
-        log.error("module ended by itself", agent=agent.name, part=opening.name, reason=fault.message)
-        agent.events.publish(ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error))
+        fault = Fault.of(error, part=opening.name, phase="open")
+        self._core.log.error("module ended by itself", agent=self._core.name, part=opening.name, reason=fault.message)
+        self._core.events.publish(
+            ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error)
+        )
 
     # -- exchanging
 
@@ -239,7 +224,7 @@ class Assembly:
         """
         if self._is_busy:
             return
-        agent, name, maker = self._agent, self._agent.modules[phase].name, self.makers.get(phase)
+        name, maker = self._setup.modules[phase].name, self.makers.get(phase)
         self._is_busy = True
         try:
             if maker is not None and phase != "sense":  # what has been noticed lately is known to the old one only
@@ -248,104 +233,98 @@ class Assembly:
                 await self._reopen(phase)
         except Exception as error:
             fault = Fault.of(error, part=name, phase=phase)
-            log.error("restart failed", agent=agent.name, part=name, reason=fault.message)
-            agent.events.publish(
+            self._core.log.error("restart failed", agent=self._core.name, part=name, reason=fault.message)
+            self._core.events.publish(
                 ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
             )
         finally:
             self._is_busy = False
-            agent.requests.notify()
+            self._requests.notify()
 
     async def _reopen(self, phase: Phase) -> None:
         """Close a module and open it again while nobody is at work with it. Raises: SparError; what opening raises."""
-        agent, module = self._agent, self._agent.modules[phase]
+        module = self._setup.modules[phase]
         opening = next((each for each in self._openings if each.part is module.part), None)
         if opening is None or not opening.is_needed:
             return
-        until = agent.clock.monotonic() + FREE_WITHIN
-        while at_work := agent.holding.at_work(is_sensing=phase == "sense"):
-            if not await agent.holding.gone(at_work, until):
+        until = self._core.clock.monotonic() + FREE_WITHIN
+        while at_work := self._holding.at_work(is_sensing=phase == "sense"):
+            if not await self._holding.gone(at_work, until):
                 raise SparError(f"{module.name} is at work for other sessions and was not restarted")
-        agent.holding.keep(is_sensing=phase == "sense")
+        self._holding.keep(is_sensing=phase == "sense")
         try:
             await opening.close(CLOSE_WITHIN)
-            await self._open_in_time(opening, agent.modules)
+            await self._open_in_time(opening, self._setup.modules)
         finally:
-            agent.holding.let_go()
+            self._holding.let_go()
 
-    async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        """Put other modules and settings in the place of today's. Raises what opening raises; all is then as before."""
-        work = functools.partial(self._exchange, parts, settings)
-        await self._agent.lifecycle.exclusively(work, "exchange")
-
-    async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
+    async def exchange(self, parts: Mapping[str, Any]) -> None:
+        """Put other modules in the place of today's. Raises what opening raises; all is then as before."""
         while self._is_busy:
-            await self._agent.requests.change()
+            await self._requests.change()
         self._is_busy = True
         try:
             await self._replace(parts)
         finally:
             self._is_busy = False
-        agent, pace = self._agent, self._agent.pace
-        agent.apply(settings)
-        if agent.pace != pace and agent.pace.interval != "off":
-            agent.sessions.wake_all()  # nobody waits any longer than is asked for now
 
     async def _replace(self, parts: Mapping[str, Any]) -> None:
         """Open other modules beside today's and put them in force; who works with today's ends the cycle in hand."""
-        agent, old, before = self._agent, self._agent.modules, self._openings
+        old, before = self._setup.modules, self._openings
         new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})
         if all(new[phase] is old[phase] for phase in old):
             return
         openings = self._opening_of(new)
-        async with agent.holding.between_cycles(is_needed=new["sense"] is not old["sense"]):
+        async with self._holding.between_cycles(is_needed=new["sense"] is not old["sense"]):
             opened: list[Opening] = []
             try:
-                if agent.state in ("running", "pausing", "paused"):
+                if self._core.state in ("running", "pausing", "paused"):
                     await self._open([each for each in openings if each not in before], new, opened)
             except BaseException:
                 await self._close(opened)
                 raise
             _hand_on(old["plan"].part, new["plan"].part)
             self._enforce(new, openings)
-            agent.health.forget_models({id(opening.part) for opening in openings})
-            agent.setup.steps = {phase: self._step(phase) for phase in PHASES}
+            self._health.forget_models({id(opening.part) for opening in openings})
+            self._setup.steps = {phase: self._step(phase) for phase in PHASES}
         if left := [each for each in before if each not in openings]:
-            users = agent.holding.at_work()
+            users = self._holding.at_work()
             if new["act"] is not old["act"]:
-                agent.holding.leave(users)
-            gone = agent.requests.in_background(self._see_off(left, users), "closing of former modules of")
+                self._holding.leave(users)
+            gone = self._requests.in_background(self._see_off(left, users), "closing of former modules of")
             self._former = (*(task for task in self._former if not task.done()), gone)
             if not users:
                 await asyncio.wait([gone])
 
     async def _see_off(self, openings: Sequence[Opening], users: set[Lane]) -> None:
         """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
-        agent, within = self._agent, self._longest_cycle()
-        if not await agent.holding.gone(users, agent.clock.monotonic() + within):
+        within = self._longest_cycle()
+        if not await self._holding.gone(users, self._core.clock.monotonic() + within):
             names = ", ".join(opening.name for opening in openings)
             sessions = ", ".join(sorted(lane.session for lane in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
-            agent.health.step("abandon", names, reason)
-            await agent.holding.gone(users, float("inf"))
+            self._health.step("abandon", names, reason)
+            await self._holding.gone(users, float("inf"))
         await self._close(openings)
-        if agent.state in ("running", "pausing", "paused"):  # else the next start reads what is left
+        if self._core.state in ("running", "pausing", "paused"):  # else the next start reads what is left
             await self.take_over()
 
     async def take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""
-        agent, module = self._agent, self._agent.modules["act"]
+        module = self._setup.modules["act"]
         try:
             if offers(module.part, TakesOver):
                 await module.part.take_over()
         except Exception as error:
-            log.error("former actor's work not taken over", agent=agent.name, part=module.name, reason=repr(error))
+            self._core.log.error(
+                "former actor's work not taken over", agent=self._core.name, part=module.name, reason=repr(error)
+            )
 
     def _longest_cycle(self) -> float:
         """Seconds that a cycle may take by the deadlines of its phases."""
         return sum(
             step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
-            for step in self._agent.steps.values()
+            for step in self._setup.steps.values()
         )
 
 
@@ -354,10 +333,3 @@ def _hand_on(old: Any, new: Any) -> None:
     reason = old.degraded_reason if offers(old, StatesDegradation) else None
     if old is not new and reason and offers(new, Degradable):
         new.degrade(reason)
-
-
-def run_limits(runs: RunSettings) -> RunLimits:
-    """What a run may take; money in millionths."""
-    given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
-    most = {key: in_micro(amount) for key, amount in given.items() if amount != "off"}
-    return RunLimits(runs.timeout, most, runs.patience)

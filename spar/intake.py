@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spar import defaults
+from spar.core import Core
 from spar.errors import InboxFullError, NoRoomError
+from spar.health import Health
 from spar.hooks import HookContext
 from spar.inbox import MODES, USUAL_CAP, Mode
 from spar.journal import Item
+from spar.lane import Lane
+from spar.lifecycle import Lifecycle
 from spar.optional_ports import Hears, offers
+from spar.recovery import Recovery
+from spar.reports import Reports
+from spar.requests import Requests
 from spar.run import OUTPUT, End, Receipt, Run
-from spar.runs import PURSUED
+from spar.runs import PURSUED, Runs
+from spar.sessions import Sessions
+from spar.setup import Setup
 from spar.types import Perception, replace
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
-    from spar.lane import Lane
 
 #: Perceptions that wait for a lane's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
@@ -51,15 +56,17 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Intake:
     """Puts what comes into the lane of its session. `refused` counts the perceptions there was no room for."""
 
-    __slots__ = ("_agent", "refused")
+    __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
+                 "refused")  # fmt: skip
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, setup: Setup, requests: Requests, runs: Runs, sessions: Sessions, recovery: Recovery,
+                 lifecycle: Lifecycle, reports: Reports, health: Health) -> None:  # fmt: skip
+        self._core, self._setup, self._requests, self._runs, self._sessions = core, setup, requests, runs, sessions
+        self._recovery, self._lifecycle, self._reports, self._health = recovery, lifecycle, reports, health
         self.refused = 0
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
-        agent = self._agent
         text = message.text if isinstance(message, Perception) else message
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
@@ -67,47 +74,50 @@ class Intake:
             raise ValueError(f"a session's key must be text that is not empty, found {session!r}")
         check_name("a session's name", session)
         check_name("an idempotency key", key or "")
-        mode = agent.settings.runs.queue_mode if mode is None else mode
+        mode = self._core.settings.runs.queue_mode if mode is None else mode
         if mode not in MODES:
             raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(MODES)}")
         if output is not None and not isinstance(output, Mapping):
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
             check_depth(output)
-        agent.lifecycle.demand("submit")
-        agent.recovery.demand_ready("submit")
-        if (receipt := agent.runs.known(key)) is not None:
+        self._lifecycle.demand("submit")
+        self._recovery.demand_ready("submit")
+        if (receipt := self._runs.known(key)) is not None:
             return receipt
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
         else:
-            sense = agent.modules["sense"].part
+            sense = self._setup.modules["sense"].part
             perception = sense.hear(text, session) if offers(sense, Hears) else defaults.hear(text, session)
         if output is not None:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         perception = await self._received(perception)
-        agent.lifecycle.demand("submit")  # time has passed if hooks were asked
-        agent.recovery.demand_ready("submit")
-        if (receipt := agent.runs.known(key)) is not None:
+        self._lifecycle.demand("submit")  # time has passed if hooks were asked
+        self._recovery.demand_ready("submit")
+        if (receipt := self._runs.known(key)) is not None:
             return receipt
         self._demand_room(perception.session)
-        run = agent.runs.made(perception, key)
-        if agent.recovery.work.journal is not None:
+        run = self._runs.made(perception, key)
+        if self._recovery.work.journal is not None:
             item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
-            kept, is_new = await agent.recovery.accept(item)
+            kept, is_new = await self._recovery.accept(item)
             if not is_new:
                 return Receipt(kept.id, kept.at)
-        agent.runs.accept(run, key)
-        if agent.state in ("stopping", "stopped"):  # served at the next start; no end is kept any more of what is ended
-            agent.sessions.lane(run.session).queue(run)
+        self._runs.accept(run, key)
+        if self._core.state in (
+            "stopping",
+            "stopped",
+        ):  # served at the next start; no end is kept any more of what is ended
+            self._sessions.lane(run.session).queue(run)
         else:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
     def _place(self, run: Run, mode: Mode) -> None:
         """Have the message wait in its session's lane, in the place of others if too many wait, and tell its sender."""
-        agent, settings = self._agent, self._agent.settings.runs
-        lane = agent.sessions.lane(run.session)
+        settings = self._core.settings.runs
+        lane = self._sessions.lane(run.session)
         cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
         if lane.inbox.messages >= cap:
             if settings.drop == "new":
@@ -119,47 +129,46 @@ class Intake:
             if not lane.is_busy:
                 lane.rehouse()
         if mode == "interrupt" and (superseded := lane.inbox.take_superseded()) is not None:
-            agent.runs.end(superseded, End("error", "superseded"))
+            self._runs.end(superseded, End("error", "superseded"))
         before, is_busy = lane.run or lane.interrupted.first_run(), lane.is_busy
         if lane.queue(run, mode) == "front" and before is not None:
-            agent.runs.say(run, "interrupting")
-            agent.requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
+            self._runs.say(run, "interrupting")
+            self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
         elif is_busy:
-            agent.runs.say(run, "queued")
-        agent.sessions.spawn(lane)
+            self._runs.say(run, "queued")
+        self._sessions.spawn(lane)
 
     def _drop(self, run: Run, cap: int, what: str) -> None:
-        agent = self._agent
-        agent.runs.say(run, "dropped")
-        agent.runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
+        self._runs.say(run, "dropped")
+        self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
     async def accept(self, perception: Perception) -> bool:
         """Take a perception in so that it is not lost any more; False for one that was taken in before."""
-        agent = self._agent
         if not isinstance(perception, Perception):
             raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
         check_name("a session's name", perception.session)
-        agent.lifecycle.demand("submit", "accept")
-        agent.recovery.demand_ready("accept")
+        self._lifecycle.demand("submit", "accept")
+        self._recovery.demand_ready("accept")
         try:
             self._demand_room(perception.session)
         except InboxFullError:
             self.refused += 1
             raise
-        if agent.recovery.work.journal is None:
+        if self._recovery.work.journal is None:
             return self.push(perception)
-        at = agent.clock.now()
-        _, is_new = await agent.recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+        at = self._core.clock.now()
+        _, is_new = await self._recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
         if is_new:
             self._hand_over(perception)
         return is_new
 
     async def _received(self, perception: Perception) -> Perception:
         """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
-        agent = self._agent
-        if not agent.hooks.at("message_received"):
+        if not self._core.hooks.at("message_received"):
             return perception
-        outcome = await agent.reports.asked(HookContext("message_received", agent.name, perception, perception.session))
+        outcome = await self._reports.asked(
+            HookContext("message_received", self._core.name, perception, perception.session)
+        )
         if outcome.denied:
             raise PermissionError(f"the message was refused: {outcome.reason or 'by a hook'}")
         value = outcome.value
@@ -169,24 +178,23 @@ class Intake:
     def push(self, perception: Perception) -> bool:
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {perception!r}")
-        agent = self._agent
-        is_kept = agent.recovery.work.journal is not None or not agent.keeping.has_journal
+        is_kept = self._recovery.can_keep
         if not is_kept or self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
-        if agent.requests.is_foreign_thread:
-            return agent.requests.in_loop(lambda: self.push(perception))
-        if agent.recovery.work.journal is not None:
-            item = Item(perception.id, perception, session=perception.session, at=agent.clock.now())
-            if not agent.recovery.take_in(item):
+        if self._requests.is_foreign_thread:
+            return self._requests.in_loop(lambda: self.push(perception))
+        if self._recovery.work.journal is not None:
+            item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
+            if not self._recovery.take_in(item):
                 return True
         self._hand_over(perception)
         return True
 
     def _hand_over(self, perception: Perception) -> None:
-        lane = self._agent.sessions.lane(perception.session)
+        lane = self._sessions.lane(perception.session)
         lane.push(perception)
-        self._agent.sessions.spawn(lane)
+        self._sessions.spawn(lane)
 
     def _demand_room(self, session: str) -> None:
         """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
@@ -197,11 +205,11 @@ class Intake:
 
     def _refusal(self) -> str:
         """Why nothing more can be kept now; empty when it can. From any thread."""
-        return self._agent.health.pressure.refusal() or self._agent.recovery.refusal
+        return self._health.pressure.refusal() or self._recovery.refusal
 
     def _full(self, session: str) -> str | None:
         """Why nothing more can wait for this session; None if there is room. From any thread."""
-        lanes = self._agent.lanes
+        lanes = self._sessions.lanes
         lane = lanes.get(session)
         if lane is not None and lane.waiting >= INBOX_LIMIT:
             return f"session {session!r} already has {lane.waiting} messages waiting"
@@ -210,13 +218,13 @@ class Intake:
         return None
 
     async def abort(self, run_id: str) -> None:
-        run = self._agent.runs.get(run_id)
+        run = self._runs.get(run_id)
         if run.status is None:
-            self._agent.recovery.demand_ready("abort a run")
-            lane = self._agent.sessions.lane(run.session)
+            self._recovery.demand_ready("abort a run")
+            lane = self._sessions.lane(run.session)
             await self._call_off(run, "aborted")
-            if run.status is None and not self._agent.requests.is_inside:
-                self._agent.recovery.demand_ready("abort a run")  # a stop came first
+            if run.status is None and not self._requests.is_inside:
+                self._recovery.demand_ready("abort a run")  # a stop came first
             await lane.turns.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
@@ -233,17 +241,15 @@ class Intake:
 
     def late(self, run: Run, why: str) -> None:
         """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
-        agent = self._agent
-        if agent.state in ("running", "pausing"):
-            agent.requests.in_background(self._call_off(run, why), "ending of a run")
+        if self._core.state in ("running", "pausing"):
+            self._requests.in_background(self._call_off(run, why), "ending of a run")
 
     async def _call_off(self, run: Run, reason: str) -> None:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
-        agent = self._agent
-        lane, end = agent.sessions.lane(run.session), End("error", reason)
+        lane, end = self._sessions.lane(run.session), End("error", reason)
         if lane.is_answering(run):  # it is over, and its answer stands
-            if not agent.requests.is_inside:
-                await agent.runs.wait(run.id, None)
+            if not self._requests.is_inside:
+                await self._runs.wait(run.id, None)
             return
         is_waiting = lane.inbox.drop(run)
         if is_waiting and lane.is_asking:  # a hook is asked about the cycle that was to begin it
@@ -253,24 +259,23 @@ class Intake:
                 lane.stop_reason = reason  # cut already, for another reason
             else:
                 lane.cut(reason)
-            grace = agent.steps[lane.cycle.phase].grace
-            if (await agent.runs.wait(run.id, grace)).status == "timeout":
+            grace = self._setup.steps[lane.cycle.phase].grace
+            if (await self._runs.wait(run.id, grace)).status == "timeout":
                 lane.strand.abandon()
-                await agent.runs.wait(run.id, grace)
-            if run.status is None and not agent.recovery.is_ready:
+                await self._runs.wait(run.id, grace)
+            if run.status is None and not self._recovery.is_ready:
                 return  # a stop came first, and its end could not be kept: it goes on at the next start
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
         lane.leave(run)
         ending = self._end(run, end, lane)
-        if run.status is not None or agent.recovery.work.journal is None:  # then there is nothing to wait for
+        if run.status is not None or self._recovery.work.journal is None:  # then there is nothing to wait for
             await ending
         else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
-            await asyncio.shield(agent.requests.in_background(ending, "ending of a run"))
+            await asyncio.shield(self._requests.in_background(ending, "ending of a run"))
 
     async def _end(self, run: Run, end: End, lane: Lane) -> None:
         """End a run that its session's lane has left; people are told once it is on disk."""
-        agent = self._agent
-        await agent.recovery.ends.keep(run, end)
-        agent.runs.end(run, end)
-        agent.sessions.left(lane)
+        await self._recovery.ends.keep(run, end)
+        self._runs.end(run, end)
+        self._sessions.left(lane)

@@ -119,6 +119,11 @@ class Recovery:
         """Whether work can be accepted: the journal is open and what it holds is known; true where there is none."""
         return self.has_begun or not self._keeping.has_journal
 
+    @property
+    def can_keep(self) -> bool:
+        """Whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
+        return self.work.journal is not None or not self._keeping.has_journal
+
     def demand_ready(self, what: str) -> None:
         """Raises: NotReadyError when something is accepted that the journal could not keep."""
         if not self.is_ready:

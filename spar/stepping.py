@@ -6,18 +6,19 @@ A step runs on the standing lane, which does not turn meanwhile, under the deadl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spar.core import Core
 from spar.cycle import STANDING, Cycle, Skip, failed_result
 from spar.errors import LifecycleError, SparError
 from spar.lane import Lane
-from spar.requests import is_cancelled
+from spar.lifecycle import Lifecycle
+from spar.requests import Requests, is_cancelled
+from spar.sessions import Sessions
+from spar.setup import Setup
 from spar.types import Action, ActionResult, Perception, Phase
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
 
 #: Under which name a cycle keeps what a phase brought.
 PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
@@ -26,22 +27,23 @@ INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "r
 
 
 class Stepping:
-    """The steps of one agent. `is_under_way` while one is made; `has_stepped` until the agent is stopped."""
+    """The steps of one agent. Args: open_modules: opens the modules that are not open yet."""
 
-    __slots__ = ("_agent", "_chain", "_is_recorded", "has_stepped", "is_under_way")
+    __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open_modules", "_requests", "_sessions", "_setup")
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, setup: Setup, requests: Requests, sessions: Sessions, lifecycle: Lifecycle,
+                 open_modules: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
+        self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
+        self._lifecycle, self._open_modules = lifecycle, open_modules
         self._chain: Cycle | None = None
-        self.has_stepped = self.is_under_way = False
         self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
 
     async def step(self, phase: Phase, given: Any) -> Any:
         """What the phase brings. Raises: LifecycleError, ValueError and TypeError for the wrong time or input; what
         the phase raised, except act, whose failure is in its result."""
-        lifecycle, name = self._agent.lifecycle, f"step_{phase}"
+        lifecycle, name = self._lifecycle, f"step_{phase}"
         lifecycle.demand("step", name)
-        if self._agent.requests.is_inside:
+        if self._requests.is_inside:
             raise LifecycleError(name, "in the middle of a cycle or a handler")
         lifecycle.bind()
         return await lifecycle.exclusively(partial(self._alone, phase, given), name)
@@ -50,20 +52,19 @@ class Stepping:
         """Forget the chain; its cycle ends now if it has not ended yet."""
         cycle, self._chain = self._chain, None
         if cycle is not None and not self._is_recorded:
-            self._agent.sessions.lane(STANDING).closed(cycle)
+            self._sessions.lane(STANDING).closed(cycle)
 
     def _record_chain(self, cycle: Cycle) -> None:
         """End the chain's cycle and keep its products: each phase can be tried again until the next `step_sense`."""
-        self._agent.sessions.lane(STANDING).closed(cycle)
+        self._sessions.lane(STANDING).closed(cycle)
         self._is_recorded = True
 
     async def _alone(self, phase: Phase, given: Any) -> Any:
-        agent = self._agent
-        agent.lifecycle.demand("step", f"step_{phase}")
+        self._lifecycle.demand("step", f"step_{phase}")
         given = self._input(phase, given)
-        self.has_stepped = True
-        await agent.assembly.open()
-        lane = agent.sessions.lane(STANDING)
+        self._lifecycle.has_stepped = True
+        await self._open_modules()
+        lane = self._sessions.lane(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()
             self._chain = lane.opened(is_stepped=True)
@@ -76,16 +77,17 @@ class Stepping:
         if phase in INPUT:
             setattr(cycle, INPUT[phase], given)
         lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
-        self.is_under_way = True
         try:
             product = await self._on_strand(lane, _stepped(lane, cycle, phase, given))
             cycle.is_cut = False
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
-            raise SparError(f"step_{phase} was interrupted: {agent.modules[phase].name} cancelled itself") from error
+            raise SparError(
+                f"step_{phase} was interrupted: {self._setup.modules[phase].name} cancelled itself"
+            ) from error
         finally:
-            self.is_under_way, lane.cycle, lane.stop_reason = False, None, ""
+            lane.cycle, lane.stop_reason = None, ""
         if cycle.error is not None and (phase != "act" or product is None):
             raise cycle.error
         if phase == "reflect":
@@ -124,13 +126,13 @@ class Stepping:
                 outcome.set_exception(error or asyncio.CancelledError())
                 outcome.exception()  # retrieved here in case nobody waits any more
 
-        self._agent.sessions.begin(lane, main(), ended)
+        self._sessions.begin(lane, main(), ended)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             if not outcome.done():
                 assert lane.cycle is not None
-                grace = self._agent.steps[lane.cycle.phase].grace
+                grace = self._setup.steps[lane.cycle.phase].grace
                 lane.cut("step called off")
                 for give_up in (lane.strand.abandon, lane.strand.abandon):
                     await asyncio.wait([outcome], timeout=grace)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spar.approvals import Approval, Approver
+from spar.core import Core
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, Event, StateChanged
 from spar.logs import get_logger
 from spar.optional_ports import HasApprovals, offers
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
+from spar.setup import Setup
 
 log = get_logger("spar.approvals")
 
@@ -27,9 +26,9 @@ ENDINGS = ("approve", "deny", "edit", "replace", "expire", "void", "other")
 _ENDED = {"expired": "approval expired", "void": "approval void"}
 
 
-def approver_of(agent: Agent) -> Approver | None:
+def approver_of(setup: Setup) -> Approver | None:
     """Whoever keeps the approvals of an agent; None when its act module keeps none."""
-    actor = agent.modules["act"].part
+    actor = setup.modules["act"].part
     found: Approver | None = actor.approvals if offers(actor, HasApprovals) else None
     return found
 
@@ -37,21 +36,21 @@ def approver_of(agent: Agent) -> Approver | None:
 class Waiting:
     """Watches one agent from now on. `endings` counts how questions ended; reading is safe from any thread."""
 
-    __slots__ = ("_agent", "_looking", "_pending", "_seen", "endings")
+    __slots__ = ("_core", "_looking", "_pending", "_seen", "_setup", "endings")
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, core: Core, setup: Setup) -> None:
+        self._core, self._setup = core, setup
         self._pending: dict[str, Approval] | None = None  # None: not looked yet
         self._looking, self._seen = asyncio.Lock(), 0
         self.endings = dict.fromkeys(ENDINGS, 0)
-        agent.events.subscribe(ApprovalResolved, self._resolved)
-        agent.events.subscribe(ApprovalExpired, self._expired)
+        core.events.subscribe(ApprovalResolved, self._resolved)
+        core.events.subscribe(ApprovalExpired, self._expired)
         for kind in (ApprovalRequested, ApprovalResolved, ApprovalExpired, StateChanged):
-            agent.events.subscribe(kind, self._look)
+            core.events.subscribe(kind, self._look)
 
     @property
     def agent(self) -> str:
-        return self._agent.name
+        return self._core.name
 
     def pending(self, now: datetime) -> list[Approval]:
         """Those that can still be answered, oldest first."""
@@ -72,18 +71,18 @@ class Waiting:
 
     async def _look(self, event: Event) -> None:
         async with self._looking:
-            approver = approver_of(self._agent)
+            approver = approver_of(self._setup)
             if approver is None or event.seq <= self._seen:
                 return  # a look that began after this event has shown what it is about
             if isinstance(event, StateChanged) and event.new != "running":
                 return  # what keeps approvals may be closed already
-            seen = self._agent.events.seq
+            seen = self._core.events.seq
             try:
                 found = {approval.id: approval for approval in await approver.list("pending")}
                 gone = [id for id in self._pending or () if id not in found]
                 ended = [await _ended(approver, id) for id in gone]
             except Exception as error:  # the next event looks again
-                log.warning("approvals cannot be read", agent=self._agent.name, reason=repr(error))
+                log.warning("approvals cannot be read", agent=self._core.name, reason=repr(error))
                 return
             known, self._pending, self._seen = self._pending, found, seen
         message = "approval still waits" if known is None else "approval requested"
@@ -94,7 +93,7 @@ class Waiting:
             self._tell(_ENDED.get(done.status, "approval resolved"), done, status=done.status, by=done.decided_by)
 
     def _tell(self, message: str, approval: Approval, **more: str) -> None:
-        log.info(message, agent=self._agent.name, id=approval.id, tool=approval.call.tool, session=approval.session,
+        log.info(message, agent=self._core.name, id=approval.id, tool=approval.call.tool, session=approval.session,
                  **more)  # fmt: skip
 
 

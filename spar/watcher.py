@@ -16,22 +16,21 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spar.alerts import key_of
+from spar.alerts import Kind, key_of
 from spar.clock import Timer
+from spar.core import Core
+from spar.cycle import Cycle
+from spar.health import Health
+from spar.lane import Lane
 from spar.logs import get_logger
 from spar.pacing import expected_interval
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
-    from spar.alerts import Kind
-    from spar.cycle import Cycle
-    from spar.lane import Lane
+from spar.requests import Requests
+from spar.setup import Setup
 
 log = get_logger("spar.watcher")
 
@@ -49,6 +48,25 @@ ANSWERS_KEPT = 240
 TOLD_A_TURN = 32
 
 
+class Watched:
+    """One agent as it is seen from outside, and what blocks its event loop, as the watcher notes it here.
+
+    Attributes: blocked_by: the stack of what blocks the event loop; blocked_since: since when (monotonic seconds).
+    """
+
+    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "lanes", "requests", "setup")
+
+    def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests, lanes: Mapping[str, Lane]) -> None:
+        self.core, self.setup, self.health, self.requests, self.lanes = core, setup, health, requests, lanes
+        self.blocked_by = ""
+        self.blocked_since: float | None = None
+
+    def blocked_for(self) -> float:
+        """Return the seconds for which the event loop has not answered, as far as the watcher has seen."""
+        since = self.blocked_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
 class Finding(Struct, frozen=True):
     """Something the watcher saw: of which session, and in which phase if that matters."""
 
@@ -59,24 +77,24 @@ class Finding(Struct, frozen=True):
     phase: str = ""
 
 
-def look(agent: Agent, now: float) -> list[Finding]:
+def look(agent: Watched, now: float) -> list[Finding]:
     """What is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
-    if agent.state not in ("running", "pausing", "stopping"):
+    if agent.core.state not in ("running", "pausing", "stopping"):
         return []
     found: list[Finding] = []
     for lane in list(agent.lanes.values()):
         cycle, deadline = lane.cycle, lane.strand.deadline
-        if cycle is not None and now > deadline + agent.steps[cycle.phase].grace + LOOK_EVERY:
+        if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
             found.append(Finding("stuck", message, cycle.id, lane.session, cycle.phase))
-        elif agent.state == "running":
+        elif agent.core.state == "running":
             found += _dawdling(agent, lane, cycle, now)
     return found
 
 
-def _dawdling(agent: Agent, lane: Lane, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+def _dawdling(agent: Watched, lane: Lane, cycle: Cycle | None, now: float) -> Iterator[Finding]:
     """Whether a session has completed no cycle for too long, and whether the one in hand is slow."""
-    last, interval = lane.last_completed, expected_interval(agent.pace) if lane.is_standing else None
+    last, interval = lane.last_completed, expected_interval(agent.setup.pace) if lane.is_standing else None
     if cycle is not None:
         last = max(last, cycle.started) if not lane.is_standing else last
         taken = now - cycle.started
@@ -91,7 +109,7 @@ def _dawdling(agent: Agent, lane: Lane, cycle: Cycle | None, now: float) -> Iter
         yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.session)
 
 
-def _longest(agent: Agent, cycle: Cycle | None, interval: float | None) -> float:
+def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:
     """Seconds without a completed cycle that are too many.
 
     A cycle in hand has its phase's deadline, and how long it may take is for that to say; one without any has none.
@@ -99,14 +117,14 @@ def _longest(agent: Agent, cycle: Cycle | None, interval: float | None) -> float
     limit = agent.health.limits.stalled_after
     if limit != "auto":
         return float(limit)
-    if cycle is not None and agent.steps[cycle.phase].timeout < float("inf"):
+    if cycle is not None and agent.setup.steps[cycle.phase].timeout < float("inf"):
         return float("inf")
     return max(NEVER_STALLED, STALL_FACTOR * (interval or 0.0))
 
 
-def confirm(agent: Agent, finding: Finding) -> None:
+def confirm(agent: Watched, finding: Finding) -> None:
     """Open the alert for what was seen from outside, if it is still so once the loop can tell."""
-    for now in look(agent, agent.clock.monotonic()):
+    for now in look(agent, agent.core.clock.monotonic()):
         if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
             agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
                                phase=finding.phase)  # fmt: skip
@@ -139,7 +157,7 @@ class Watcher:
         beat = self._beats.get(loop) if loop is not None else None
         return 0.0 if beat is None else beat.lag()
 
-    def add(self, agent: Agent) -> None:
+    def add(self, agent: Watched) -> None:
         """Watch an agent; called from the event loop that it runs in."""
         with self._lock:
             loop = asyncio.get_running_loop()
@@ -151,7 +169,7 @@ class Watcher:
                 self._thread = threading.Thread(target=self._watch, name="spar watcher", daemon=True)
                 self._thread.start()
 
-    def remove(self, agent: Agent) -> None:
+    def remove(self, agent: Watched) -> None:
         """Watch an agent no more; called from its own loop, which evidently is not blocked."""
         with self._lock:
             loop = asyncio.get_running_loop()
@@ -163,7 +181,7 @@ class Watcher:
             if not self._beats:
                 self._wake.set()
         agent.health.recovered("blocked")
-        if agent.state != "failed":  # why it failed stays to be read
+        if agent.core.state != "failed":  # why it failed stays to be read
             agent.health.close()
 
     def _watch(self) -> None:
@@ -190,7 +208,7 @@ class Watcher:
                     if key_of(finding.kind, finding.session) not in agent.health.alerts:
                         _call(agent, partial(confirm, agent, finding))
 
-    def _listen(self, beat: _Beat, agents: list[Agent]) -> None:
+    def _listen(self, beat: _Beat, agents: list[Watched]) -> None:
         """Has the loop answered? If not, its thread's stack is what blocks it: logged once, told to each agent."""
         late = beat.late()
         limit = min((agent.health.limits.blocked_after for agent in agents), default=float("inf"))
@@ -206,7 +224,7 @@ class Watcher:
             self._mark(beat, agents, "", None)
             beat.tell(lambda agent: agent.health.recovered("blocked"))
 
-    def _mark(self, beat: _Beat, agents: list[Agent], stack: str, since: float | None) -> None:
+    def _mark(self, beat: _Beat, agents: list[Watched], stack: str, since: float | None) -> None:
         """Note on each agent that is still watched what blocks its event loop."""
         with self._lock:
             for agent in agents:
@@ -250,7 +268,7 @@ class _Beat:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         self.loop, self.thread_id = loop, thread_id
-        self.agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+        self.agents: weakref.WeakSet[Watched] = weakref.WeakSet()
         self.asked: float | None = None
         self.answers: deque[float] = deque(maxlen=ANSWERS_KEPT)
         self.is_blocked = False
@@ -271,9 +289,9 @@ class _Beat:
             return 0.0
         return now - self.asked
 
-    def tell(self, function: Callable[[Agent], object]) -> None:
+    def tell(self, function: Callable[[Watched], object]) -> None:
         """Have the loop tell each of its agents that is still watched then, a few a turn."""
-        waiting: list[Agent] | None = None
+        waiting: list[Watched] | None = None
 
         def tell_some() -> None:
             nonlocal waiting
@@ -300,17 +318,17 @@ class _Beat:
 class LoopWatcher:
     """The same look on a virtual clock, where no thread can tell the time: called back by the loop itself."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Watched) -> None:
         self._agent = agent
         self._timer: Timer | None = None
         self._arm()
 
     def _arm(self) -> None:
-        clock = self._agent.clock
+        clock = self._agent.core.clock
         self._timer = clock.call_at(clock.monotonic() + LOOK_EVERY * 4, self._look)
 
     def _look(self) -> None:
-        for finding in look(self._agent, self._agent.clock.monotonic()):
+        for finding in look(self._agent, self._agent.core.clock.monotonic()):
             self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
                                      session=finding.session, phase=finding.phase)  # fmt: skip
         self._arm()
@@ -335,15 +353,15 @@ def _text(frames: list[str]) -> str:
     return "".join(frames).rstrip()
 
 
-def _names(agents: list[Agent]) -> str:
+def _names(agents: list[Watched]) -> str:
     """Who is concerned, in one line, however many."""
-    names = sorted(agent.name for agent in agents)
+    names = sorted(agent.core.name for agent in agents)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
-def _call(agent: Agent, function: Callable[[], object]) -> None:
-    loop = agent.event_loop
+def _call(agent: Watched, function: Callable[[], object]) -> None:
+    loop = agent.requests.loop
     if loop is not None:
         try:
             loop.call_soon_threadsafe(function)

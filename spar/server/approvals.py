@@ -68,7 +68,7 @@ def approval_routes(service: Service) -> list[Route]:
 
     async def ask(question: Callable[[Approver], Coroutine[Any, Any, Any]]) -> Any:
         agent = service.agent("")
-        approver = approver_of(agent)
+        approver = approver_of(agent.setup)
         if approver is None:
             raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module has nobody to ask")
         return await on_loop(agent, question(approver), PATIENCE)

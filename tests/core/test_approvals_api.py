@@ -326,7 +326,7 @@ async def test_the_log_tells_of_questions_and_answers_and_never_with_which_param
     agent, out = Agent(act=keeps, loop_interval="off"), io.StringIO()
     logs = configure("info", "json", stream=out)
     try:
-        waiting = Waiting(agent)
+        waiting = Waiting(agent.core, agent.setup)
         async with agent:
             await until(lambda: len(waiting.pending(NOW)) == 2)
             new = asked("ff", call=Call("shell", {"argv": ["rm", "secret-file"]}), session="bob")
@@ -363,7 +363,7 @@ async def test_the_log_tells_of_questions_and_answers_and_never_with_which_param
 
 async def test_many_events_at_once_share_their_looks(keeps: Keeps) -> None:
     agent = Agent(act=keeps, loop_interval="off")
-    Waiting(agent)
+    Waiting(agent.core, agent.setup)
     async with agent:
         await until(lambda: keeps.looks)
         await agent.events.drain()
@@ -378,7 +378,7 @@ async def test_many_events_at_once_share_their_looks(keeps: Keeps) -> None:
 
 async def test_a_look_that_fails_is_told_and_the_next_event_looks_again(keeps: Keeps) -> None:
     agent = Agent(act=keeps, loop_interval="off")
-    waiting = Waiting(agent)
+    waiting = Waiting(agent.core, agent.setup)
     keeps.failure = OSError("the disk is gone")
     async with agent:
         await until(lambda: keeps.looks)

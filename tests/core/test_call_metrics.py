@@ -171,7 +171,7 @@ def test_counting_while_others_read_loses_nothing() -> None:
 
 async def test_how_questions_end_is_counted_from_a_closed_set() -> None:
     agent = Agent(act=lambda action: None)
-    waiting = Waiting(agent)
+    waiting = Waiting(agent.core, agent.setup)
     metrics = of(agent, waiting=lambda: [waiting])
     assert samples(metrics, "spar_approvals_total") == {("main", name): 0.0 for name in ENDINGS}
     assert samples(metrics, "spar_approvals_pending") == {("main",): 0.0}

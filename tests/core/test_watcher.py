@@ -368,9 +368,9 @@ async def test_what_is_no_longer_so_when_the_loop_answers_is_no_alert() -> None:
     agent = Agent(sense=sense, loop_interval=60.0)
     async with agent:
         await until(lambda: agent.stats.total_cycles)
-        findings = look(agent, SystemClock.monotonic() + 10_000)
+        findings = look(agent.watched, SystemClock.monotonic() + 10_000)
         assert [finding.kind for finding in findings] == ["stalled"]
-        confirm(agent, findings[0])
+        confirm(agent.watched, findings[0])
         assert agent.health.alerts == {}
 
 
@@ -381,7 +381,7 @@ async def test_only_an_agent_that_runs_is_looked_at(state: str) -> None:
         await agent.start()
         await (agent.pause() if state == "paused" else agent.stop())
     assert agent.state == state
-    assert look(agent, SystemClock.monotonic() + 1e6) == []
+    assert look(agent.watched, SystemClock.monotonic() + 1e6) == []
     await agent.stop()
 
 
