@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.errors import ContractError
-from spar.journal import RowChange
+from spar.journal import CallJournal, RowChange
 from spar.transcript import Transcripts
 from spar.types import (
     Ability,
@@ -525,7 +525,7 @@ class Host(Struct, frozen=True):
     store: Store | None = None
     home: Home | None = None
     resume: Callable[[str], None] = lambda session: None
-    journal: Any = None
+    journal: CallJournal | None = None
     budgets: Any = None
     tools: Callable[[], Mapping[str, Any]] = dict
     transcripts: Transcripts | None = None

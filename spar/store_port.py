@@ -14,7 +14,8 @@ The guarantees of a store that has a `journal`:
   `FencedError` and writes nothing more. Each opening has a higher `epoch` than all before it.
 - **Order.** What was told first is written first; reads see all that was told before them by this process.
 - **Exactness.** A value comes back as it was given (as JSON: tuples are lists) or is refused with an error, and then
-  nothing of it is kept. Accepted work and small state are never cut.
+  nothing of it is kept. Accepted work and small state are never cut. Only what nobody waits for (records, results,
+  entries) may be cut beyond the store's bounds; the text then says so, and a fault tells of it.
 - **Nothing needed goes.** Retention never takes waiting items, dead letters, open cycles or open doubts.
 
 Nothing here blocks the event loop; all methods belong to its thread, but for those that say otherwise. Any awaited
@@ -361,7 +362,8 @@ class InHand(Protocol):
     def left_by(self) -> int: ...
 
     def forget(self) -> None:
-        """Take note that what the former process had in hand has been counted."""
+        """Take note that what the former process had in hand has been counted; each process says so once it has read
+        it, and what it had in hand itself is known from then on."""
 
 
 class SuspectJournal(Protocol):

@@ -36,7 +36,7 @@ async def check_process_death(
 
     Each unit is a cycle with a record, an experience, an entry, rows, an amount of a budget, a value and a piece of
     accepted work. After each kill all units up to one are there whole, the acknowledged ones among them, and of later
-    ones nothing is.
+    ones nothing is. What a process had in hand when it was killed is known by `Journal.hand`.
 
     Args:
         make_store: opens the same data each time. Another process calls it as well: a function or class of a module
@@ -50,10 +50,18 @@ async def check_process_death(
         acknowledged = await _kill_one(make_store, mark, 1 + number * 4, limit)
         async with stage.opened(make_store) as store:
             await stage.value("looking at what is there after a kill", _look(store, mark, acknowledged))
+    mark = f"w{new_id()}"
+    await _kill_one(make_store, mark, 1, limit, is_holding=True)
+    async with stage.opened(make_store) as store:
+        await stage.value("looking at what was in hand at a kill", _look_in_hand(store, mark))
+    async with stage.opened(make_store) as store:
+        owed(not store.journal.hand.left, "after an end in good order nothing must have been in hand")
     await stage.is_clean()
 
 
-async def _kill_one(make_store: Factory, mark: str, after: int, limit: float) -> tuple[int, list[str]]:
+async def _kill_one(
+    make_store: Factory, mark: str, after: int, limit: float, *, is_holding: bool = False
+) -> tuple[int, list[str]]:
     """Have a process write units until so many acknowledgements have come, and kill it.
 
     Returns: the last unit that was acknowledged, and the work whose acceptance was.
@@ -70,7 +78,7 @@ async def _kill_one(make_store: Factory, mark: str, after: int, limit: float) ->
     assert child.stdout is not None
     last, accepted = 0, []
     try:
-        child.stdin.write(json.dumps({"store": made, "mark": mark}).encode() + b"\n")
+        child.stdin.write(json.dumps({"store": made, "mark": mark, "is_holding": is_holding}).encode() + b"\n")
         async with asyncio.timeout(limit):
             while after:
                 line = await child.stdout.readline()
@@ -122,10 +130,40 @@ async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> N
     owed(not open_ones & closed, "a cycle that has ended must not be open after a kill")
 
 
+async def _look_in_hand(store: Any, mark: str) -> None:
+    """What was taken in hand right before a kill is known, and counts as seen once that is said."""
+    journal, seen = store.journal, _in_hand(mark)
+    [item] = await journal.items(mark)
+    owed(item.attempts == 0, "accepted work must be kept as it was until somebody has counted the attempt")
+    expected = {item.id, journal.trait(seen)}
+    left = journal.hand.left
+    owed(expected <= left, f"what was in hand at a kill must be known, expected {expected}, found {sorted(left)}")
+    owed(journal.hand.left_by, "the process that had it in hand must be known by a number")
+    journal.hand.forget()
+
+
 def run_child() -> None:
-    """Write units to the store that standard input names, until somebody kills this process."""
+    """Write to the store that standard input names, until somebody kills this process."""
     given = json.loads(sys.stdin.readline())
-    asyncio.run(_write_units(pickle.loads(base64.b64decode(given["store"])), given["mark"]))
+    write = _hold if given["is_holding"] else _write_units
+    asyncio.run(write(pickle.loads(base64.b64decode(given["store"])), given["mark"]))
+
+
+async def _hold(make_store: Factory, mark: str) -> None:
+    """Take accepted work and a perception in hand, and die with both before anything of that is written."""
+    async with make_store() as store:
+        store.journal.hand.forget()
+        item = Item(f"{mark}i", Perception("accepted", id=f"{mark}i", session=mark), session=mark)
+        await store.journal.accept(mark, item)
+        seen = (item.perception, _in_hand(mark))
+        cycle = f"{mark}cycle"
+        store.journal.opened(mark, cycle, seen, (item.id,), partial(Unfinished, cycle, mark, seen), {})
+        _say(safe=1)
+        sys.stdin.read()  # the event loop goes no step further
+
+
+def _in_hand(mark: str) -> Perception:
+    return Perception("polled", source="contract", key=mark, session=mark)
 
 
 async def _write_units(make_store: Factory, mark: str) -> None:

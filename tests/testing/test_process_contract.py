@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
+from memory.hand import Hand
 from memory.journal import Journal
 from spar.journal import Closing
 from spar.testing import check_process_death, check_retention
@@ -21,8 +22,8 @@ async def test_a_killed_process_leaves_whole_units_only(tmp_path: Path, durabili
     await check_process_death(partial(Memory, f"sqlite:///{tmp_path}/memory.db", durability=durability), kills=2)
 
 
-class LeavesOut:
-    """A journal that leaves the rows out of each third cycle's end."""
+class Passes:
+    """A journal that passes on what it is asked."""
 
     def __init__(self, real: Journal) -> None:
         self._real = real
@@ -30,14 +31,30 @@ class LeavesOut:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+
+class LeavesOut(Passes):
+    """A journal that leaves the rows out of each third cycle's end."""
+
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
         self._real.closed(agent, cycle_id, replace(closing, changes=()) if cycle_id.endswith("3") else closing)
+
+
+class NotesNothing(Passes):
+    """A journal that does not know what a process had in hand."""
+
+    hand = Hand(None, 1)
 
 
 class KeepsHalf(Memory):
     @property
     def journal(self) -> Any:
         return LeavesOut(super().journal)
+
+
+class Forgetful(Memory):
+    @property
+    def journal(self) -> Any:
+        return NotesNothing(super().journal)
 
 
 @pytest.mark.process
@@ -50,6 +67,12 @@ async def test_half_a_unit_is_caught(tmp_path: Path) -> None:
 async def test_a_store_that_acknowledges_what_is_not_kept_is_caught() -> None:
     with pytest.raises(AssertionError, match="has acknowledged must be there after a kill: 5 units, found 0"):
         await check_process_death(partial(Memory, "sqlite://:memory:"))
+
+
+@pytest.mark.process
+async def test_a_store_that_does_not_know_what_was_in_hand_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="what was in hand at a kill must be known"):
+        await check_process_death(partial(Forgetful, f"sqlite:///{tmp_path}/memory.db"), kills=0)
 
 
 async def test_a_factory_that_no_other_process_can_call_is_told() -> None:
