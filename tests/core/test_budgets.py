@@ -594,7 +594,12 @@ class Planner:
 def restrained(clock: Any) -> tuple[Agent, Planner, Restraint]:
     planner = Planner()
     agent = Agent(plan=planner, clock=clock)
-    return agent, planner, Restraint(agent)
+
+    def resume() -> None:
+        agent.requests.in_background(agent.resume(), "renewed budget of")
+
+    restraint = Restraint(agent.core, agent.setup, agent.health, pause=agent.request_pause, resume=resume)
+    return agent, planner, restraint
 
 
 async def test_a_degraded_planner_is_restored_unless_it_is_degraded_for_another_reason(clock: VirtualClock) -> None:
