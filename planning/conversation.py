@@ -59,7 +59,11 @@ def conversation(
     """
     kept = [each for each in entries if each.run_id != run_id or each.kind == "compaction"]
     kept = [each for each in kept if not (each.kind == "user" and each.body.get("id") in heard)]
-    told = [(_role(each), text) for each, text in zip(kept, texts(kept, limit, known), strict=True) if text]
+    told = [
+        (_role(each) if each.kind == "end" else "user", text)
+        for each, text in zip(kept, texts(kept, limit, known), strict=True)
+        if text
+    ]
     distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in kept)
     return Conversation(tuple(_merged(told)), "untrusted" if distrusted else "trusted")
 
@@ -129,10 +133,10 @@ def _line(value: Any, limit: int) -> str:
 _TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _summed_up}
 
 
-def _role(entry: Entry) -> Role:
-    """Who says what an entry tells: the model only its own words, since it writes on in the manner of what it said."""
-    body = entry.body
-    is_own = entry.kind == "end" and bool(body.get("reply")) and not body.get("fallback")
+def _role(end: Entry) -> Role:
+    """Who says what an end tells: the model only its own words, since it writes on in the manner of what it said."""
+    body = end.body
+    is_own = bool(body.get("reply")) and not body.get("fallback")
     return "assistant" if is_own else "user"
 
 

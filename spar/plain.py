@@ -31,13 +31,18 @@ _PRINTED: Final = 14_000  # bits of an integer; one of more than 4300 digits is 
 # What is small enough that nothing has to be spent on bounding it.
 _FEW, _SHORT = 16, 256  # entries of an object, characters of a key or bits of an integer
 _LARGE: Final = 1 << _SHORT
-_LEAF: Final = 2 * _SHORT + 64  # characters of a short scalar and its key at most, at four bytes each
 _ROOM: Final = 1 << 20  # characters that may have been copied in vain
+_LEAST: Final = (
+    32  # characters that an item takes besides its text and its key: a number is not longer, at four bytes each
+)
+_MANY: Final = 1 << 11  # items; of more than these the encoder makes a copy faster
+_DEEPEST: Final = 16  # levels
 
 
 def plain(value: Any, cap: int = MAX_OUTPUT) -> Any:
     """Return a JSON-able copy of `value` to show, of at most about `cap` bytes."""
-    return shortened(value, cap)[0]
+    found = _quick(value, cap)
+    return found if found is not _NOT_QUICK else _shortened(value, cap, _Copier)[0]
 
 
 def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
@@ -48,6 +53,8 @@ def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
 
 def shown(value: Any, cap: int) -> tuple[Any, bool]:
     """Return `value` as people are shown it, as `shortened` does; images, sound and blobs are only named."""
+    if type(value) in SCALARS and medium_of(value) is None:
+        return shortened(value, cap)
     return _shortened(value, cap, _ShowingCopier)
 
 
@@ -110,8 +117,9 @@ def _quick(value: Any, cap: int) -> Any:
     if kind is float:
         return value if isfinite(value) else None
     if kind is dict or kind is list:
+        room = _ROOM if cap > 4 * _ROOM else cap // 4
         try:  # most values are small: the same copy at a third of the cost
-            return _small(value, _ROOM if cap > 4 * _ROOM else cap // 4)
+            return _small(value, room, max(_LEAST, room // _MANY))[0]
         except _TooMuchError:
             pass
     return _NOT_QUICK
@@ -191,54 +199,55 @@ class NotJsonError(TypeError):
     """An object is no value of JSON and cannot be read as one."""
 
 
-def _small(value: Any, room: int) -> Any:
-    """A plain copy of what has room in `room` characters. Raises: _TooMuchError for what has not, or is no JSON.
+def _small(value: Any, room: int, each: int, deepest: int = _DEEPEST) -> tuple[Any, int]:
+    """Return a plain copy of what has room in `room` characters, each item taking `each` besides, and what is left.
 
-    The room is shared out evenly among the children, so it bounds their number and the depth as well. A child that may
-    stay as it is does so without a call of its own, which would cost as much as all the rest.
+    A child that may stay as it is does so without a call of its own, which would cost as much as all the rest.
+    Raises: _TooMuchError for what has no room, or is no JSON.
     """
-    kind = type(value)
+    kind, found = type(value), value
     if kind is dict:
-        room //= len(value) + 1
-        if room < _LEAF:
+        room -= each * (len(value) + 1)
+        if room < 0 or not deepest:
             raise _TooMuchError
         found = {}
         for key, item in value.items():
             if type(key) is not str or len(key) > _SHORT:
                 raise _TooMuchError
+            room -= len(key)
             what = type(item)
-            if what is str:
-                if len(item) > room or not item.isascii():
-                    item = _small(item, room)
+            if what is str and item.isascii():
+                room -= len(item)
             elif what is int:
                 if not -_LARGE < item < _LARGE:
                     raise _TooMuchError
             elif item is not None and what is not bool:
-                item = _small(item, room)
+                item, room = _small(item, room, each, deepest - 1)
             found[key if key.isascii() else text(key)] = item
-        return found
-    if kind is list or kind is tuple:
-        room //= len(value) + 1
-        if room < _LEAF:
+    elif kind is list or kind is tuple:
+        room -= each * (len(value) + 1)
+        if room < 0 or not deepest:
             raise _TooMuchError
-        items = []
+        found = []
         for item in value:
             what = type(item)
-            if what is str:
-                if len(item) > room or not item.isascii():
-                    item = _small(item, room)
+            if what is str and item.isascii():
+                room -= len(item)
             elif what is int:
                 if not -_LARGE < item < _LARGE:
                     raise _TooMuchError
             elif item is not None and what is not bool:
-                item = _small(item, room)
-            items.append(item)
-        return items
-    if kind is float:
-        return value if isfinite(value) else None
-    if kind is str and len(value) <= room:
-        return text(value)
-    raise _TooMuchError
+                item, room = _small(item, room, each, deepest - 1)
+            found.append(item)
+    elif kind is float:
+        return (value if isfinite(value) else None), room
+    elif kind is str and len(value) <= room:
+        found, room = text(value), room - len(value)
+    else:
+        raise _TooMuchError
+    if room < 0:
+        raise _TooMuchError
+    return found, room
 
 
 # -- the long way, for everything

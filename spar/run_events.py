@@ -154,10 +154,16 @@ def _without_secrets(value: Any, name: str = "") -> Any:
 
 def size_of(value: Any) -> int:
     """About how many bytes a plain value takes."""
-    if isinstance(value, str):
-        return len(value) + 50
-    if isinstance(value, dict):
-        return 60 + sum(len(key) + size_of(item) for key, item in value.items())
-    if isinstance(value, list):
-        return 60 + sum(map(size_of, value))
-    return 30
+    size, rest = 0, [value]
+    for item in rest:  # which grows while containers are met
+        if isinstance(item, str):
+            size += len(item) + 50
+        elif isinstance(item, dict):
+            size += 60 + sum(map(len, item))
+            rest += item.values()
+        elif isinstance(item, list):
+            size += 60
+            rest += item
+        else:
+            size += 30
+    return size
