@@ -18,7 +18,7 @@ from planning.grafting import Document, reference_or
 from planning.offers import Offer, mapping, read_offers
 from planning.showing import head_and_tail, to_json
 from spar.board import Board
-from spar.plain import plain
+from spar.plain import copied, plain
 
 Schema = dict[str, Any]
 
@@ -156,7 +156,7 @@ def _own(
         elif key in fixed:
             made[key] = plain(fixed[key])
         elif usual is not None:
-            made[key] = plain(usual)
+            made[key] = copied(usual)
     return made
 
 

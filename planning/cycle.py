@@ -266,7 +266,7 @@ class Cycle:
         if planner.room is None:
             return request
         spoken = sum(planner.gauge.tokens(turn.text) for turn in request.turns)
-        is_much = planner.gauge.of(request) > planner.threshold * planner.room and spoken > _WORTH * planner.room
+        is_much = spoken > _WORTH * planner.room and planner.gauge.of(request) > planner.threshold * planner.room
         if is_much and await self._compacted("threshold", planner.room):
             request = self._composed()
         return fit(request, planner.room, planner.gauge, self._steps)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 
 from planning.circles import circle
-from planning.context import compose, plan_mode, read_messages
+from planning.context import compose, is_plain, plan_mode, read_messages
 from planning.council import CONSULT, read_council
 from planning.judging import Judge
 from planning.lazy import objection, planned, undecided, unthought
@@ -80,6 +80,7 @@ class Steps:
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
         self._activities = getattr(catalog, "activities", {})
         self._judge = Judge(output)
+        self._schema: Mapping[str, Any] | None = None  # of the request before, if the next one's is the same
         self._progress = Progress()
         self._last: ActionResult | None = None  # what came of the step before
         self._results: list[ActionResult] = []  # of all steps
@@ -110,6 +111,7 @@ class Steps:
     async def _step(self) -> Answered | None:
         """One request and its calls; what it came to, if that is the end."""
         self._left_out, self._objections = False, []
+        keeps_schema = not self._advisors and is_plain(self.messages)
         request = compose(
             self.messages,
             tools=self._tools,
@@ -120,8 +122,10 @@ class Steps:
             instructions=self._instructions,
             results=self._last.results if self._last is not None else (),
             steps=self._results,
+            schema=self._schema if keeps_schema else None,
             purpose=self._kind,
         )
+        self._schema = request.schema if keeps_schema else None
         is_lazy = plan_mode(self.messages) == "lazy"
         async with Solving(self._of.model, request) as solving:
             try:
