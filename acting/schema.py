@@ -22,7 +22,7 @@ from pydantic_core import SchemaError
 from acting.json_schema import JsonSchema, Problem, sentence, told
 from acting.signatures import Signature, first_line
 from spar.errors import ConfigError
-from spar.paths import MAX_VALUES, SCALARS, TooLargeError, shorten
+from spar.paths import MAX_DEPTH, MAX_VALUES, SCALARS, TooLargeError, shorten
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
@@ -158,12 +158,15 @@ class Parameters:
 def check_finite(tool: str, params: Mapping[str, Any]) -> None:
     """Refuse NaN and infinities, which JSON has no word for, wherever they stand.
 
-    Raises: ParametersError; TooLargeError for a value that has no end.
+    Raises: ParametersError; TooLargeError for a value that has no end, or is nested too deeply to be given to anybody.
     """
     count = 0
     for name, value in params.items():
-        level = [value]
+        level, depth = [value], 0
         while level:
+            if depth > MAX_DEPTH:
+                raise TooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
+            depth += 1
             count += len(level)
             if count > MAX_VALUES:
                 raise TooLargeError(f"the parameters hold more than {MAX_VALUES} values")

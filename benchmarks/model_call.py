@@ -11,6 +11,7 @@ import statistics
 import time
 
 from benchmarks.harness import Effort
+from benchmarks.model_run import AT_ONCE
 from benchmarks.model_server import asked_of, serving
 from benchmarks.model_shapes import FIRST, FOUND, last_step
 from benchmarks.table import Line, amount, number
@@ -51,7 +52,7 @@ async def waits_of(url: str, mode: str, runs: int) -> list[float]:
     name = f"first/{mode}"
     model = ProviderModel(name, base_url=url, mode="native" if mode == "native" else "structured")
     try:
-        async with Agent(plan=ModelPlanner(model), tools=[look], loop_interval="off") as agent:
+        async with Agent(plan=ModelPlanner(model), tools=[look], loop_interval="off", settings=AT_ONCE) as agent:
             for _ in range(runs + 1):
                 status = await agent.wait((await agent.submit("look around")).run_id)
                 if status.status != "ok":

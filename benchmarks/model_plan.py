@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks import graphs
 from benchmarks.harness import Effort
+from benchmarks.model_run import AT_ONCE
 from benchmarks.model_server import serving
 from benchmarks.model_shapes import FOUND, SHAPES, Shape
 from benchmarks.table import Line, number, shown
@@ -120,7 +121,7 @@ async def spar(model: ProviderModel, shape: Shape, made: list[int]) -> AsyncIter
     async def work(number: int, needs: list[str] | None = None) -> str:
         return f"{FOUND} {await run(number)}"
 
-    async with Agent(plan=ModelPlanner(model), tools=[work], loop_interval="off") as agent:
+    async with Agent(plan=ModelPlanner(model), tools=[work], loop_interval="off", settings=AT_ONCE) as agent:
 
         async def play() -> None:
             status = await agent.wait((await agent.submit("work it out")).run_id, timeout=120)

@@ -21,6 +21,8 @@ from spar import Agent, tool
 
 OWED = 600.0  # microseconds of one request and one call
 ROUNDS, RUNS, PAST = 9, 20, 100
+#: The next cycle of a run begins at once: the pause between them is nobody's work.
+AT_ONCE = {"agent": {"min_interval": 0.0}}
 
 ONCE, TWICE, AFTER = "one request", "two requests", f"two requests, after {PAST} runs"
 ALONE_ONCE, ALONE = f"{ONCE}, planning.Requests", f"{TWICE}, planning.Requests"
@@ -123,7 +125,9 @@ async def looked(number: int) -> int:
 @asynccontextmanager
 async def in_agent(model: Model, past: int = 0) -> AsyncIterator[Run]:
     """As people use it: a message is submitted, and what became of it waited for."""
-    async with Agent(plan=ModelPlanner(model), tools=[tool(effect="read")(look)], loop_interval="off") as agent:
+    async with Agent(
+        plan=ModelPlanner(model), tools=[tool(effect="read")(look)], loop_interval="off", settings=AT_ONCE
+    ) as agent:
 
         async def run() -> None:
             status = await agent.wait((await agent.submit("go")).run_id)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator
 from acting.schema import Parameters, ParametersError, check_finite
 from acting.tool_context import ToolContext
 from spar.errors import ConfigError
+from spar.paths import TooLargeError
 from tests.effort import effort, growth, hang_guard
 
 
@@ -168,6 +169,24 @@ def test_a_text_becomes_what_the_published_schema_says_it_stands_for(kind: Any, 
 def test_what_json_has_no_number_for_is_refused_wherever_it_stands(value: Any) -> None:
     with pytest.raises(ParametersError, match=r"parameter 'n' holds \S+, which is no number of JSON"):
         check_finite("f", {"m": 1.5, "n": value})
+
+
+def test_of_a_value_without_a_bottom_only_as_many_levels_are_looked_at_as_may_be_given() -> None:
+    looked_at = 0
+
+    class Level(dict[str, Any]):
+        def values(self) -> Any:
+            nonlocal looked_at
+            looked_at += 1
+            return super().values()
+
+    value: Any = 1
+    for _ in range(10_000):
+        value = Level(below=value)
+
+    with pytest.raises(TooLargeError, match="nested more than 128 levels deep"):
+        check_finite("f", {"n": value})
+    assert looked_at <= 129
 
 
 @pytest.mark.parametrize(
