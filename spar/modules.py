@@ -18,7 +18,7 @@ from msgspec import Struct
 from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
 from spar.errors import ContractError
-from spar.optional_ports import StatesJournal, offers
+from spar.optional_ports import offers
 from spar.outside import answering
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context, StreamingActor
@@ -46,8 +46,8 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 class Module:
     """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
 
-    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "states_journal",
-                 "streams_with_context", "wants_context")  # fmt: skip
+    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "streams_with_context",
+                 "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -61,8 +61,6 @@ class Module:
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
-        #: Whether the part has `keeps_journal`, which may change while it works.
-        self.states_journal = offers(part, StatesJournal)
         self._is_async = _is_async(function)
         self._threads = Threads(f"{phase} module {self.name}", clock)
         # The hot path calls an async function of the right shape directly.

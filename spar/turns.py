@@ -24,7 +24,7 @@ from spar.lane_parts import LaneParts
 from spar.logs import get_logger
 from spar.loop import Loop, PhaseCall
 from spar.modules import Module, action_of, perceptions_of
-from spar.optional_ports import Abandonable, ClosableStream, offers
+from spar.optional_ports import Abandonable, ClosableStream, StatesJournal, offers
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
 from spar.run import Run
@@ -90,7 +90,8 @@ class Turns:
             self.parts.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if self.parts.work.journal is not None and not (module.states_journal and module.part.keeps_journal):
+        tells_calls = offers(module.part, StatesJournal) and module.part.keeps_journal
+        if self.parts.work.journal is not None and not tells_calls:
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
