@@ -90,8 +90,7 @@ class Turns:
             self.parts.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        tells_calls = offers(module.part, StatesJournal) and module.part.keeps_journal
-        if self.parts.work.journal is not None and not tells_calls:
+        if self.parts.work.journal is not None and not tells_calls(module.part):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
@@ -293,6 +292,11 @@ class Turns:
 
 async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
     await function()
+
+
+def tells_calls(actor: Any) -> bool:
+    """Return whether an actor writes its calls down itself."""
+    return offers(actor, StatesJournal) and actor.keeps_journal
 
 
 def joined(first: Action, then: Action | OpenPlan | None) -> Action:
