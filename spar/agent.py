@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spar import defaults
@@ -74,7 +75,8 @@ from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, R
 from spar.watcher import Watched
 
 if TYPE_CHECKING:
-    from spar.settings import Settings
+    from spar.registry import Registry
+    from spar.settings import Loaded, Settings
 
 
 #: What an agent is for whoever uses it.
@@ -190,10 +192,14 @@ class Agent:
 
     @classmethod
     def from_config(cls, path: str, **overrides: Any) -> Agent:
-        """The agent that a configuration file describes, through the composition root."""
-        from spar.app import agent_from_config
+        """The agent that a configuration file describes.
 
-        return agent_from_config(path, **overrides)
+        Args: overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
+        """
+        from spar.settings import load
+
+        given = {key.replace("__", "."): value for key, value in overrides.items()}
+        return build_agent(load(Path(path) if path is not None else None, overrides=given))
 
     # -- what it knows of itself
 
@@ -289,6 +295,10 @@ class Agent:
     def pressure(self) -> Pressure:
         """How memory and disk of the process are doing, if its service watches them; `refusal()` says what it costs."""
         return self.health.pressure
+
+    def caches(self) -> tuple[object, ...]:
+        """The parts that may have something to give up when memory runs short."""
+        return (self.runs, self.intake, self.memory, *(module.part for module in self.modules.values()))
 
     @property
     def kept(self) -> dict[str, int]:
@@ -581,3 +591,27 @@ class Agent:
         """The number of this process among those that the journal has seen; 0 without one."""
         journal = self.keeping.journal
         return 0 if journal is None else journal.epoch
+
+
+def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
+    """Return the agent that the settings describe, not yet started. Raises: ConfigError."""
+    from spar.factory import Parts, judge_written_calls, makers, name_of
+
+    parts = Parts(loaded, registry)
+    tools = parts.tools()
+    planner, actor = parts.plan([name_of(tool) for tool in tools]), parts.act(tools)
+    judge_written_calls(planner, actor, loaded)
+    agent = Agent(
+        sense=parts.sense(),
+        plan=planner,
+        act=actor,
+        reflect=parts.reflect(),
+        memory=parts.memory(),
+        settings=loaded.settings,
+        clock=clock,
+        home=parts.home,
+    )
+    agent.assembly.makers = makers(parts)
+    for register in parts.plugins():
+        register(agent)
+    return agent

@@ -7,19 +7,17 @@ cycle. A part that says nothing has no series.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spar.health import STEPS
+from spar.measured import Measured
 from spar.optional_ports import Watchable, offers
 from spar.rows import Rows
 from spar.types import PHASES
 from spar.watcher import watcher
 
-if TYPE_CHECKING:
-    from spar.agent import Agent
-
 #: What the reader of a metric gives for an agent: label values beyond the agent's name, and a number.
-Read = Callable[["Agent"], Rows]
+Read = Callable[[Measured], Rows]
 #: The sensor's name in `spar_shed_total` for what was handed to the agent itself; no sensor can be called so.
 PUSHED = "(push)"
 
@@ -35,9 +33,9 @@ def snapshot_of(part: object) -> Mapping[str, Any]:
     return found
 
 
-def sensors(agent: Agent) -> Mapping[str, Any]:
+def sensors(agent: Measured) -> Mapping[str, Any]:
     """The sensors' own words, by name."""
-    return _of(snapshot_of(agent.modules["sense"].part), "sensors")
+    return _of(snapshot_of(agent.setup.modules["sense"].part), "sensors")
 
 
 def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -45,7 +43,7 @@ def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _progress(agent: Agent) -> Rows:
+def _progress(agent: Measured) -> Rows:
     """When a cycle, or a phase of the one in hand, was last completed, by the wall clock; 0 before the first."""
     lanes = list(agent.lanes.values())
     latest = [lane.last_completed for lane in lanes if lane.is_standing]
@@ -53,50 +51,50 @@ def _progress(agent: Agent) -> Rows:
         return [([], 0.0)]
     open_ones = [cycle for lane in lanes if (cycle := lane.cycle) is not None and cycle.durations]
     latest += [cycle.started + sum(seconds for _, seconds in list(cycle.durations)) for cycle in open_ones]
-    return [([], agent.clock.now().timestamp() - (agent.clock.monotonic() - max(latest)))]
+    return [([], agent.core.clock.now().timestamp() - (agent.core.clock.monotonic() - max(latest)))]
 
 
-def _oldest_cycle(agent: Agent) -> Rows:
-    now = agent.clock.monotonic()
+def _oldest_cycle(agent: Measured) -> Rows:
+    now = agent.core.clock.monotonic()
     cycles = [lane.cycle for lane in list(agent.lanes.values())]
     return [([], max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0))]
 
 
-def _longest_calls(agent: Agent) -> Rows:
+def _longest_calls(agent: Measured) -> Rows:
     longest: dict[str, float] = {}
-    for call in snapshot_of(agent.modules["act"].part).get("running") or ():
+    for call in snapshot_of(agent.setup.modules["act"].part).get("running") or ():
         if (seconds := call.get("seconds")) is not None:
             longest[call["tool"]] = max(longest.get(call["tool"], 0.0), seconds)
     return [([tool], seconds) for tool, seconds in longest.items()]
 
 
-def _depths(agent: Agent) -> Rows:
+def _depths(agent: Measured) -> Rows:
     store = agent.health.pressure.store
     depths = {
         "inbox": sum(lane.waiting for lane in list(agent.lanes.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
         "store": agent.kept["waiting"],
         "journal": store.get("queued", 0),
-        "events": agent.events.waiting,
+        "events": agent.core.events.waiting,
     }
     return [([name], depth) for name, depth in depths.items()]
 
 
-def _ages(agent: Agent) -> Rows:
-    now = agent.clock.monotonic()
+def _ages(agent: Measured) -> Rows:
+    now = agent.core.clock.monotonic()
     oldest = [since for lane in list(agent.lanes.values()) if (since := getattr(lane, "oldest", None)) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 
 
-def _shed(agent: Agent) -> Rows:
+def _shed(agent: Measured) -> Rows:
     rows: list[tuple[list[str], float]] = [([PUSHED, "refused"], agent.refused)]
     for name, sensor in sensors(agent).items():
         rows += [([name, reason], number) for reason, number in _of(sensor, "shed").items()]
     return rows
 
 
-def _missed(agent: Agent) -> Rows:
+def _missed(agent: Measured) -> Rows:
     return [
         ([name, reason], number)
         for name, sensor in sensors(agent).items()
@@ -104,23 +102,23 @@ def _missed(agent: Agent) -> Rows:
     ]
 
 
-def _restarts(agent: Agent) -> Rows:
+def _restarts(agent: Measured) -> Rows:
     own = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.restarted}
     of_sensors = {f"sensor:{name}": sensor.get("restarts", 0) for name, sensor in sensors(agent).items()}
     return [([child], number) for child, number in {**own, **of_sensors}.items()]
 
 
-def _quarantined(agent: Agent) -> Rows:
+def _quarantined(agent: Measured) -> Rows:
     rows: list[tuple[list[str], float]] = [
-        (["handlers"], len(agent.events.off)),
-        (["hooks"], len(agent.hooks.off)),
+        (["handlers"], len(agent.core.events.off)),
+        (["hooks"], len(agent.core.hooks.off)),
     ]
     for name, sensor in sensors(agent).items():
         rows.append(([f"sensor:{name}"], float(sensor.get("state") == "quarantined")))
     return rows
 
 
-def _models(agent: Agent) -> Rows:
+def _models(agent: Measured) -> Rows:
     """Whether each model may be asked."""
     return [
         ([each["model"], state], float(each["state"] == state))
@@ -129,14 +127,14 @@ def _models(agent: Agent) -> Rows:
     ]
 
 
-def _sandboxes(agent: Agent) -> Rows:
-    parts = _of(snapshot_of(agent.modules["act"].part), "parts")
+def _sandboxes(agent: Measured) -> Rows:
+    parts = _of(snapshot_of(agent.setup.modules["act"].part), "parts")
     cages = {name: _of(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
     return [([name], cage["level"]) for name, cage in cages.items() if "level" in cage]
 
 
 def _recovery(key: str) -> Read:
-    def read(agent: Agent) -> Rows:
+    def read(agent: Measured) -> Rows:
         found = snapshot_of(getattr(agent, "recovery", None)).get(key)
         if isinstance(found, Mapping):  # by kind
             return [([str(kind)], number) for kind, number in found.items()]
@@ -146,7 +144,7 @@ def _recovery(key: str) -> Read:
 
 
 def _store(key: str) -> Read:
-    def read(agent: Agent) -> Rows:
+    def read(agent: Measured) -> Rows:
         found = agent.health.pressure.store.get(key)
         return [] if found is None else [([], found)]
 
@@ -183,7 +181,7 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_model_state", "1 for a model's state: closed (may be asked), open (left alone), half_open (tried)",
      ["agent", "model", "state"], _models),
     ("counter", "spar_subscriber_gaps_total", "Gaps that slow readers of events were told of", ["agent"],
-     lambda a: [([], a.events.gaps)]),
+     lambda a: [([], a.core.events.gaps)]),
     ("counter", "spar_series_overflow_total", "Calls of tools beyond those that are told apart", ["agent"],
      lambda a: [([], a.account.calls.overflow)]),
     ("gauge", "spar_sandbox_level", "The sandbox that programs of a tool run in (0: none, 2: all probes refused)",

@@ -12,7 +12,6 @@ import operator
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -27,13 +26,11 @@ from prometheus_client.registry import Collector
 
 from spar.alerts import KINDS
 from spar.health_metrics import HEALTH, sensors
+from spar.measured import Measured
 from spar.pacing import expected_interval
 from spar.rows import Rows, bounded, whole
 from spar.stats import BOUNDS, Series
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
-    from spar.waiting import Waiting
+from spar.waiting import Waiting
 
 MOST_AGENTS = 50
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
@@ -45,7 +42,7 @@ class Metrics:
 
     def __init__(
         self,
-        agents: Callable[[], Iterable[Agent]],
+        agents: Callable[[], Iterable[Measured]],
         version: str,
         *,
         log_dropped: Callable[[], int] = lambda: 0,
@@ -67,7 +64,7 @@ class Metrics:
 class AgentCollector(Collector):
     """Reads the agents' accounts into metric families."""
 
-    def __init__(self, agents: Callable[[], Iterable[Agent]], version: str, log_dropped: Callable[[], int]) -> None:
+    def __init__(self, agents: Callable[[], Iterable[Measured]], version: str, log_dropped: Callable[[], int]) -> None:
         self._agents, self._version, self._log_dropped = agents, version, log_dropped
 
     def collect(self) -> Iterator[Metric]:
@@ -82,9 +79,9 @@ class AgentCollector(Collector):
         of_health = [(MAKE[kind], name, text, labels, read) for kind, name, text, labels, read in HEALTH]
         for make, name, text, labels, read in (*PER_AGENT, *of_health):
             merge = max if make is gauge else operator.add
-            rows = [([a.name, *values], number) for a in agents for values, number in bounded(read(a), merge)]
+            rows = [([a.core.name, *values], number) for a in agents for values, number in bounded(read(a), merge)]
             yield make(name, text, rows, labels)
-        commits = [(a.name, a.health.pressure.store.get("commit_seconds")) for a in agents]
+        commits = [(a.core.name, a.health.pressure.store.get("commit_seconds")) for a in agents]
         yield summary(
             "spar_journal_commit_seconds",
             "How long commits of the journal took",
@@ -94,12 +91,14 @@ class AgentCollector(Collector):
         yield histogram(
             "spar_cycle_duration_seconds",
             "How long cycles took",
-            [([a.name], a.account.cycles) for a in agents],
+            [([a.core.name], a.account.cycles) for a in agents],
             ["agent"],
         )
-        phases = [([agent.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()]
+        phases = [
+            ([agent.core.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()
+        ]
         yield histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
-        calls = [([agent.name, tool], series) for agent in agents for tool, series in _durations(agent)]
+        calls = [([agent.core.name, tool], series) for agent in agents for tool, series in _durations(agent)]
         yield histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
 
 
@@ -165,34 +164,34 @@ def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], la
 MAKE: dict[str, Callable[..., Metric]] = {"counter": counter, "gauge": gauge}
 
 
-def _durations(agent: Agent) -> list[tuple[str, Series]]:
+def _durations(agent: Measured) -> list[tuple[str, Series]]:
     agent.account.calls.fold()
     return list(agent.account.calls.durations.items())
 
 
-def _call_outcomes(agent: Agent) -> Rows:
+def _call_outcomes(agent: Measured) -> Rows:
     agent.account.calls.fold()
     tools = list(agent.account.calls.outcomes.items())
     return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
 
 
-def _ratios(agent: Agent) -> Rows:
+def _ratios(agent: Measured) -> Rows:
     return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
 
 
-def _refusals(agent: Agent) -> Rows:
+def _refusals(agent: Measured) -> Rows:
     return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
 
 
-def _interval(agent: Agent) -> float:
-    interval = expected_interval(agent.pace)
+def _interval(agent: Measured) -> float:
+    interval = expected_interval(agent.setup.pace)
     return float("inf") if interval is None else interval
 
 
 #: (kind of metric, name, help, labels, how to read it off an agent as (label values beyond the agent, number)).
-PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Agent], Rows]], ...] = (
+PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Measured], Rows]], ...] = (
     (gauge, "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
-     lambda a: [([state], float(a.state == state)) for state in STATES]),
+     lambda a: [([state], float(a.core.state == state)) for state in STATES]),
     (counter, "spar_cycles_total", "Cycles by outcome", ["agent", "outcome"],
      lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
     (counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
@@ -212,9 +211,9 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Age
     (gauge, "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
      lambda a: [([], a.left_behind)]),
     (counter, "spar_handler_errors_total", "Event handlers that raised", ["agent"],
-     lambda a: [([], a.events.handler_errors)]),
+     lambda a: [([], a.core.events.handler_errors)]),
     (counter, "spar_events_dropped_total", "Events that slow subscribers lost", ["agent"],
-     lambda a: [([], a.events.dropped + sum(s.dropped for s in a.events.subscriptions))]),
+     lambda a: [([], a.core.events.dropped + sum(s.dropped for s in a.core.events.subscriptions))]),
     (counter, "spar_memory_writes_total", "Experiences and cycles handed to the store", ["agent", "disposition"],
      lambda a: [(["stored"], a.kept["stored"]), (["lost"], a.kept["lost"])]),
     (gauge, "spar_memory_waiting", "Experiences and cycles that wait for the store", ["agent"],

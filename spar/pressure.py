@@ -1,41 +1,23 @@
-"""How much memory the process takes and how much room its disk has, and what is done when that runs short.
+"""How much memory the process takes and how much room its disk has: readings, and the verdict on them.
 
-`Pressure` judges readings and remembers the verdict; asking it costs an attribute. `Relief` takes the readings, from
-the watcher's thread every few seconds, and acts in the agent's: above the soft limit caches are given up, too long
-above the hard one the process drains and ends, to be started again with its state intact; below the least free room of
-the state directory nothing new is accepted until there is room again. Nothing here is on the way of a cycle.
+`Pressure` judges readings and remembers the verdict; asking it costs an attribute. What is done about it, by whom
+readings are taken, is `spar.relief`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
-from spar.logs import get_logger
-from spar.optional_ports import Sheddable, Watchable, offers
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
-
-log = get_logger("spar.pressure")
-
 MIB = 1024 * 1024
-#: Seconds between two readings.
-LOOK_EVERY = 5.0
 #: The least free room is so many bytes or that share of the disk, whichever is less: there are small disks, too.
 LEAST_FREE, LEAST_SHARE = 512 * MIB, 0.05
 #: What was too much is well again this far below (memory) or above (disk) its limit, so that it does not flutter.
 CLEARLY = 0.1
 #: Readings in a row above the hard limit until the process ends: one big answer passes, and caches are given up first.
 HARD_READINGS = 3
-#: Readings between two times that caches are given up.
-SHED_READINGS = 12
 
 
 class Bounds(Struct, frozen=True):
@@ -114,112 +96,6 @@ class Pressure:
 
 #: For an agent whose process nobody watches: never any.
 CALM = Pressure(Bounds(0, 0, 0))
-
-
-class Relief:
-    """Takes the readings for one agent and acts on them.
-
-    Args: folder: the state directory; give_up: asked in the agent's thread, once, to drain and end the process; more:
-    what gives up caches beside the agent's parts; memory, room: where readings come from.
-    """
-
-    def __init__(
-        self,
-        agent: Agent,
-        bounds: Bounds,
-        folder: str,
-        *,
-        give_up: Callable[[], object],
-        more: Iterable[Callable[[], int]] = (),
-        memory: Callable[[], int] | None = None,
-        room: Callable[[str], tuple[int, int]] | None = None,
-    ) -> None:
-        self._agent, self._folder, self._give_up, self._more = agent, folder, give_up, tuple(more)
-        self._memory, self._room = memory or resident, room or disk_room
-        self.pressure = agent.health.pressure = Pressure(bounds)
-        self._until_shed = 0
-        self._is_to_tidy = self._has_given_up = self._is_unreadable = False
-
-    def look(self) -> None:
-        """Take a reading and see to what it asks for; from any thread, raises nothing."""
-        pressure, agent = self.pressure, self._agent
-        if self._is_to_tidy:
-            self._is_to_tidy = False
-            tidy()
-        pressure.take_memory(self._memory())
-        if offers(agent.memory, Watchable):
-            pressure.store = agent.memory.snapshot()
-        try:
-            pressure.take_disk(*self._room(self._folder))
-            self._is_unreadable = False
-        except OSError as error:  # it says nothing about how full it is; whoever writes there will find out
-            if not self._is_unreadable:
-                log.warning("disk cannot be read", agent=agent.name, reason=str(error))
-            self._is_unreadable = True
-        if pressure.is_high or pressure.refusal() or {"memory", "disk"} & set(agent.health.alerts):
-            agent.requests.in_loop(self._see_to_it)
-
-    def _see_to_it(self) -> None:
-        """In the agent's thread: open and close alerts, give up caches, and in the end the process."""
-        pressure, health = self.pressure, self._agent.health
-        if refusal := pressure.refusal():
-            health.alert("disk", refusal, severity="critical")
-        else:
-            health.recovered("disk")
-        if not pressure.is_high:
-            self._until_shed = 0
-            health.recovered("memory")
-            return
-        taken, bounds = mib(pressure.resident), pressure.bounds
-        limit = mib(bounds.memory_soft or bounds.memory_hard)
-        alert = health.alert("memory", f"the process takes {taken} of memory, more than {limit}")
-        if self._until_shed <= 0:
-            self._until_shed, given_up = SHED_READINGS, self._shed()
-            self._is_to_tidy = True
-            health.step("shed", "caches", f"{given_up} entries given up at {taken}", alert.id)
-        self._until_shed -= 1
-        if pressure.is_too_high and not self._has_given_up:
-            self._has_given_up = True
-            reason = f"the process takes {taken} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
-            health.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
-            health.step("drain", "process", reason, alert.id)
-            self._give_up()
-
-    def _shed(self) -> int:
-        """Have everybody give up what can be had again; how many entries that were."""
-        agent, count = self._agent, 0
-        parts = [agent.runs, agent.intake, agent.memory, *(module.part for module in agent.modules.values())]
-        shedders = [part.shed for part in parts if offers(part, Sheddable)]
-        for shed in (*shedders, *self._more):
-            try:
-                count += int(shed() or 0)
-            except Exception as error:
-                log.warning("cache not given up", agent=agent.name, part=repr(shed), reason=repr(error))
-        self.pressure.shed += count
-        return count
-
-
-def resident() -> int:
-    """Bytes of memory that this process takes; 0 where that cannot be told."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def disk_room(folder: str) -> tuple[int, int]:
-    """Bytes that are free for this user on the folder's disk, and its size. Raises: OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-
-
-def tidy() -> None:
-    """Give memory that was freed back to the system, as far as it can be; see malloc_trim(3)."""
-    gc.collect()
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):  # another C library
-        return
 
 
 def mib(number: int) -> str:

@@ -20,18 +20,21 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
-from spar import exits, pressure
-from spar.agent import Agent
-from spar.app import Service, build_agent, describe_lane, home_of, warnings_of
+from spar import exits, relief
+from spar.agent import build_agent
+from spar.app import Service, describe_lane, warnings_of
 from spar.config_file import KeyPath, explain
 from spar.crash import arm
 from spar.cycle_log import log_cycles
 from spar.errors import ConfigError, SparError
+from spar.factory import home_of
 from spar.lockfile import AlreadyRunningError, LockFile
 from spar.log_sink import Logs
 from spar.logs import configure, get_logger
 from spar.notify_systemd import Notifier
+from spar.pressure import Bounds
 from spar.sensor_log import log_sensors
+from spar.served import Served
 from spar.server.front import Front, url_host
 from spar.settings import Loaded, Settings
 from spar.stacks import stack_of_task
@@ -69,7 +72,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: b
         settings = loaded.settings.log
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
         for warning in warnings_of(agent):
-            log.warning("configuration cannot work", agent=agent.name, reason=warning)
+            log.warning("configuration cannot work", agent=agent.core.name, reason=warning)
         try:
             return _run_in_loop(Process(loaded, agent, logs, reload, is_to_resume=resume))
         finally:
@@ -112,7 +115,7 @@ def take_state_dir(loaded: Loaded) -> LockFile:
 class Process:
     """The service while it runs, and what the signals mean to it."""
 
-    def __init__(self, loaded: Loaded, agent: Agent, logs: Logs, reload: Callable[[], Loaded] | None, *,
+    def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None, *,
                  is_to_resume: bool = False) -> None:  # fmt: skip
         self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
@@ -122,11 +125,15 @@ class Process:
                            loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
         self.systemd = Notifier()
         bounds = loaded.settings.service
-        self.relief = pressure.Relief(
-            agent,
-            pressure.Bounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
+        self.relief = relief.Relief(
+            agent.core,
+            agent.health,
+            agent.requests,
+            Bounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
             home_of(loaded).state,
             give_up=self._renew,
+            parts=agent.caches,
+            store=agent.memory,
             more=(logs.shed,),
         )
         self._is_to_return = self._is_dump_asked = self._is_dump_urgent = False
@@ -143,7 +150,7 @@ class Process:
         # Not the loop's to answer: it may be what is asked about.
         signal.signal(signal.SIGUSR1, self._ask_for_dump)
         chores = (
-            watcher.attend(self.relief.look, pressure.LOOK_EVERY),
+            watcher.attend(self.relief.look, relief.LOOK_EVERY),
             watcher.attend(self._dump_while_blocked, LOOK_EVERY),
         )
         try:
@@ -157,14 +164,14 @@ class Process:
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
                      probes=self.service.addresses.get("probes"), next="spar status")  # fmt: skip
-            self.systemd.send("READY=1", f"STATUS={agent.name} runs")
+            self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
             self._spawn(self._beat())
             await agent.run()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
             raise _cannot(str(error), error.path, self.service.loaded, code) from error
         except SparError as error:
-            log.error("service failed", agent=agent.name, reason=str(error))
+            log.error("service failed", agent=agent.core.name, reason=str(error))
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
@@ -184,7 +191,7 @@ class Process:
         """Stop when the work in hand is done, within `service.drain`; asked a second time, cancel it now."""
         self._terms += 1
         deadline = self.service.loaded.settings.service.drain if self._terms == 1 else 0.0
-        log.info("service stops", agent=self.agent.name, within_seconds=deadline)
+        log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
             self._spawn(self.agent.stop(deadline=deadline))
@@ -205,10 +212,12 @@ class Process:
             raise
         except Exception as error:
             reason = str(error) if isinstance(error, SparError) else repr(error)
-            raise CannotStartError(f"agent {self.agent.name!r} cannot start: {reason}", exits.UNAVAILABLE) from error
+            raise CannotStartError(
+                f"agent {self.agent.core.name!r} cannot start: {reason}", exits.UNAVAILABLE
+            ) from error
         finally:
             self._start = None
-        if self._terms and self.agent.state != "created":
+        if self._terms and self.agent.core.state != "created":
             await self.agent.stop(deadline=0.0)
         return not self._terms
 
@@ -239,12 +248,13 @@ class Process:
         """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
         agent = self.agent
         lanes = {session: describe_lane(lane) for session, lane in list(agent.lanes.items())}
-        log.warning("state dump", agent=agent.name, state=agent.state, lanes=lanes, alerts=list(agent.health.alerts),
-                    blocked_seconds=round(agent.blocked_for(), 1), health=agent.health.snapshot())  # fmt: skip
+        log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
+                    alerts=list(agent.health.alerts), blocked_seconds=round(agent.blocked_for(), 1),
+                    health=agent.health.snapshot())  # fmt: skip
         for task in tasks:
-            log.warning("task stack", agent=agent.name, part=task.get_name(), stack=stack_of_task(task))
+            log.warning("task stack", agent=agent.core.name, part=task.get_name(), stack=stack_of_task(task))
         for thread in threading.enumerate():
-            log.warning("thread stack", agent=agent.name, part=thread.name, stack=stack_of(thread.ident or 0))
+            log.warning("thread stack", agent=agent.core.name, part=thread.name, stack=stack_of(thread.ident or 0))
 
     async def _reload(self) -> None:
         with contextlib.suppress(SparError):  # said already, and the old configuration stays
@@ -259,7 +269,9 @@ class Process:
         while every is not None:
             is_ready, report = self.service.ready()
             if is_ready or set(report["alerts"]) <= HARMLESS:
-                self.systemd.send("WATCHDOG=1", f"STATUS={self.agent.state}, {self.agent.stats.total_cycles} cycles")
+                self.systemd.send(
+                    "WATCHDOG=1", f"STATUS={self.agent.core.state}, {self.agent.stats.total_cycles} cycles"
+                )
             await asyncio.sleep(every)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

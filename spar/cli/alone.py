@@ -36,7 +36,7 @@ BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "re
 
 def step_alone(loaded: Any, phase: Phase, given: Any, folder: Path) -> Any:
     """Run one phase here and now; its product as plain JSON. Ends the command when it cannot."""
-    from spar.app import build_agent
+    from spar.agent import build_agent
     from spar.runner import CannotStartError, take_state_dir
     from spar.server.answers import encode
 

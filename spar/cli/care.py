@@ -125,8 +125,8 @@ def doctor(options: Options, acknowledge: bool) -> None:
 
 def _care(options: Options) -> Care:
     """What looks after the configured store. Ends the command when that has nothing of the kind."""
-    from spar.app import Parts
     from spar.errors import ConfigError
+    from spar.factory import Parts
     from spar.optional_ports import offers
     from spar.store_port import HasCare
 

@@ -56,7 +56,8 @@ def check(options: Options) -> None:
       spar config check
       spar -c new.toml config check
     """
-    from spar.app import build_agent, warnings_of
+    from spar.agent import build_agent
+    from spar.app import warnings_of
     from spar.errors import ConfigError
 
     loaded = options.load()
@@ -115,8 +116,8 @@ def schema(options: Options) -> None:
     Example:
       spar config schema > config.schema.json
     """
-    from spar.app import default_registry
     from spar.config_schema import schema as make
+    from spar.factory import default_registry
 
     show(options, make(default_registry()))
 
@@ -132,7 +133,7 @@ def parts(options: Options, broken: bool) -> None:
       spar parts
       spar parts --broken
     """
-    from spar.app import default_registry
+    from spar.factory import default_registry
 
     listed = [item for item in default_registry().parts() if item.error or not broken]
     rows = [asdict(item) for item in listed]

@@ -19,8 +19,8 @@ _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output"
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
     """Ask the store, opened for reading only, which a running service does not mind; the answer as plain JSON."""
-    from spar.app import Parts
     from spar.errors import ConfigError, SparError
+    from spar.factory import Parts
     from spar.server.answers import encode
 
     try:

@@ -66,8 +66,8 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
 
 def _servers(options: Options) -> dict[str, Any]:
     """The configured sources of tools whose tools are accepted, by name. Ends the command when they cannot be built."""
-    from spar.app import Parts
     from spar.errors import ConfigError
+    from spar.factory import Parts
     from spar.optional_ports import AcceptsTools, offers
 
     loaded = options.load()

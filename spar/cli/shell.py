@@ -33,7 +33,7 @@ def shell(options: Options) -> int:
     Example:
       echo 'print(await agent.step_sense())' | spar shell
     """
-    from spar.app import build_agent
+    from spar.agent import build_agent
     from spar.errors import ConfigError
     from spar.runner import CannotStartError, take_state_dir
 

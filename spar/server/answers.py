@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from spar.errors import NotReadyError
-
-if TYPE_CHECKING:
-    from spar.agent import Agent
+from spar.measured import Blockable
 
 #: Seconds that the agent's loop may take to answer what should be immediate.
 PATIENCE = 10.0
 
 
-async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
+async def on_loop(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
     """Run work in the agent's event loop and wait for it.
 
     Raises: TimeoutError that says what blocks the loop; NotReadyError when there is none, or it ends meanwhile.
@@ -44,7 +42,7 @@ async def on_loop(agent: Agent, work: Coroutine[Any, Any, Any], patience: float)
         raise NotReadyError(_ended(agent)) from None  # its loop cancels what it leaves
 
 
-def _ended(agent: Agent) -> str:
+def _ended(agent: Blockable) -> str:
     return f"agent {agent.name!r} ended before it could answer"
 
 

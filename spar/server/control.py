@@ -18,6 +18,7 @@ from starlette.routing import Route
 from spar.events import ConfigReloaded
 from spar.optional_ports import RestoresSensors, offers
 from spar.scrub import mask
+from spar.served import Served
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.approvals import approval_routes
 from spar.server.bodies import BoundedBodies
@@ -29,7 +30,6 @@ from spar.server.steps import step_input
 from spar.types import PHASES
 
 if TYPE_CHECKING:
-    from spar.agent import Agent
     from spar.app import Service
 
 #: Seconds that a step, a pause or a stop may take before the caller is told to look again.
@@ -55,14 +55,14 @@ def control(service: Service) -> Starlette:
         }
         if verb not in verbs:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
-        before = agent.state
+        before = agent.core.state
         done = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
         more = (
             {"changed": done.changed, "needs_restart": done.needs_restart} if isinstance(done, ConfigReloaded) else {}
         )
-        return reply({"agent": agent.name, "before": before, "after": agent.state, **more})
+        return reply({"agent": agent.name, "before": before, "after": agent.core.state, **more})
 
-    async def step(agent: Agent, phase: str, body: bytes) -> Response:
+    async def step(agent: Served, phase: str, body: bytes) -> Response:
         if phase not in PHASES:
             raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
         method = getattr(agent, f"step_{phase}")
@@ -76,7 +76,7 @@ def control(service: Service) -> Starlette:
     async def restore(request: Request) -> Response:
         """Try a sensor that is in quarantine again now."""
         agent, sensor = service.agent(""), request.path_params["sensor"]
-        sense = agent.modules["sense"].part
+        sense = agent.setup.modules["sense"].part
         if not offers(sense, RestoresSensors):
             raise LookupError(f"no sensor {sensor!r}: this sense module keeps none")
 

@@ -55,14 +55,14 @@ class Gate:
         except NotReadyError as error:
             await refuse(error)
         except (Exception, asyncio.CancelledError):
-            if has_answered or agent.state not in CLOSED:
+            if has_answered or agent.core.state not in CLOSED:
                 raise
-            await refuse(NotReadyError(f"agent {agent.name!r} is {agent.state}: it ended before it could answer"))
+            await refuse(NotReadyError(f"agent {agent.name!r} is {agent.core.state}: it ended before it could answer"))
 
     def _is_answered_now(self, scope: Scope) -> bool:
         if scope["type"] != "http":
             return True
-        is_stopping = self._service.agent("").state in ("stopping", "stopped")
+        is_stopping = self._service.agent("").core.state in ("stopping", "stopped")
         open_ = (*ALWAYS, *WHILE_STOPPING) if is_stopping else ALWAYS
         method, path = scope["method"], scope["path"]
         return any(

@@ -23,12 +23,12 @@ from spar.doubt_text import answered, doubt_full, letter_full
 from spar.errors import ConflictError
 from spar.journal import Answer, DeadLetter, Doubt, named
 from spar.logs import get_logger
+from spar.measured import Measured
 from spar.server.answers import PATIENCE, decoded, on_loop, reply
 from spar.server.approvals import LONGEST_REASON, peer_of
 from spar.server.problems import problem
 
 if TYPE_CHECKING:
-    from spar.agent import Agent
     from spar.app import Service
 
 log = get_logger("spar.recovery")
@@ -59,7 +59,7 @@ class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
 def recovery_routes(service: Service) -> list[Route]:
     """What a service's control API offers about work that was cut off."""
 
-    async def ask(question: Callable[[Agent, Any], Coroutine[Any, Any, Any]]) -> Any:
+    async def ask(question: Callable[[Measured, Any], Coroutine[Any, Any, Any]]) -> Any:
         agent = service.agent("")
         journal = agent.recovery.journal
         if journal is None:
@@ -78,7 +78,7 @@ def recovery_routes(service: Service) -> list[Route]:
     async def find(id: str) -> Doubt:
         """Raises: LookupError that says which there are."""
 
-        async def look(agent: Agent, journal: Any) -> Doubt:
+        async def look(agent: Measured, journal: Any) -> Doubt:
             found: Doubt = named(await journal.doubts(agent.name, is_open=False), id, "call in doubt")
             return replace(found, call=await journal.call(found))
 
@@ -115,7 +115,7 @@ def recovery_routes(service: Service) -> list[Route]:
         return reply(await ask(lambda agent, journal: agent.recovery.letters.list()))
 
     async def letter(request: Request) -> Response:
-        async def look(agent: Agent, journal: Any) -> DeadLetter:
+        async def look(agent: Measured, journal: Any) -> DeadLetter:
             found: DeadLetter = named(await agent.recovery.letters.list(), request.path_params["id"], "dead letter")
             return found
 

@@ -19,12 +19,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from spar.errors import TransientError
+from spar.measured import Blockable
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from spar.agent import Agent
     from spar.app import Service
     from spar.run_events import RunEvent
     from spar.streams import RunStream
@@ -86,7 +86,7 @@ def run_routes(service: Service) -> list[Route]:
     async def events(request: Request) -> Response:
         nonlocal following
         agent, run_id = service.agent(""), _run_of(request)
-        stream = agent.events.run(run_id, after=_after(request))
+        stream = agent.core.events.run(run_id, after=_after(request))
         await known(agent, agent.wait(run_id, 0), PATIENCE)  # says at once that there is no such run
         if following >= FOLLOWERS:
             raise TransientError(f"{following} clients follow runs already; try again later")
@@ -107,14 +107,14 @@ def run_routes(service: Service) -> list[Route]:
     ]
 
 
-async def known(agent: Agent, work: Coroutine[Any, Any, Any], patience: float) -> Any:
+async def known(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
     """What is asked about a run. Raises: TransientError where only an agent that runs could know it; LookupError."""
     try:
         return await on_loop(agent, work, patience)
     except LookupError:
-        if agent.state in KNOWING:
+        if agent.core.state in KNOWING:
             raise
-        raise TransientError(f"agent {agent.name!r} is {agent.state}: it knows its runs while it runs") from None
+        raise TransientError(f"agent {agent.name!r} is {agent.core.state}: it knows its runs while it runs") from None
 
 
 def _run_of(request: Request) -> str:
@@ -146,7 +146,7 @@ class _Followed(StreamingResponse):
             await self._frames.aclose()
 
 
-async def _frames(agent: Agent, stream: RunStream) -> AsyncGenerator[bytes]:
+async def _frames(agent: Blockable, stream: RunStream) -> AsyncGenerator[bytes]:
     """What is sent: events as they come, and signs of life between them."""
     yield b"retry: 1000\n\n"
     while (loop := agent.event_loop) is not None and not loop.is_closed():

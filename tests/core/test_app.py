@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from spar import Agent
-from spar.app import Service, build_agent, default_registry, in_force, name_of
+from spar.agent import build_agent
+from spar.app import Service, in_force
 from spar.errors import ConfigError, LifecycleError
 from spar.events import ConfigReloaded, ErrorOccurred
+from spar.factory import default_registry, name_of
 from spar.metrics import Metrics
 from spar.settings import Settings, from_mapping, load
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spar.app import BUILT_FROM, build_agent
+from spar.agent import build_agent
 from spar.errors import ConfigError
+from spar.factory import BUILT_FROM
 from spar.settings import load, reloads
 
 BASE = """

@@ -8,18 +8,8 @@ import pytest
 
 from spar import Agent
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
-from spar.pressure import (
-    CALM,
-    HARD_READINGS,
-    LEAST_FREE,
-    MIB,
-    SHED_READINGS,
-    Bounds,
-    Pressure,
-    Relief,
-    disk_room,
-    resident,
-)
+from spar.pressure import CALM, HARD_READINGS, LEAST_FREE, MIB, Bounds, Pressure
+from spar.relief import SHED_READINGS, Relief, disk_room, resident
 from spar.testing import VirtualClock
 
 GIB = 1024 * MIB
@@ -49,7 +39,9 @@ class Lab:
         self.agent = Agent(clock=clock, loop_interval=1.0, **modules)
         self.given_up: list[str] = []
         self.told: list[str] = []
-        self.relief = Relief(self.agent, bounds, "/nowhere", give_up=lambda: self.given_up.append("drain"),
+        agent = self.agent
+        self.relief = Relief(agent.core, agent.health, agent.requests, bounds, "/nowhere", parts=agent.caches,
+                             store=agent.memory, give_up=lambda: self.given_up.append("drain"),
                              memory=lambda: self.memory, room=self._room)  # fmt: skip
         self.pressure = self.relief.pressure
         events = self.agent.events
@@ -152,8 +144,9 @@ async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: Vir
         raise RuntimeError("no")
 
     lab = Lab(clock, Bounds(), plan=cached)
-    relief = Relief(lab.agent, Bounds(), "/", give_up=lambda: None, more=(broken, lambda: 7), memory=lambda: GIB,
-                    room=lambda folder: (GIB, GIB))  # fmt: skip
+    agent = lab.agent
+    relief = Relief(agent.core, agent.health, agent.requests, Bounds(), "/", parts=agent.caches, give_up=lambda: None,
+                    more=(broken, lambda: 7), memory=lambda: GIB, room=lambda folder: (GIB, GIB))  # fmt: skip
     async with lab.agent:
         relief.look()
     assert relief.pressure.shed == 107

@@ -9,7 +9,7 @@ import pytest
 from perception.inlet import MOST_BYTES, NOTHING, Inlet
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from spar.app import Parts
+from spar.factory import Parts
 from spar.protocols import SensorSpec
 from spar.settings import Loaded, Sources, from_mapping
 from spar.types import Perception
