@@ -255,15 +255,16 @@ class Journal(Known):
         self._tell(cycle_id, closing.run_id or "", "closed", told)
         if record is not None:
             self._unit.size += _ABOUT_A_CYCLE
-            self._add(tape.write, record)
+            self._add(tape.write, tape.prepared(record))
             for experience in closing.experiences:
                 row = experiences.row(experience)
                 self._unit.size += row.size
                 self._add(experiences.insert, row)
-        session = closing.session or ("" if record is None else record.session)
-        for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
-            self._unit.size += entry[5]
-            self._add(self._transcribe, entry)
+        if closing.entries:
+            session = closing.session or ("" if record is None else record.session)
+            for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
+                self._unit.size += entry[5]
+                self._add(self._transcribe, entry)
         for item in (*closing.failed, *((closing.past,) if closing.past else ())):
             self.keep(agent, item)
         for item_id in closing.done:
@@ -272,7 +273,8 @@ class Journal(Known):
             self._add(_end_item, ("done", self._body({"answer": closing.run}), safe(closing.run_id)))
         for part in closing.parts:
             self.run_ended(part.run_id, part)
-        self.change(closing.changes)
+        if closing.changes:
+            self.change(closing.changes)
         if closing.again is None:
             self._make(waiting)
         if closing.again is None:
@@ -485,20 +487,22 @@ class Journal(Known):
             self._change()
 
     def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
-        text = self._whole(body, f"{kind} of {work or call}", MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES)
+        limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
+        text, was_cut = encoded(body, limit=limit)
+        if was_cut:
+            self._tell_cut(f"{kind} of {work or call}", limit)
         return self._clock.now().timestamp(), safe(work), safe(call), kind, text
 
     def _body(self, value: Any) -> str:
         """What stands in a row that is changed, which no chain protects."""
-        return sealed(self._whole(value, f"a {type(value).__name__}", MOST_BYTES))
-
-    def _whole(self, value: Any, what: str, limit: int) -> str:
-        """The value as JSON; where it is too large even for this, it is cut and that is told."""
-        text, was_cut = encoded(value, limit=limit)
+        text, was_cut = encoded(value, limit=MOST_BYTES)
         if was_cut:
-            told = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
-            self._told(Fault("too_large", told, "memory", retryable=False))
-        return text
+            self._tell_cut(f"a {type(value).__name__}", MOST_BYTES)
+        return sealed(text)
+
+    def _tell_cut(self, what: str, limit: int) -> None:
+        told = f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
+        self._told(Fault("too_large", told, "memory", retryable=False))
 
     def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
         self._note(self._fact(work, call, kind, body))

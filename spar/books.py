@@ -111,7 +111,8 @@ class Books:
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
                           entries=entries, is_to_go_on=is_to_go_on)  # fmt: skip
         if not is_idle:
-            account = replace(account, changes=guarded(cycle, self._keeping.closing, cycle) or ())
+            if changes := guarded(cycle, self._keeping.closing, cycle):
+                account = replace(account, changes=changes)
             journal.renew(f"statistics of {core.name}", self._keeping.statistics)
         try:
             journal.closed(core.name, cycle.id, account)

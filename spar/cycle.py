@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from spar.clock import Clock
 from spar.endings import ENDS_PROCESS
@@ -31,6 +33,8 @@ from spar.types import (
     count_calls,
     replace,
 )
+
+V = TypeVar("V", bound=Struct)
 
 #: The session of the standing lane, whose sense polls the sensors.
 STANDING = "main"
@@ -204,9 +208,9 @@ class Cycle:
             duration=duration,
             outcome=self.outcome,
             perceptions=tuple(self.perceptions),
-            action=None if action is None else replace(action, perceptions=()),
-            result=None if result is None else replace(result, action=None),
-            reflection=None if reflection is None else replace(reflection, result=None),
+            action=None if action is None else _with(action, "perceptions", ()),
+            result=None if result is None else _with(result, "action", None),
+            reflection=None if reflection is None else _with(reflection, "result", None),
             phases=dict(self.durations),
             faults=self.faults,
             notes=tuple([self._noted(*note) for note in self.notes]),
@@ -228,6 +232,15 @@ class Cycle:
         if not isinstance(found, dict):
             return {"kind": "too large", "truncated": True}
         return {**found, "truncated": True} if is_cut else found
+
+
+def _with(value: V, name: str, content: Any) -> V:
+    """Return a copy with something else in one field, which needs no check; the value where it holds that already."""
+    if getattr(value, name) is content:
+        return value
+    copied = copy(value)
+    force_setattr(copied, name, content)
+    return copied
 
 
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:

@@ -30,7 +30,7 @@ class Series:
     Series that are folded together share a `lock`.
     """
 
-    __slots__ = ("_lock", "add", "before", "buckets", "count", "pending", "recent", "total")
+    __slots__ = ("_added", "_lock", "_upto", "add", "before", "buckets", "count", "pending", "recent", "total")
 
     def __init__(self, lock: threading.Lock | None = None) -> None:
         self.pending: list[float] = []
@@ -38,6 +38,7 @@ class Series:
         self.count = 0
         self.total = 0.0
         self.before = (0, 0.0)
+        self._upto, self._added = 0, 0.0  # how many of what is pending were added up, and to what
         self.buckets: list[int] | None = None
         self.recent: list[float] = []
         self._lock = lock or threading.Lock()
@@ -53,7 +54,8 @@ class Series:
             if self.buckets is None:
                 self.buckets = [0] * (len(BOUNDS) + 1)
             self.count += number
-            self.total += sum(values)
+            self.total += self._added + sum(values[self._upto :])
+            self._upto, self._added = 0, 0.0
             self.recent = (self.recent + values)[-RECENT:]  # anew: another thread may be sorting the former
             values.sort()  # one search a bound instead of one a value
             below = 0
@@ -65,14 +67,19 @@ class Series:
 
     @property
     def mean(self) -> float:
+        self.fold()
         count, total = self.sums
         return total / count if count else 0.0
 
     @property
     def sums(self) -> tuple[int, float]:
-        """Count and sum in seconds, also of earlier processes."""
-        self.fold()
-        return self.before[0] + self.count, self.before[1] + self.total
+        """Count and sum in seconds, also of earlier processes. Asked for with each cycle that is written down, so
+        nothing is folded for it and each value is added once."""
+        with self._lock:
+            number = len(self.pending)
+            self._added += sum(self.pending[self._upto : number])
+            self._upto = number
+            return self.before[0] + self.count + number, self.before[1] + self.total + self._added
 
     def quantile(self, share: float) -> float:
         """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""
