@@ -109,6 +109,12 @@ def newest(connection: Connection) -> int:
     return _number(connection, "SELECT max(seq) FROM fact")
 
 
+def last(connection: Connection) -> tuple[int, bytes] | None:
+    """Number and link of the last fact; None where there is none."""
+    found = connection.execute("SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
+    return None if found is None else (int(str(found[0])), bytes(found[1]))
+
+
 def move_anchor(connection: Connection, upto: int) -> None:
     """Note that the facts up to this one are being deleted; call it before, in the same transaction.
 

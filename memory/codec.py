@@ -20,10 +20,12 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from hashlib import blake2b
-from typing import Any, TypeVar, get_args, get_origin
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -44,6 +46,7 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _OPENING = b"["[0]
+_SCALARS = frozenset({bool, int, float, type(None), datetime})
 _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -116,25 +119,76 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
 
 def seems_small(value: Any, limit: int) -> bool:
     """Whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds more."""
-    left, todo = limit, [value]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, (str, bytes, bytearray)):
+    return look(value, limit).is_small
+
+
+class Look(NamedTuple):
+    """What a quick look found: whether it is small, all its texts in one, whether there is nothing else to write.
+
+    Where it is not small or there is more than texts and numbers, the texts are not all there.
+    """
+
+    is_small: bool
+    text: str
+    is_plain: bool
+
+
+def look(value: Any, limit: int) -> Look:
+    """Look for up to `limit` characters and parts in a value, and stop when there are more.
+
+    It is done for each cycle: of a struct what is empty is passed over without a step for each field, and so is what
+    holds a number, a time or one of a few words.
+    """
+    left, is_plain, texts = limit, True, list[str]()
+    todo: list[Any] = [value]
+    for each in todo:  # it grows meanwhile
+        kind = type(each)
+        left -= 2
+        if kind is str:
             left -= len(each)
-        elif isinstance(each, Struct):
-            todo += [getattr(each, name) for name in each.__struct_fields__]
-        elif isinstance(each, Mapping):
+            texts.append(each)
+        elif kind in _SCALARS:
+            pass
+        elif issubclass(kind, Struct):
+            found = _large_fields(kind)(each)
+            try:
+                todo += filter(None, found)
+            except Exception:  # a stranger's object that does not know whether it is true
+                todo += found
+        elif kind is dict or (kind is not tuple and isinstance(each, Mapping)):
             left -= 8 * len(each)
             if left > 0:
-                todo += [*each.keys(), *each.values()]
+                todo += each
+                todo += each.values()
         elif isinstance(each, (list, tuple, set, frozenset)):
             left -= 2 * len(each)
             if left > 0:
                 todo += each
-        left -= 2
+        elif isinstance(each, str):
+            left -= len(each)
+            texts.append(str.__str__(each))
+        else:
+            is_plain = False
+            left -= len(each) if isinstance(each, (bytes, bytearray)) else 0
         if left <= 0:
-            return False
-    return True
+            return Look(False, "", is_plain)
+    return Look(True, "\n".join(texts), is_plain)
+
+
+@cache
+def _large_fields(kind: type[Struct]) -> Callable[[Any], Iterable[Any]]:
+    """What reads the fields of a struct that may be large, by the types that they should have."""
+    hints = _fields(kind)
+    names = [name for name in kind.__struct_fields__ if not _is_scalar(hints[name])]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: [getattr(value, name) for name in names]
+
+
+def _is_scalar(hint: Any) -> bool:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return all(map(_is_scalar, get_args(hint)))
+    return get_origin(hint) is typing.Literal or hint in _SCALARS
 
 
 def sealed(text: str) -> str:

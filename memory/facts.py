@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory import chain
+from memory import chain, seals
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -83,7 +83,7 @@ OPEN = (
 CLOSE = "DELETE FROM open_cycle WHERE id = ?"
 DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, ?) ON CONFLICT (id) DO NOTHING"
 ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
-SAVE = "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)"
+SAVE = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 #: What is known of work that is through, and of answered doubts, is forgotten in batches: its ids and keys are what a
 #: repetition is known by. Dead letters that nobody deals with make room for newer ones.
@@ -101,17 +101,20 @@ Told = tuple[float, str, str, str, str]
 
 def append(connection: Connection, told: Sequence[Told]) -> None:
     """Add facts behind the last one."""
-    last = connection.execute("SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
-    if last is None:
-        seq, link = chain.anchor(connection)
-    else:
-        seq, link = int(str(last[0])), bytes(last[1])
+    sealing = seals.of(connection)
+    last = (sealing.newest if sealing is not None else None) or chain.last(connection)
+    seq, link = last if last is not None else chain.anchor(connection)
     rows = []
     for at, work, call, kind, body in told:
         seq += 1
         link = chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
-    connection.executemany(_INSERT, rows)
+    if sealing is None:
+        connection.executemany(_INSERT, rows)
+    else:
+        with sealing.unhooked:
+            connection.executemany(_INSERT, rows)
+        sealing.wrote_facts((seq, link))
 
 
 def forget(connection: Connection, now: float) -> int:

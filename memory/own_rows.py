@@ -26,7 +26,10 @@ CREATE TABLE own_row (
 ) WITHOUT ROWID;
 """
 
-KEEP: Final = "INSERT OR REPLACE INTO own_row (owner, key, value) VALUES (?, ?, ?)"
+KEEP: Final = (
+    "INSERT INTO own_row (owner, key, value) VALUES (?, ?, ?) "
+    "ON CONFLICT (owner, key) DO UPDATE SET value = excluded.value"
+)
 DROP: Final = "DELETE FROM own_row WHERE owner = ? AND key = ?"
 
 #: A statement and what it is given.

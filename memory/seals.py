@@ -10,9 +10,11 @@ It shows that a row was altered, put in or taken out, not who did it: whoever ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain as chained
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -34,8 +36,18 @@ CREATE TABLE seal (
 #: The key in the table `state`; it seals itself by what it says.
 HEAD: Final = "seals"
 _LIMIT = 1 << 64
-_PUT = "INSERT OR REPLACE INTO seal (tbl, key, digest) VALUES (?, ?, ?)"
+_AT_ONCE = 32
+_PUT_MANY = (
+    f"INSERT INTO seal (tbl, key, digest) VALUES {', '.join(['(?, ?, ?)'] * _AT_ONCE)} "
+    "ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
+)
+_PUT = (
+    "INSERT INTO seal (tbl, key, digest) VALUES (?, ?, ?) ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
+)
+_PUT_HEAD = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _BATCH = 500
+#: Seals that are known without being read.
+_MOST_KNOWN = 2_000
 
 Key = int | str
 
@@ -65,6 +77,10 @@ TABLES: Final[dict[str, Sealed]] = {
 }
 
 
+#: Those of which a row changes more than once as a rule.
+_CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row"})
+
+
 class Head(msgspec.Struct):
     """What all seals come to: by table their number and sum, and the newest fact."""
 
@@ -82,17 +98,41 @@ class Broken(NamedTuple):
 
 
 class Touched:
-    """A row that a transaction has touched: whether it is new with it, and its columns now; None once it is gone."""
+    """A row that a transaction has touched: whether it is new with it, and what it is now.
 
-    __slots__ = ("is_new", "must_read", "row")
+    `row` are its columns, None once it is gone; `digest` is over them where who wrote the row has told it.
+    """
+
+    __slots__ = ("digest", "is_new", "must_read", "row")
 
     def __init__(self, *, is_new: bool) -> None:
         self.is_new, self.must_read = is_new, False
         self.row: Any = None
+        self.digest: int | None = None
+
+
+class Unhooked:
+    """A hook of a connection that is off while this is entered."""
+
+    __slots__ = ("_connection", "_hook")
+
+    def __init__(self, connection: Connection, hook: Callable[[PreUpdate], None]) -> None:
+        self._connection, self._hook = connection, hook
+        self.__exit__()
+
+    def __enter__(self) -> None:
+        self._connection.preupdate_hook(None, id="seals")
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.preupdate_hook(self._hook, id="seals")
 
 
 class Seals:
-    """Keeps the seals of a connection that writes. Call `write` before each commit, `done` after it or `forget`."""
+    """Keeps the seals of a connection that writes. Call `write` before each commit, `done` after it or `forget`.
+
+    Every row that changes is seen, whoever changes it. Who writes very many rows tells them (`of`) and has the hook off
+    meanwhile (`unhooked`): each call of it from SQLite costs as much as the digest.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -100,7 +140,17 @@ class Seals:
         self._has_facts = False
         self._head: Head | None = None
         self._next: Head | None = None
-        connection.preupdate_hook(self._touch, id="seals")
+        #: Number and link of the newest fact, where this transaction or one before it has written that.
+        self.newest: tuple[int, bytes] | None = None
+        #: Seals of rows that change again and again, by table and key, so that they need not be read; and those of this
+        #: transaction.
+        self._known: dict[tuple[int, Key], int] = {}
+        self._written: dict[tuple[int, Key], int] = {}
+        #: The greatest number given in a table of which numbers are never used again, once somebody has looked.
+        self.tops: dict[str, int] = {}
+        #: While it is entered no row is seen: who enters it tells what it writes, or writes what has no seals.
+        self.unhooked = Unhooked(connection, self._touch)
+        _OF[connection] = ref(self)
 
     def write(self) -> None:
         """Seal the rows that this transaction has touched. Raises: apsw.Error."""
@@ -110,35 +160,57 @@ class Seals:
             self._head = head(self._connection) or counted(self._connection)
         rows = dict(self._head.rows)
         new: list[tuple[int, Key, int]] = []
-        for (name, key), row in self._touched.items():
-            # Once, of what the row is in the end: many are written again in the same transaction, or gone with it.
-            found = _row(self._connection, name, key) if row.must_read else row.row
-            digest = None if found is None else digest_of(found)
-            count, total = rows.get(name, (0, 0))
-            number = TABLES[name].number
-            if row.is_new and digest is not None:
-                new.append((number, key, digest))
-                more, added = 1, digest
-            else:
-                more, added = (0, 0) if row.is_new else _seal(self._connection, number, key, digest)
-            rows[name] = (count + more, (total + added) % _LIMIT)
-        if new:
-            self._connection.executemany(_PUT, new)
-        self._next = write_head(self._connection, rows)
+        with self.unhooked:
+            for (name, key), row in self._touched.items():
+                # Once, of what the row is in the end: many are written again in one transaction, or gone with it.
+                digest = self._digest(name, key, row)
+                count, total = rows.get(name, (0, 0))
+                number = TABLES[name].number
+                if row.is_new and digest is not None:
+                    new.append((number, key, digest))
+                    more, added = 1, digest
+                    if name in _CHANGING:
+                        self._written[number, key] = digest
+                else:
+                    more, added = (0, 0) if row.is_new else self._seal(number, key, digest)
+                rows[name] = (count + more, (total + added) % _LIMIT)
+            _put(self._connection, new)
+            self._next = write_head(self._connection, rows, self.newest)
         self._touched, self._has_facts = {}, False
 
     def done(self) -> None:
         """The transaction was committed."""
         self._head, self._next = self._next or self._head, None
+        if self._written:
+            known = self._known
+            for row, digest in self._written.items():
+                known.pop(row, None)  # to the end: those that change most stay
+                known[row] = digest
+            while len(known) > _MOST_KNOWN:
+                del known[next(iter(known))]
+            self._written = {}
 
     def forget(self) -> None:
         """The transaction was undone."""
-        self._touched, self._has_facts, self._next = {}, False, None
+        self._touched, self._has_facts, self._next, self.newest = {}, False, None, None
+        self._written, self.tops = {}, {}
 
     def distrust(self) -> None:
         """A part of the transaction was undone: what was touched is to be read again."""
+        self.newest, self.tops = None, {}
         for row in self._touched.values():
             row.must_read, row.is_new = True, False
+
+    def wrote_facts(self, newest: tuple[int, bytes]) -> None:
+        """Note that facts were added, and number and link of the last of them."""
+        self._has_facts, self.newest = True, newest
+
+    def wrote(self, name: str, key: Key, row: tuple[Any, ...], *, is_new: bool) -> None:
+        """Note that a row was written as this, and whether it is certain that there was none of its key."""
+        touched = self._touched.get((name, key))
+        if touched is None:
+            touched = self._touched[name, key] = Touched(is_new=is_new)
+        touched.digest = digest_of(row)
 
     def _touch(self, update: PreUpdate) -> None:
         name = update.table_name
@@ -155,7 +227,51 @@ class Seals:
         touched = self._touched.get((name, key))
         if touched is None:
             touched = self._touched[name, key] = Touched(is_new=update.op == "INSERT")
-        touched.row = new
+        touched.row, touched.digest = new, None
+
+    def _digest(self, name: str, key: Key, row: Touched) -> int | None:
+        """The digest of a row as it is now; None where it is gone."""
+        if row.must_read:
+            found = _row(self._connection, name, key)
+        elif row.digest is not None:
+            return row.digest
+        else:
+            found = row.row
+        return None if found is None else digest_of(found)
+
+    def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
+        """Seal a row that was there, or take its seal away; by how much that changes number and sum of the seals."""
+        old = self._known.get((number, key))
+        if old is None:
+            before = self._connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
+            old = int(before) if isinstance(before, int) else None
+        if digest is None:
+            self._known.pop((number, key), None)
+            if old is not None:
+                self._connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
+            return (0, 0) if old is None else (-1, -old)
+        if digest != old:
+            self._connection.execute(_PUT, (number, key, digest))
+        self._written[number, key] = digest
+        return int(old is None), digest - (old or 0)
+
+
+_OF: WeakKeyDictionary[Connection, ref[Seals]] = WeakKeyDictionary()
+
+
+def of(connection: Connection) -> Seals | None:
+    """Return who keeps the seals of a connection; None where nobody does, so that what it writes has none."""
+    found = _OF.get(connection)
+    return None if found is None else found()
+
+
+def _put(connection: Connection, seals: Sequence[tuple[int, Key, int]]) -> None:
+    """Write new seals, many with one statement: between two of them the event loop takes the interpreter."""
+    whole = len(seals) - len(seals) % _AT_ONCE
+    for start in range(0, whole, _AT_ONCE):
+        connection.execute(_PUT_MANY, tuple(chained(*seals[start : start + _AT_ONCE])))
+    for seal in seals[whole:]:
+        connection.execute(_PUT, seal)
 
 
 def head(connection: Connection) -> Head | None:
@@ -178,12 +294,14 @@ def counted(connection: Connection) -> Head:
     return Head(rows)
 
 
-def write_head(connection: Connection, rows: dict[str, tuple[int, int]]) -> Head:
-    """Write what the seals come to, with the newest fact as it is now."""
-    newest = connection.execute("SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
-    found = Head(rows) if newest is None else Head(rows, int(str(newest[0])), bytes(newest[1]).hex())
+def write_head(
+    connection: Connection, rows: dict[str, tuple[int, int]], newest: tuple[int, bytes] | None = None
+) -> Head:
+    """Write what the seals come to, with the newest fact, which is read unless it is given."""
+    newest = newest or chain.last(connection)
+    found = Head(rows) if newest is None else Head(rows, newest[0], newest[1].hex())
     text = msgspec.json.encode(found).decode()
-    connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (HEAD, text))
+    connection.execute(_PUT_HEAD, (HEAD, text))
     return found
 
 
@@ -306,19 +424,6 @@ def _row(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
         return connection.execute(f"SELECT * FROM {name} WHERE {where}", _parts(key)).fetchone()
     except UnicodeDecodeError:
         return None
-
-
-def _seal(connection: Connection, number: int, key: Key, digest: int | None) -> tuple[int, int]:
-    """Seal a row that was there, or take its seal away; by how much that changes number and sum of the seals."""
-    before = connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
-    old = int(before) if isinstance(before, int) else None
-    if digest is None:
-        if old is not None:
-            connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
-        return (0, 0) if old is None else (-1, -old)
-    if digest != old:
-        connection.execute(_PUT, (number, key, digest))
-    return int(old is None), digest - (old or 0)
 
 
 def _key_of(columns: tuple[Any, ...]) -> Key:

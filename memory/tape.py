@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Raw, Struct, ValidationError, field
 from msgspec.json import encode as as_json
 
-from memory import facts, pieces
-from memory.codec import decode, encode, read, safe, sealed, seems_small, shortened, unsealed
+from memory import facts, pieces, seals
+from memory.codec import decode, encode, look, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
-from spar.scrub import mask, masked
+from spar.scrub import mask, masked, may_hold
 from spar.types import (
     Action,
     ActionResult,
@@ -46,6 +46,8 @@ _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
 _MAX_LINE = 200  # characters of the goal and of a fault in a list of cycles
 #: Bytes of a body. Below `_SMALL` nothing has to be shared out.
 MOST_BYTES, _SMALL = 2 << 20, 128 << 10
+#: Characters of a cycle that the event loop encodes itself.
+_FEW = 1_000
 #: Bytes of the shortest form of an item of a list.
 _LEAST = 512
 _PARTS: dict[str, tuple[Any, Any]] = {
@@ -72,6 +74,8 @@ ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = exclude
     body = excluded.body
 """
 
+_UPSERT_NUMBERED = f"{UPSERT} RETURNING seq"
+
 
 class Taped(Struct, frozen=True):
     """What stands in a row's body. `cut` says of each part that was cut how many of how many items are there."""
@@ -96,21 +100,29 @@ def row(cycle: CycleRecord) -> Row:
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
     cycle, links = _without_repetition(cycle)
     found = pieces.Pieces()
-    cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
-    if seems_small(cycle, _SMALL):
+    if cycle.notes:
+        cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
+    seen = look(cycle, _SMALL)
+    if seen.is_small:
         text = encode(Taped(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
     else:
         cut: dict[str, tuple[int, int]] = {}
         record = _shared_out(cycle, cut)
         text = as_json(Taped(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
-    body = sealed(mask(text))
+    # No secret begins in one text and ends in another, and what we write beside them are no secrets: where the texts
+    # have no hint of one, the much longer row need not be searched.
+    if not seen.is_small or not seen.is_plain or may_hold(seen.text):
+        text = mask(text)
+    calls = _calls(cycle)
+    summary = mask(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
+    return Row(_columns(cycle, summary, sealed(text)), found.texts)
+
+
+def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
     names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
-    calls = _calls(cycle)
-    summary = mask(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
-    columns = (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
-    return Row(columns, found.texts)
+    return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
 
 
 def size_of(row: Row) -> int:
@@ -120,23 +132,102 @@ def size_of(row: Row) -> int:
 
 def insert(connection: Connection, row: Row) -> None:
     """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
-    if row.pieces:
-        last = connection.execute("SELECT max(seq) FROM cycle").get
-        pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
+    _keep_pieces(connection, row)
     connection.execute(UPSERT, row.columns)
 
 
-def write(connection: Connection, cycles: Sequence[CycleRecord]) -> None:
-    """Encode and write these. Called in the writer's thread, so that a large cycle holds up no loop; never raises for
-    what a cycle holds: the others of its transaction must not suffer for it."""
+def prepared(cycle: CycleRecord) -> Row | CycleRecord:
+    """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has nothing to do but
+    to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`."""
+    try:
+        text = "\n".join(_words(cycle) or ())
+        if not text or len(text) > _FEW or may_hold(text):
+            return cycle
+        raw = as_json(Taped(cycle))
+    except Exception:  # a field that is not what it should be, or a lone surrogate
+        return cycle
+    return Row(_columns(cycle, _LATER, sealed(raw.decode())), {}) if raw.isascii() else cycle
+
+
+def _words(cycle: CycleRecord) -> list[str] | None:
+    """Return all texts of a cycle that made no calls, where nothing went wrong and nothing was noted; None of others.
+
+    Field by field, because it is done for each cycle: what is taken for empty here is all that there is besides.
+    """
+    action, result, reflection = cycle.action, cycle.result, cycle.reflection
+    if cycle.notes or cycle.faults or cycle.calls.get("failed"):
+        return None
+    if action is not None and (action.calls or action.perceptions or action.answers or action.output is not None):
+        return None
+    if result is not None and (
+        result.action or result.results or result.state or result.messages or result.errors or result.fault
+    ):
+        return None
+    if reflection is not None and (
+        reflection.result or reflection.successes or reflection.failures or reflection.abilities
+        or reflection.experiences
+    ):  # fmt: skip
+        return None
+    words = [cycle.cycle_id, cycle.agent, cycle.session]
+    if action is not None:
+        words += (action.goal, action.id, action.reason, action.deferred, action.run_id or "")
+    for each in cycle.perceptions:
+        if each.attributes or each.evidence:
+            return None
+        words += (each.content, each.source, each.kind, each.id, each.key or "", each.subject or "", each.session,
+                  each.intent)  # fmt: skip
+        if len(words) > _FEW:
+            return None
+    return words
+
+
+def write(connection: Connection, cycles: Sequence[Row | CycleRecord]) -> None:
+    """Write these, and encode those that are not. Called in the writer's thread, so that a large cycle holds up no
+    loop; never raises for what a cycle holds: the others of its transaction must not suffer for it."""
+    encoded: list[tuple[Any, ...]] = []
     for cycle in cycles:
-        try:
-            found = row(cycle)
-        except Exception as error:  # a value that changes while it is read, or a stranger's object
-            fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
-            head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
-            found = row(head)
-        insert(connection, found)
+        if isinstance(cycle, Row):
+            encoded.append(cycle.columns)
+            continue
+        _insert_all(connection, encoded)
+        encoded = []
+        insert(connection, _surely(cycle))  # at once, so that no more than one large one is held encoded
+    _insert_all(connection, encoded)
+
+
+def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows that have no pieces, and tell them to who keeps their seals."""
+    if not rows:
+        return
+    sealing = seals.of(connection)
+    if sealing is None:
+        connection.executemany(UPSERT, rows)
+        return
+    top = sealing.tops.get("cycle")
+    if top is None:
+        last = connection.execute("SELECT max(seq) FROM cycle").get
+        top = last if isinstance(last, int) else 0
+    with sealing.unhooked:
+        for (seq,), row in zip(connection.executemany(_UPSERT_NUMBERED, rows), rows, strict=True):
+            number = int(str(seq))
+            sealing.wrote("cycle", number, (number, *row), is_new=number > top)
+            top = max(number, top)
+    sealing.tops["cycle"] = top
+
+
+def _surely(cycle: CycleRecord) -> Row:
+    try:
+        return row(cycle)
+    except Exception as error:  # a value that changes while it is read, or a stranger's object
+        fault = Fault("unreadable", f"cycle {cycle.cycle_id} could not be encoded: {error}", "memory")
+        head = replace(cycle, perceptions=(), action=None, result=None, reflection=None, notes=(), faults=(fault,))
+        return row(head)
+
+
+def _keep_pieces(connection: Connection, row: Row) -> None:
+    if row.pieces:
+        last = connection.execute("SELECT max(seq) FROM cycle").get
+        pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
 
 
 def _shared_out(cycle: CycleRecord, cut: dict[str, tuple[int, int]]) -> dict[str, Any]:

@@ -122,15 +122,18 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(_HUMP.sub("_", name).replace("-", "_").lower()) is not None
 
 
+def may_hold(text: str) -> bool:
+    """Tell whether there may be a secret of a known kind in a text."""
+    return len(text) >= SHORTEST_HIDDEN and _may_hold_kind(text)
+
+
 def mask(text: str) -> str:
     """Return the text with known kinds of secrets replaced by `***`; of JSON it stays JSON.
 
     Known are keys with a recognised prefix, private keys in PEM, JSON web tokens, and what follows `Authorization:` or
     `Bearer`.
     """
-    if len(text) < SHORTEST_HIDDEN:
-        return text
-    if not _may_hold_kind(text):
+    if not may_hold(text):
         return text
     for kind in _KINDS:
         text = kind.sub(rf"\1{MASK}", text)

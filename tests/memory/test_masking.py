@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from msgspec import to_builtins
 
-from memory import Memory
+from memory import Memory, tape
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.app import Service
 from spar.server.control import control
 from spar.settings import load
 from spar.testing import VirtualClock
+from spar.types import CycleRecord
 
 SECRET = "ghp_abcdefghijklmnopqrstuvwx1234"  # made up
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @tool(effect="read")
@@ -71,3 +74,19 @@ async def test_the_status_of_the_service_shows_no_known_secret() -> None:
         text = (await client.get("/v1/status")).text
     assert SECRET not in text
     assert "the server refused ***" in text
+
+
+@pytest.mark.parametrize("secret", ["Bearer abcdefgh12345678", "sk-abcdefgh12345678", "AKIA0123456789ABCDEF"])
+def test_a_small_cycle_is_encoded_at_once_as_it_is_later_and_one_with_a_secret_never(secret: str) -> None:
+    def cycle(text: str) -> CycleRecord:
+        return CycleRecord("c", "main", "main", NOW, 0.1, "acted", (Perception(text),), Action(goal=text, id="a"))
+
+    plain = tape.prepared(cycle("hello"))
+    assert isinstance(plain, tape.Row)
+    assert plain.columns[:2] == tape.row(cycle("hello")).columns[:2]
+    assert "hello" in plain.columns[-1]
+
+    assert isinstance(tape.prepared(cycle(secret)), CycleRecord), "the writer masks it"
+    assert secret not in str(tape.row(cycle(secret)).columns)
+    for other in ("x" * 2_000, "umläut", "\ud800"):
+        assert isinstance(tape.prepared(cycle(other)), CycleRecord)

@@ -181,6 +181,28 @@ async def test_whatever_honest_work_does_leaves_every_row_sealed(tmp_path: Path)
         assert verify(path).is_whole, "after a stop"
 
 
+async def test_cycles_that_are_told_to_the_seals_are_sealed_also_when_they_are_recorded_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+
+    def cycle(number: int) -> CycleRecord:
+        return CycleRecord(f"c{number}", "main", "main", NOW, 0.1, "acted")
+
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        for numbers in ([0], range(40), [3, 41, 3], [41]):
+            for number in numbers:
+                memory.journal.closed("main", f"c{number}", Closing("acted", cycle(number)))
+            await memory.journal.safe()
+        bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
+        memory.journal.closed("main", "c50", Closing("acted", cycle(50)))
+        with pytest.raises(Exception, match="no such table"):
+            await bad
+        await memory.journal.safe()
+        assert verify(path).is_whole
+    assert verify(path).is_whole
+    harm(path, "UPDATE cycle SET outcome = 'idle' WHERE id IN ('c41', 'c50')")
+    assert [(each.table, each.row) for each in verify(path).findings] == [("cycle", "c41"), ("cycle", "c50")]
+
+
 async def test_the_work_of_sealing_and_of_looking_is_proportional(tmp_path: Path) -> None:
     def effort(number: int) -> tuple[int, int]:
         path = str(tmp_path / f"{number}.db")
