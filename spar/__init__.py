@@ -8,7 +8,8 @@ The house, in the order in which to read it:
     events       what happened (bus: who is told); hooks: who may decide
     protocols    the ports that sensors, planners, tools, reflectors and stores fill
     paths        references into data and how calls write it (board, fold, plain); terms: under which a tool is called
-    app          the composition root: settings → parts → agents
+    core, setup  what the parts of an agent share; its modules and the terms they work under
+    factory      the parts that settings name; app: the service of an agent
 
 The phases live beside this package: perception, planning, acting, reflection, memory. Importing `spar` does
 nothing; names are loaded when they are first used.

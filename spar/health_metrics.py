@@ -82,7 +82,7 @@ def _depths(agent: Measured) -> Rows:
 
 def _ages(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    oldest = [since for lane in list(agent.lanes.values()) if (since := getattr(lane, "oldest", None)) is not None]
+    oldest = [since for lane in list(agent.lanes.values()) if (since := lane.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 
@@ -135,7 +135,7 @@ def _sandboxes(agent: Measured) -> Rows:
 
 def _recovery(key: str) -> Read:
     def read(agent: Measured) -> Rows:
-        found = snapshot_of(getattr(agent, "recovery", None)).get(key)
+        found = snapshot_of(agent.recovery).get(key)
         if isinstance(found, Mapping):  # by kind
             return [([str(kind)], number) for kind, number in found.items()]
         return [] if found is None else [([], found)]

@@ -22,10 +22,8 @@ CORE = Path(spar.__file__).parent
 #: own. An entry that is used no more has to go.
 NO_PARTS = {
     ("bus.py", 'getattr(receiver, "subscription", None)'),
-    ("health_metrics.py", 'getattr(agent, "recovery", None)'),
-    ("health_metrics.py", 'getattr(lane, "oldest", None)'),
     ("modules.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
-    ("app.py", "getattr(module, phase, module)"),
+    ("factory.py", "getattr(module, phase, module)"),
     ("protocols.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
     ("optional_ports.py", "getattr(part, name, None)"),  # `offers` itself
     ("optional_ports.py", "hasattr(part, name)"),
