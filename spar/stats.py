@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -22,17 +24,24 @@ FOLD_AT = 512
 RECENT = 1024
 
 
+#: A cycle that has ended: its session, outcome and duration, the durations of its phases, its faults.
+Noted = tuple[str, Outcome, float, Sequence[tuple[Phase, float]], Sequence[Fault]]
+
+
 class Series:
     """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values.
 
     `before` is count and sum of what earlier processes measured: it counts in `mean`, and in nothing else.
 
-    Series that are folded together share a `lock`.
+    Series that are folded together share a `lock`. One without a `histogram` has no `buckets`: sorting its values would
+    be most of what it costs.
     """
 
-    __slots__ = ("_added", "_lock", "_upto", "add", "before", "buckets", "count", "pending", "recent", "total")
+    __slots__ = ("_added", "_has_histogram", "_lock", "_upto", "add", "before", "buckets", "count", "pending",
+                 "recent", "total")  # fmt: skip
 
-    def __init__(self, lock: threading.Lock | None = None) -> None:
+    def __init__(self, lock: threading.Lock | None = None, *, histogram: bool = True) -> None:
+        self._has_histogram = histogram
         self.pending: list[float] = []
         self.add = self.pending.append
         self.count = 0
@@ -51,12 +60,14 @@ class Series:
                 return
             values = self.pending[:number]
             del self.pending[:number]
-            if self.buckets is None:
-                self.buckets = [0] * (len(BOUNDS) + 1)
             self.count += number
             self.total += self._added + sum(values[self._upto :])
             self._upto, self._added = 0, 0.0
             self.recent = (self.recent + values)[-RECENT:]  # anew: another thread may be sorting the former
+            if not self._has_histogram:
+                return
+            if self.buckets is None:
+                self.buckets = [0] * (len(BOUNDS) + 1)
             values.sort()  # one search a bound instead of one a value
             below = 0
             for index, bound in enumerate(BOUNDS):
@@ -186,10 +197,10 @@ class Stats:
 
     __slots__ = ("calls", "consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
 
-    def __init__(self) -> None:
+    def __init__(self, *, histogram: bool = True) -> None:
         lock = threading.Lock()
-        self.phases: dict[Phase, Series] = {phase: Series(lock) for phase in PHASES}
-        self.cycles = Series(lock)
+        self.phases: dict[Phase, Series] = {phase: Series(lock, histogram=histogram) for phase in PHASES}
+        self.cycles = Series(lock, histogram=histogram)
         self.calls = Calls()
         self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
@@ -202,9 +213,24 @@ class Stats:
         self.last_seconds = duration
         if outcome == "failed":
             self.consecutive_failures += 1
-        elif outcome in ("acted", "degraded"):  # an idle cycle, one skipped or cut off says nothing either way
-            self.consecutive_failures = 0
+        elif self.consecutive_failures and outcome in ("acted", "degraded"):
+            self.consecutive_failures = 0  # an idle cycle, one skipped or cut off says nothing either way
         self.cycles.add(duration)
+        if len(self.cycles.pending) >= FOLD_AT:
+            self.fold()
+
+    def count(self, ended: Iterable[Noted]) -> None:
+        """Count cycles that were noted when they ended."""
+        _, outcomes, seconds_of_cycles, durations, faults = zip(*ended, strict=True)  # all at once: this is a hot path
+        for outcome, number in Counter(outcomes).items():
+            self.outcomes[outcome] += number
+        self.cycles.pending.extend(seconds_of_cycles)
+        self.last_seconds = seconds_of_cycles[-1]
+        add = {phase: series.add for phase, series in self.phases.items()}
+        for phase, seconds in chain.from_iterable(durations):
+            add[phase](seconds)
+        for fault in chain.from_iterable(faults):
+            self.errors_by_phase[fault.phase] += 1
         if len(self.cycles.pending) >= FOLD_AT:
             self.fold()
 
@@ -281,7 +307,7 @@ class SessionStats:
 
     def __init__(self, worst_of: Callable[[str], int] = lambda session: 0) -> None:
         self._of: OrderedDict[str, Stats] = OrderedDict()
-        self._pending: list[tuple[str, Outcome, float, Sequence[tuple[Phase, float]], Sequence[Fault]]] = []
+        self._pending: list[Noted] = []
         self._lock = threading.Lock()
         self._worst_of = worst_of
 
@@ -297,22 +323,14 @@ class SessionStats:
             number = len(self._pending)
             entries = self._pending[:number]
             del self._pending[:number]
-            before, account = None, None
-            for session, outcome, duration, durations, faults in entries:
-                if account is None or session != before:
-                    before, account = session, self._account(session)
-                account.cycle(outcome, duration)
-                phases = account.phases
-                for phase, seconds in durations:
-                    phases[phase].add(seconds)
-                for fault in faults:
-                    account.errors_by_phase[fault.phase] += 1
+            for session, ended in groupby(entries, itemgetter(0)):
+                self._account(session).count(ended)
 
     def _account(self, session: str) -> Stats:
         """Return the account of a session, which is now the one that turned last."""
         account = self._of.get(session)
         if account is None:
-            account = self._of[session] = Stats()
+            account = self._of[session] = Stats(histogram=False)
             if len(self._of) > MOST_SESSIONS:
                 self._of.popitem(last=False)
         elif len(self._of) > 1:
