@@ -7,13 +7,14 @@ from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar.clock import Clock
 from spar.endings import ENDS_PROCESS
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.interrupted import Interrupted
+from spar.journal import Unfinished
 from spar.paths import shorten
 from spar.plain import shortened
 from spar.plan_stream import OpenPlan
@@ -95,55 +96,66 @@ class Step(Struct, frozen=True):
         return wait if wait <= LONGEST_WAIT else None
 
 
-class Cycle:
+class Cycle(Struct, eq=False):
     """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
 
     One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
-    `taken` is the interrupted work that it deals with, `resumed` the cycle that this is, whose id it has.
+    `taken` is the interrupted work that it deals with.
     """
 
-    __slots__ = ("_clock", "_id", "action", "durations", "error", "faults", "has_sensed", "is_cut", "is_journalled",
-                 "is_skipped", "is_stepped", "items", "note_errors", "notes", "noticed", "outcome", "perceptions",
-                 "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run", "said", "session",
-                 "started", "taken")  # fmt: skip
+    session: str
+    run: RunContext | None
+    clock: Clock
+    taken: Interrupted | None = None
+    started: float = 0.0
+    _id: str = ""
+    #: Accepted work that it took.
+    items: tuple[str, ...] = ()
+    #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
+    notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
+    note_errors: tuple[tuple[Phase, BaseException], ...] = ()
+    #: What people said in its run that is to be planned for.
+    said: tuple[Perception, ...] = ()
+    is_journalled: bool = False
+    phase: Phase = "sense"
+    phase_began: float = 0.0
+    perceptions: Sequence[Perception] = ()
+    #: What hooks made these of; None: nobody was asked.
+    noticed: tuple[Perception, ...] | None = None
+    #: What the actor goes on with, as it was when the cycle sensed.
+    resumable: Action | None = None
+    action: Action | OpenPlan | None = None
+    result: ActionResult | None = None
+    reflection: Reflection | None = None
+    durations: list[tuple[Phase, float]] = field(default_factory=list)
+    faults: tuple[Fault, ...] = ()
+    error: BaseException | None = None
+    is_stepped: bool = False
+    is_cut: bool = False
+    is_skipped: bool = False
+    #: Whether its sense phase has begun.
+    has_sensed: bool = False
+    outcome: Outcome = "idle"
 
-    def __init__(self, session: str, run: RunContext | None, clock: Clock, taken: Interrupted | None = None) -> None:
-        self.session, self.run, self._clock, self.taken = session, run, clock, taken
-        self.resumed = resumed = taken.cycle if taken is not None else None
-        self.started = clock.monotonic()
-        self._id = resumed.cycle_id if resumed is not None else ""
-        self.items: tuple[str, ...] = ()  # accepted work that it took
-        #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
-        self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
-        self.note_errors: tuple[tuple[Phase, BaseException], ...] = ()
-        self.said: tuple[Perception, ...] = ()  # what people said in its run that is to be planned for
-        self.is_journalled = False
-        self.phase: Phase = "sense"
-        self.phase_began = self.started
-        self.perceptions: Sequence[Perception] = ()
-        self.noticed: tuple[Perception, ...] | None = None  # what hooks made these of; None: nobody was asked
-        self.resumable: Action | None = None  # what the actor goes on with, as it was when the cycle sensed
-        self.action: Action | OpenPlan | None = None
-        self.result: ActionResult | None = None
-        self.reflection: Reflection | None = None
-        self.durations: list[tuple[Phase, float]] = []
-        self.faults: tuple[Fault, ...] = ()
-        self.error: BaseException | None = None
-        self.is_stepped = self.is_cut = self.is_skipped = False
-        self.has_sensed = False  # whether its sense phase has begun
-        self.outcome: Outcome = "idle"
+    def __post_init__(self) -> None:
+        self.started = self.phase_began = self.clock.monotonic()
+
+    @property
+    def resumed(self) -> Unfinished | None:
+        """The cycle that this is, whose id it has; None where it is a new one."""
+        return None if self.taken is None else self.taken.cycle
 
     @property
     def id(self) -> str:
         """Unique and sortable by the time the cycle was first spoken of."""
         if not self._id:
-            self._id = self._clock.new_id()
+            self._id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
         return self._id
 
     @property
     def started_at(self) -> datetime:
         """When it began, by the wall clock as it stands now."""
-        return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self.started)
+        return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
 
     def conclude(self) -> Outcome:
         """What the cycle came to. Interrupted weighs more than failed, failed more than anything that was done."""
