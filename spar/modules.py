@@ -153,14 +153,14 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
     """
     if product is None or type(product) is OpenPlan:
         return product
-    if isinstance(product, (list, tuple)):
+    if not isinstance(product, Action):
+        if not isinstance(product, (list, tuple)):
+            raise ContractError(
+                f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
+            )
         if not product:
             return None
         product = Action(calls=[_call(item, name) for item in product])
-    if not isinstance(product, Action):
-        raise ContractError(
-            f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
-        )
     if product.output is not None and (problem := json_problem(product.output)):
         raise ContractError(f"plan of {name} must put JSON into Action.output: {problem}")
     return answering(product, perceptions)
@@ -175,18 +175,33 @@ def _call(item: Any, name: str) -> Call:
     raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_described(item)}")
 
 
+# What is right is seen at once, an empty tuple by being the only one; what may be wrong is looked at field by field.
+
+
 def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
     """Return what act returned, with the action it belongs to. Raises: ContractError."""
     if not isinstance(product, ActionResult):
         raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
-    if not _is_plain_result(product):
+    results, messages, duration = product.results, product.messages, product.duration
+    if not (
+        product.errors is _NONE
+        and (messages is _NONE or _is_tuple_of(_DICTS, messages))
+        and (results is _NONE or _is_tuple_of(_RESULTS, results))
+        and product.status in ACTION_STATUSES
+        and not product.state
+        and type(product.state) is dict
+        and type(duration) is float
+        and 0.0 <= duration < LONGEST
+        and (product.action is None or type(product.action) is Action)
+        and (product.fault is None or type(product.fault) is Fault)
+    ):
         _demand(product, f"act of {name}")
         for item in product.errors:
             error = item.get("error")
             if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
                 sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
                 raise ContractError(f"act of {name} {sentence}, found {_described(item)}")
-    for result in product.results:
+    for result in results:
         if not _is_plain_call_result(result):
             _demand(result, f"act of {name}")
     if product.action is not None:
@@ -200,33 +215,25 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
         return Reflection(result=result)
     if not isinstance(product, Reflection):
         raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
-    if not _is_plain_reflection(product):
+    experiences, abilities, score = product.experiences, product.abilities, product.score
+    if not (
+        product.failures is _NONE
+        and (experiences is _NONE or _is_tuple_of(_EXPERIENCES, experiences))
+        and (abilities is _NONE or _is_tuple_of(_ABILITIES, abilities))
+        and (product.successes is _NONE or _is_tuple_of(_CALLS, product.successes))
+        and type(score) is float
+        and 0.0 <= score <= 1.0
+        and product.next_look is None
+        and (product.result is None or type(product.result) is ActionResult)
+    ):
         _demand(product, f"reflect of {name}")
-    for experience in product.experiences:
+    for experience in experiences:
         if not _is_plain_experience(experience):
             _demand(experience, f"reflect of {name}")
-    if product.abilities or product.failures:
-        for value in (*product.abilities, *product.failures):
+    if abilities or product.failures:
+        for value in (*abilities, *product.failures):
             _demand(value, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
-
-
-# What is right is seen at once, an empty tuple by being the only one; what may be wrong is looked at field by field.
-
-
-def _is_plain_result(result: ActionResult) -> bool:
-    return (
-        result.errors is _NONE
-        and (result.results is _NONE or _is_tuple_of(_RESULTS, result.results))
-        and (result.messages is _NONE or _is_tuple_of(_DICTS, result.messages))
-        and result.status in ACTION_STATUSES
-        and type(result.state) is dict
-        and not result.state
-        and type(result.duration) is float
-        and 0.0 <= result.duration < LONGEST
-        and (result.action is None or type(result.action) is Action)
-        and (result.fault is None or type(result.fault) is Fault)
-    )
 
 
 def _is_plain_call_result(result: CallResult) -> bool:
@@ -240,19 +247,6 @@ def _is_plain_call_result(result: CallResult) -> bool:
         and (result.fault is None or type(result.fault) is Fault)
         and (result.started_at is None or type(result.started_at) is datetime)
         and (result.verified is None or type(result.verified) is bool)
-    )
-
-
-def _is_plain_reflection(reflection: Reflection) -> bool:
-    return (
-        reflection.failures is _NONE
-        and (reflection.successes is _NONE or _is_tuple_of(_CALLS, reflection.successes))
-        and (reflection.abilities is _NONE or _is_tuple_of(_ABILITIES, reflection.abilities))
-        and (reflection.experiences is _NONE or _is_tuple_of(_EXPERIENCES, reflection.experiences))
-        and type(reflection.score) is float
-        and 0.0 <= reflection.score <= 1.0
-        and reflection.next_look is None
-        and (reflection.result is None or type(reflection.result) is ActionResult)
     )
 
 
