@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from spar.bus import Events
@@ -49,13 +50,14 @@ class Desk(Protocol):
 class Loop:
     """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
 
-    __slots__ = ("clock", "desk", "events", "hooks", "monotonic", "plan_when_idle", "steps", "strand", "wanted")
+    __slots__ = ("calls", "clock", "desk", "events", "hooks", "monotonic", "plan_when_idle", "steps", "strand",
+                 "wanted")  # fmt: skip
 
     def __init__(self, desk: Desk, strand: Strand, steps: Mapping[Phase, Step], events: Events, hooks: Hooks,
                  clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
         self.desk, self.strand, self.steps, self.events, self.hooks = desk, strand, steps, events, hooks
         self.clock, self.plan_when_idle = clock, plan_when_idle
-        self.wanted, self.monotonic = events.wanted, clock.monotonic
+        self.calls, self.wanted, self.monotonic = desk.calls, events.wanted, clock.monotonic
 
     async def cycle(self) -> Cycle:
         """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
@@ -84,17 +86,17 @@ class Loop:
 
         Raises: Skip when the rest of the cycle is left out.
         """
-        step, desk = self.steps[phase], self.desk
+        step = self.steps[phase]
         cycle.phase = phase
         if self.hooks.are_used:
-            value = await desk.ask(f"before_{phase}", cycle, value)
+            value = await self.desk.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
             self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
-        started = begun = cycle.phase_began = self.monotonic()
+        begun = cycle.phase_began = self.monotonic()
         attempt = 0
         while True:
             try:
-                product = self.strand.begin(desk.calls[phase](cycle, value), begun + step.timeout)
+                product = self.strand.begin(self.calls[phase](cycle, value), begun + step.timeout)
                 if product is WAITING:
                     product = await self.strand.rest(step.timeout, step.grace)
                 product = step.held(product, step.name, value)
@@ -105,16 +107,16 @@ class Loop:
                 attempt += 1
                 fault = Fault.of(error, part=step.name, phase=phase)
                 wait = step.wait_before_retry(attempt, fault)
-                desk.failed(cycle, fault, error, step.answer if wait is None else "retry")
+                self.desk.failed(cycle, fault, error, step.answer if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
-                    return instead(step, value, fault, error, desk.salvage)
+                    return instead(step, value, fault, error, self.desk.salvage)
                 await self.clock.sleep(wait)
                 begun = self.monotonic()
         if type(product) is OpenPlan:
-            product.when_written(lambda action, error: self.written(cycle, action, error, started))
+            product.when_written(partial(self.written, cycle, cycle.phase_began))
             return product
-        duration = self.monotonic() - started
+        duration = self.monotonic() - cycle.phase_began
         cycle.durations.append((phase, duration))
         step.add(duration)
         if self.wanted[PhaseCompleted]:
@@ -124,9 +126,9 @@ class Loop:
             return product
         if phase in DONE:
             setattr(cycle, DONE[phase], product)
-        return await desk.ask(f"after_{phase}", cycle, product)
+        return await self.desk.ask(f"after_{phase}", cycle, product)
 
-    def written(self, cycle: Cycle, action: Action, error: BaseException | None, started: float) -> None:
+    def written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
         """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
         cycle.action = action
         if isinstance(error, asyncio.CancelledError):
