@@ -33,7 +33,7 @@ class Holding:
         before it has left.
     """
 
-    __slots__ = ("_core", "_held", "_lanes", "_leavers", "_requests", "_take_over", "awaited")
+    __slots__ = ("_core", "_held", "_lanes", "_leavers", "_requests", "_take_over", "awaited", "is_holding")
 
     def __init__(self, core: Core, requests: Requests, lanes: Callable[[], Mapping[str, Turning]],
                  take_over: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
@@ -43,10 +43,7 @@ class Holding:
         self._held: Literal["", "standing", "all"] = ""
         #: Sessions whose cycle in hand works with an actor that has been replaced.
         self._leavers: set[Any] = set()
-
-    @property
-    def is_holding(self) -> bool:
-        return bool(self._held or self._leavers)
+        self.is_holding = False  # every cycle asks, so that it is kept
 
     def left(self, lane: Turning) -> None:
         """A session has ended a cycle."""
@@ -58,10 +55,12 @@ class Holding:
     def leave(self, lanes: set[Any]) -> None:
         """Have these change over to another actor when their cycle in hand has ended."""
         self._leavers |= lanes
+        self._hold(self._held)
 
     def forget(self, lane: Turning) -> None:
-        """A session has nothing left to do."""
+        """A session has nothing left to do, or has changed over."""
         self._leavers.discard(lane)
+        self._hold(self._held)
 
     def release(self) -> None:
         """Nobody turns any more: nobody is waited for."""
@@ -76,14 +75,14 @@ class Holding:
             self._requests.notify()
             await self._requests.change()
         if lane in self._leavers:
-            self._leavers.discard(lane)
+            self.forget(lane)
             await self._take_over()
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
         """Have the standing session rest between two cycles meanwhile, if that is needed."""
         if is_needed:
-            self._held = "standing"
+            self._hold("standing")
         try:
             while is_needed and (lane := self._lanes().get(STANDING)) is not None and lane.is_amid:
                 await self._requests.change()
@@ -94,12 +93,16 @@ class Holding:
 
     def keep(self, *, is_sensing: bool) -> None:
         """Have no session begin a cycle, of those that only the sense module concerns just the standing one."""
-        self._held = "standing" if is_sensing else "all"
+        self._hold("standing" if is_sensing else "all")
 
     def let_go(self) -> None:
         """Have the sessions go on."""
-        self._held = ""
+        self._hold("")
         self._requests.notify()
+
+    def _hold(self, whom: Literal["", "standing", "all"]) -> None:
+        self._held = whom
+        self.is_holding = bool(whom or self._leavers)
 
     def at_work(self, *, is_sensing: bool = False) -> set[Any]:
         """Return the sessions in the middle of a cycle; only the standing one works with what senses."""

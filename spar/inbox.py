@@ -42,10 +42,11 @@ _SUMMARY, _SUMMARIES = 160, 50
 class Inbox:
     """Of one session. Empty ones are many, so nothing is made before it is needed.
 
-    `quiet_until` is when collected messages become a run (monotonic seconds).
+    `quiet_until` is when collected messages become a run (monotonic seconds), `waiting` how many perceptions and
+    messages wait: every cycle asks, so that it is kept and not counted.
     """
 
-    __slots__ = ("_dropped", "_interrupting", "_pushed", "_runs", "_steers", "quiet_until")
+    __slots__ = ("_dropped", "_interrupting", "_pushed", "_runs", "_steers", "quiet_until", "waiting")
 
     def __init__(self) -> None:
         self._pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
@@ -54,6 +55,7 @@ class Inbox:
         self._dropped: list[Perception] | None = None
         self._interrupting: Run | None = None  # waits, and makes way for a newer one
         self.quiet_until = 0.0
+        self.waiting = 0
 
     # -- what comes
 
@@ -61,6 +63,7 @@ class Inbox:
         if self._pushed is None:
             self._pushed = deque()
         self._pushed.append((perception, now))
+        self.waiting += 1
 
     def add(self, run: Run, place: Place, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
         """Have a message wait.
@@ -69,6 +72,7 @@ class Inbox:
             message of its kind takes its place.
         """
         run.queued_at = now
+        self.waiting += 1
         if place == "steer":
             if self._steers is None:
                 self._steers = deque()
@@ -92,6 +96,7 @@ class Inbox:
         taken = [perception for perception, _ in self._pushed or ()]
         if self._pushed:
             self._pushed.clear()
+        self.waiting -= len(taken)
         return taken
 
     def next_run(self, now: float) -> tuple[Run, list[Run]] | None:
@@ -108,13 +113,15 @@ class Inbox:
     def take_steers(self) -> list[Run]:
         taken = list(self._steers) if self._steers else []
         self._steers = None
+        self.waiting -= len(taken)
         return taken
 
-    def put_back(self, steers: Iterable[Run]) -> None:
+    def put_back(self, steers: Sequence[Run]) -> None:
         """Those came too late: each becomes a run of its own."""
         if self._runs is None:
             self._runs = deque()
         self._runs.extend(steers)
+        self.waiting += len(steers)
 
     def drop(self, run: Run) -> bool:
         """Take a message out that waits; False if it does not."""
@@ -131,6 +138,8 @@ class Inbox:
         return run
 
     def _forget(self, run: Run) -> None:
+        """A message waits no more."""
+        self.waiting -= 1
         if self._interrupting is run:
             self._interrupting = None
 
@@ -161,15 +170,6 @@ class Inbox:
     def wait(self, now: float) -> float:
         """Seconds until the next run may begin: collected messages wait until nobody says more."""
         return max(0.0, self.quiet_until - now) if self._runs and self._runs[0].is_collected else 0.0
-
-    @property
-    def waiting(self) -> int:
-        """How many perceptions and messages wait."""
-        return len(self._pushed or ()) + len(self._runs or ()) + len(self._steers or ())
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self._pushed or self._runs or self._steers)
 
     @property
     def oldest(self) -> float | None:

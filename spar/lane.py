@@ -137,24 +137,22 @@ class Lane:
             self.is_turning = False
             if parts.holding.is_holding:
                 parts.requests.notify()
-            did_well = not (cycle.is_refused or cycle.faults)
+            if self.is_polling and cycle.has_sensed:
+                self._polled_at = core.clock.monotonic()
+            did_well = not (cycle.faults or cycle.is_refused)
             is_idle = did_well and self.is_empty  # so are most cycles, and then nothing else need be asked
-            keeps_place = did_well and not is_idle and cycle.run is None and self._has_run_to_begin
-            if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
-                self.sessions.give_back(self)
-            wait = parts.budgets.paced(self._wait_after(cycle, is_idle=is_idle), parts.setup.pace.max_interval)
-            if is_done or (self.is_standing and not (is_idle or self.is_empty)):
-                self.sessions.offer(self, 0.0 if did_well else wait or 0.0)
-                if did_well and self.has_place and self._has_run_to_begin:
-                    wait = 0.0  # nobody else wants the place: the next run begins at once
+            if is_idle and not self.has_place:
+                wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
+            else:
+                wait = self._make_way(cycle, did_well=did_well)
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else core.clock.monotonic() + wait
                 return
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
-                is_due = isinstance(parts.setup.pace.interval, str) or self._is_interval_over()
-                self.is_polling = self.is_called or is_due  # what waits does not bring the next poll forward
+                # What waits does not bring the next poll forward.
+                self.is_polling = is_idle or self.is_called or self._is_interval_over()
             else:
                 self.rests_until = None if wait is None else core.clock.monotonic() + wait
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
@@ -172,51 +170,56 @@ class Lane:
 
     def _is_poll_due(self) -> bool:
         """Whether a cycle that nobody has called for polls: a run that goes on does not bring the next poll forward."""
-        interval = self.parts.setup.pace.interval
-        if self.run is None or interval == "adaptive":
-            return True
-        return interval != "off" and self._is_interval_over()
+        return self.run is None or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
 
     def _is_interval_over(self) -> bool:
-        """Whether a fixed interval has passed since the last poll."""
-        return self.core.clock.monotonic() >= self._polled_at + float(self.parts.setup.pace.interval)
+        """Whether a fixed interval, if there is one, has passed since the last poll."""
+        interval = self.parts.setup.pace.interval
+        return isinstance(interval, str) or self.core.clock.monotonic() >= self._polled_at + interval
 
-    def _wait_after(self, cycle: Cycle, *, is_idle: bool = False) -> float | None:
-        """Seconds until the next cycle, None for: until something is pushed.
+    def _make_way(self, cycle: Cycle, *, did_well: bool) -> float | None:
+        """Let others have the place that is not needed now; return the seconds until the next cycle."""
+        parts = self.parts
+        keeps_place = did_well and cycle.run is None and self._has_run_to_begin
+        if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
+            self.sessions.give_back(self)
+        wait = parts.budgets.paced(self._wait_after(cycle), parts.setup.pace.max_interval)
+        if is_done or (self.is_standing and not self.is_empty):
+            self.sessions.offer(self, 0.0 if did_well else wait or 0.0)
+            if did_well and self.has_place and self._has_run_to_begin:
+                wait = 0.0  # nobody else wants the place: the next run begins at once
+        return wait
 
-        Args: is_idle: whether the cycle went well and nothing is left to do.
-        """
-        core, parts, run = self.core, self.parts, self.run
-        pace = parts.setup.pace
-        now = core.clock.monotonic()
-        if self.is_polling and cycle.has_sensed:
-            self._polled_at = now
-        if not is_idle and cycle.is_refused:
+    def _wait_after(self, cycle: Cycle) -> float | None:
+        """Seconds until the next cycle, None for: until something is pushed."""
+        parts, pace, run = self.parts, self.parts.setup.pace, self.run
+        if cycle.is_refused:
             return self._wait_refused()
-        if not (is_idle or cycle.faults):
+        if not cycle.faults:
             if self.inbox.has_pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
                 return 0.0
             if run is not None and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
                 return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # somebody else sets the pace
-        is_busy = not is_idle and (
-            run is not None or self.is_resuming or (bool(cycle.faults) and self.has_work and not self._quiet)
-        )
-        planned_look = cycle.planned_look
-        self.planned_look = None if is_busy else planned_look
-        next_look = cycle.next_look if pace.interval == "adaptive" else None  # no other pace heeds it
-        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
-        if wait is not None and not self.is_polling and not is_busy and pace.interval != "adaptive":
-            wait = max(self._polled_at + wait - now, 0.0)  # the interval is that of polling
-        if is_idle:
-            return wait
+        has_failed_work = bool(cycle.faults) and self.has_work and not self._quiet
+        wait = self._wait_by_pace(cycle, is_busy=run is not None or self.is_resuming or has_failed_work)
         if cycle.faults:
             wait = parts.health.back_off(wait, cycle)
             if patience := cycle.retry_after:
-                self._not_before = now + patience
+                self._not_before = self.core.clock.monotonic() + patience
                 wait = None if wait is None else max(wait, patience)
         if (quiet := self._quiet) and self.can_begin:
             return quiet if wait is None or not self.is_standing else min(wait, quiet)
+        return wait
+
+    def _wait_by_pace(self, cycle: Cycle, *, is_busy: bool = False) -> float | None:
+        """Seconds until the next cycle by the pace and what the last one proposed; None for: until something comes."""
+        pace, planned_look = self.parts.setup.pace, cycle.planned_look
+        self.planned_look = None if is_busy else planned_look
+        next_look = cycle.next_look if pace.interval == "adaptive" else None  # no other pace heeds it
+        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
+        if not (self.is_polling or is_busy or wait is None or pace.interval == "adaptive"):
+            wait = max(self._polled_at + wait - self.core.clock.monotonic(), 0.0)  # the interval is that of polling
         return wait
 
     def _wait_refused(self) -> float | None:
@@ -305,7 +308,7 @@ class Lane:
     @property
     def has_work(self) -> bool:
         """Whether a cycle would have something to do, though perhaps not at once."""
-        return not self.is_empty and (
+        return (
             self.run is not None
             or self.inbox.has_pushed
             or self.is_resuming
@@ -316,7 +319,7 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left that it would be kept for."""
-        return self.run is None and self.inbox.is_empty and not (self.is_resuming or self.interrupted.number)
+        return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
 
     @property
     def is_busy(self) -> bool:
@@ -430,7 +433,8 @@ class Lane:
 
     def opened(self, *, is_stepped: bool = False) -> Cycle:
         core, parts = self.core, self.parts
-        self.change_over()
+        if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
+            self.change_over()
         piece = None if is_stepped or not self.interrupted.number else self._next_interrupted()
         run = self.run
         if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
@@ -550,6 +554,20 @@ class Lane:
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.turns.resumed) is not None
+        if cycle.run is not None or cycle.taken is not None or parts.work.journal is not None:
+            self._conclude(cycle, duration, now)
+        elif not (outcome == "idle" or cycle.is_refused):
+            guarded(cycle, parts.keeping.remember, cycle, duration)
+        if core.events.wanted[LoopCompleted]:
+            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
+                                               outcome=outcome, session=self.session, calls=cycle.calls,
+                                               deferred=cycle.deferred))  # fmt: skip
+        if parts.holding.awaited:
+            parts.holding.left(self)
+
+    def _conclude(self, cycle: Cycle, duration: float, now: float) -> None:
+        """See to what follows for the run and the interrupted work of a cycle, and for what is on disk."""
+        parts, guarded = self.parts, self.parts.reports.guarded
         run, end, is_put_back = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None, None, False
         if cycle.taken is not None:
             is_put_back = self._is_put_back(cycle, cycle.taken)
@@ -559,22 +577,16 @@ class Lane:
                 end = guarded(cycle, partial(self._judge, run, cycle, now), otherwise=_UNJUDGED)
             if run is not None or parts.work.journal is not None:
                 guarded(cycle, self._write_down, cycle, duration, run, end)
-            elif not (outcome == "idle" or cycle.is_refused):
+            elif not (cycle.outcome == "idle" or cycle.is_refused):
                 guarded(cycle, parts.keeping.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)
-            self._told = run.context().messages if core.hooks.at("after_run") else ()
+            self._told = run.context().messages if self.core.hooks.at("after_run") else ()
             self.leave(run)
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.deliveries.is_guarded):
                 guarded(cycle, parts.deliveries.answer_at_once, run, end)
                 parts.runs.end(run, end)
-        if core.events.wanted[LoopCompleted]:
-            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
-                                               outcome=outcome, session=self.session, calls=cycle.calls,
-                                               deferred=cycle.deferred))  # fmt: skip
-        if parts.holding.awaited:
-            parts.holding.left(self)
 
     def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
         """Keep in memory what a cycle adds to its session's transcript, where no store does."""

@@ -36,12 +36,13 @@ def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: 
     """
     if busy:
         return pace.min_interval if isinstance(pace.interval, str) else min(float(pace.interval), pace.min_interval)
-    if pace.interval == "off":
-        return None
-    if pace.interval == "adaptive":
+    interval = pace.interval
+    if isinstance(interval, str):
+        if interval == "off":
+            return None
         usual = _adaptive(pace, perceptions)
         return usual if next_look is None else min(usual, max(pace.min_interval, next_look))  # NaN is the minimum
-    usual = float(pace.interval)
+    usual = float(interval)
     if usual == 0 or planned_look is None or not planned_look > usual:
         return usual
     return min(planned_look, max(usual, LONGEST_LOOK))

@@ -82,9 +82,9 @@ class Recovery:
     Args: push: hands a perception to its session as if it had just come.
     """
 
-    __slots__ = ("_core", "_counted", "_keeping", "_line", "_recent", "_requests", "_runs", "_sessions", "_suspects",
-                 "_timer", "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed",
-                 "shed", "work")  # fmt: skip
+    __slots__ = ("_core", "_counted", "_keeping", "_line", "_recent", "_requests", "_runs", "_sessions", "_timer",
+                 "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "shed",
+                 "suspects", "work")  # fmt: skip
 
     def __init__(self, core: Core, keeping: Keeping, requests: Requests, runs: Runs, sessions: OpenSessions,
                  push: Callable[[Perception], object]) -> None:  # fmt: skip
@@ -99,7 +99,8 @@ class Recovery:
         self.letters = DeadLetters(core, work, runs, self.hand_out)
         self.cut = CutCycles(core, work, self.doubts, self.resume_with, self.run_of)
         self._recent: dict[str, None] = {}
-        self._suspects: dict[str, int] = {}
+        #: What of what is polled may have killed the process, by its trait, and how often it was tried.
+        self.suspects: dict[str, int] = {}
         #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
         #: being tried.
         self._line: deque[str] = deque()
@@ -208,9 +209,9 @@ class Recovery:
         key = f"suspects:{self._core.name}"
         before = await self._keeping.memory.load(key) or {}
         traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
-        self._suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
-        if self._suspects or before:
-            self.journal.save(key, self._suspects)
+        self.suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
+        if self.suspects or before:
+            self.journal.save(key, self.suspects)
 
     async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
         mine = {lane.cycle.id for lane in self._sessions.lanes.values() if lane.cycle is not None}
@@ -391,7 +392,7 @@ class Recovery:
     def sift(self, polled: list[Perception], session: str, sense: Any) -> list[Perception]:
         """What was polled; nothing, if some of it was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
-        attempts = {each.id: self._suspects.pop(self.journal.trait(each), 0) for each in polled}
+        attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
         if not any(attempts.values()):
             return polled
         for perception in polled:
@@ -402,11 +403,6 @@ class Recovery:
             self.journal.save(key, cursor)
         self.journal.change(row_changes(sense))
         return []
-
-    @property
-    def is_suspicious(self) -> bool:
-        """Whether something polled may be what killed the process."""
-        return bool(self._suspects)
 
     # -- what failed
 

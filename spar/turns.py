@@ -56,6 +56,8 @@ class Session(Protocol):
     loop: Loop
 
     @property
+    def is_empty(self) -> bool: ...
+    @property
     def has_work(self) -> bool: ...
     def take(self, cycle: Cycle) -> list[Perception]: ...
     async def may_begin(self, run: Run, cycle: Cycle) -> bool: ...
@@ -77,7 +79,8 @@ class Turns:
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, lane = self.lane.modules["sense"], self.lane
         cycle.has_sensed = True
-        if not lane.is_standing or lane.has_work or cycle.taken is not None or self.parts.recovery.is_suspicious:
+        has_work = not lane.is_empty and lane.has_work
+        if has_work or not lane.is_standing or cycle.taken is not None or self.parts.recovery.suspects:
             return self._sense(module, cycle)
         lane.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
@@ -86,11 +89,12 @@ class Turns:
         module = self.lane.modules["act"]
         if cycle.run is not None and self.lane.inbox.has_steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
-        if self.parts.work.journal is not None:
+        is_journalled = self.parts.work.journal is not None
+        if is_journalled:
             self.parts.books.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if self.parts.work.journal is not None and not tells_calls(module.part):
+        if is_journalled and not tells_calls(module.part):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
@@ -113,7 +117,7 @@ class Turns:
         if lane.is_standing and lane.is_polling:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
-            if parts.recovery.is_suspicious:
+            if parts.recovery.suspects:
                 polled = parts.recovery.sift(polled, lane.session, module.part)
         before, pushed = lane.run, lane.take(cycle)
         run = lane.run
@@ -198,9 +202,14 @@ class Turns:
         except Exception as error:
             log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
 
-    async def _plan(self, cycle: Cycle, perceptions: Any) -> Any:
+    def _plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         if self.parts.work.journal is not None:
             self.parts.books.opened(cycle, perceptions)
+        is_going_on = cycle.taken is not None or cycle.resumable is not None
+        return self._plan_on(cycle, perceptions) if is_going_on else self._planned(cycle, perceptions)
+
+    async def _plan_on(self, cycle: Cycle, perceptions: Any) -> Any:
+        """The plan of a cycle in which something may go on: what was cut off, or calls that people have answered."""
         if cycle.resumed is not None and cycle.resumed.action is not None:
             await self.parts.recovery.cut.begun_again(cycle.resumed)
             self.resumed()  # the actor knows its own calls among these again
