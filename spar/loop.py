@@ -23,7 +23,7 @@ from spar.errors import unwrap
 from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.plan_stream import OpenPlan
-from spar.strand import WAITING, Strand
+from spar.strand import Strand
 from spar.types import Action, ActionResult, Fault, Phase
 
 #: What a phase may end with that is no error of it.
@@ -96,9 +96,13 @@ class Loop:
         attempt = 0
         while True:
             try:
-                product = self.strand.begin(self.calls[phase](cycle, value), begun + step.timeout)
-                if product is WAITING:
-                    product = await self.strand.rest(step.timeout, step.grace)
+                work = self.calls[phase](cycle, value)
+                try:
+                    waiting = work.send(None)
+                except StopIteration as ended:  # most phases end without waiting
+                    product = ended.value
+                else:
+                    product = await self.strand.rest(work, waiting, begun, step.timeout, step.grace)
                 product = step.held(product, step.name, value)
                 break
             except BaseException as error:

@@ -24,8 +24,6 @@ from spar.endings import ENDS_PROCESS, is_closing
 from spar.errors import PhaseTimeoutError
 
 NEVER = float("inf")
-#: What `Strand.begin` returns for a phase that has not come to its end at once.
-WAITING: Any = type("Waiting", (), {"__repr__": lambda self: "WAITING"})()
 
 
 class _HandedOver(BaseException):
@@ -165,26 +163,18 @@ class Strand:
             task.cancel()  # nothing else would wake it any more
             self._done(None)
 
-    def begin(self, phase: Coroutine[Any, Any, Any], deadline: float) -> Any:
-        """A phase's first step: its value if that was all of it, else `WAITING`: then `rest` is to be awaited.
-
-        Args: deadline: monotonic seconds. Raises what the phase raised.
-        """
-        try:
-            waiting = phase.send(None)
-        except StopIteration as end:
-            return end.value
-        self._phase, self.deadline = _Phase(phase, waiting), deadline
-        return WAITING
-
-    async def rest(self, timeout: float, grace: float) -> Any:
+    async def rest(self, phase: Coroutine[Any, Any, Any], waiting: Any, begun: float, timeout: float,
+                   grace: float) -> Any:  # fmt: skip
         """The value of a phase that has begun and waits; to be awaited inside `main` only.
 
-        Args: timeout: the seconds it was given; grace: seconds from its cancellation until it is left behind.
+        The first step is for who has begun it: most phases take no other.
+
+        Args: waiting: what it waits for; begun: when it began (monotonic seconds); timeout: the seconds it was given;
+            grace: seconds from its cancellation until it is left behind.
         Raises: what the phase raised; PhaseTimeoutError when it was late, whatever it brought or raised then;
             CancelledError when `cancel` or another task called it off, also if it swallowed that.
         """
-        assert self._phase is not None
+        self._phase, self.deadline = _Phase(phase, waiting), begun + timeout
         self._grace, self._is_late = grace, False
         if self.deadline < self._timer_at:
             self._arm(self.deadline)

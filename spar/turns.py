@@ -28,7 +28,7 @@ from spar.optional_ports import Abandonable, ClosableStream, StatesJournal, offe
 from spar.plan_stream import OpenPlan
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
 from spar.run import Run
-from spar.strand import WAITING, Strand
+from spar.strand import Strand
 from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
 
 log = get_logger("spar.lane")
@@ -266,8 +266,12 @@ class Turns:
         if settled is None or not lane.is_standing or not cycle.perceptions or cycle.faults:
             return
         try:
-            if strand.begin(_awaited(settled), self.core.clock.monotonic() + SETTLE_WITHIN) is WAITING:
-                await strand.rest(SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+            work, begun = _awaited(settled), self.core.clock.monotonic()
+            try:
+                waiting = work.send(None)
+            except StopIteration:
+                return
+            await strand.rest(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
         except asyncio.CancelledError:
             if strand.is_cancelled:
                 raise

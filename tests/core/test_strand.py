@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from spar.errors import PhaseTimeoutError
-from spar.strand import NEVER, WAITING, Strand
+from spar.strand import NEVER, Strand
 from spar.testing import Hang, VirtualClock
 from spar.threads import Threads
 
@@ -50,8 +50,12 @@ class Walk:
 
     async def phase(self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5) -> Any:
         """To be awaited inside the coroutine, as the loop does."""
-        product = self.strand.begin(phase, self.clock.monotonic() + timeout)
-        return await self.strand.rest(timeout, grace) if product is WAITING else product
+        begun = self.clock.monotonic()
+        try:
+            waiting = phase.send(None)
+        except StopIteration as end:
+            return end.value
+        return await self.strand.rest(phase, waiting, begun, timeout, grace)
 
     async def late(
         self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5
@@ -84,7 +88,7 @@ async def test_a_phase_that_need_not_wait_is_over_at_its_first_step(walk: Walk) 
         return 7
 
     async def main() -> None:
-        assert walk.strand.begin(phase(), walk.clock.monotonic() + 1) == 7
+        assert await walk.phase(phase()) == 7
 
     assert await walk.run(main()) is None
 
@@ -743,8 +747,8 @@ def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
                 tidied.append("phase")
 
         async def main() -> None:
-            if strand.begin(phase(), clock.monotonic() + 10_000) is WAITING:
-                await strand.rest(10_000, 0.5)
+            work = phase()
+            await strand.rest(work, work.send(None), clock.monotonic(), 10_000, 0.5)
 
         strand.start(main(), ended.append)
         await asyncio.sleep(1)
