@@ -2,8 +2,9 @@
 
     python -m benchmarks.idle agent 1000
 
-An idle agent runs with `loop_interval="off"`, has turned a whole cycle and waits to be pushed. A "scraped" one has
-also been asked for its statistics. A "task" is what the wait alone needs: an anyio task that waits for an event.
+An idle agent runs with `loop_interval="off"`, was woken once to turn a whole cycle, and waits to be pushed. A "scraped"
+one has also been asked for its statistics. A "task" is what the wait alone needs: an anyio task that waits for an
+event.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ async def agents(number: int, *, scraped: bool) -> Any:
     crowd = [Agent(sense=sense, plan=plan, act=act, reflect=reflect, loop_interval="off") for _ in range(number)]
     for agent in crowd:
         await agent.start()
+        agent.wake()
     await all_turned.wait()
     if scraped:
         for agent in crowd:
