@@ -14,7 +14,7 @@ from planning.compose import compose_schema
 from planning.observations import call_shown, made, unpaired, written
 from planning.offers import mapping
 from planning.ports import History, Kind, Request, Turn
-from planning.rendering import LIMIT, divided, render
+from planning.rendering import LIMIT, divided
 from planning.wording import EXPERIENCE, SKIPPED, instructions_for
 from spar.board import read_message
 from spar.plain import UNBOUNDED, plain
@@ -64,18 +64,21 @@ def compose(
     messages += [each for each in (offered_again(results), written(steps)) if each is not None]
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
+    if handlers is not None:
+        messages = read_messages(messages)
     advisors = list(advisors)
     if schema is None:
         schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
-    read: list[Wire] = [*({"type": "advisor", **each} for each in advisors), *messages]
+    read: list[Wire] = [*(plain({"type": "advisor", **each}, UNBOUNDED) for each in advisors), *messages]
+    before, behind = divided(read, lambda kind: limit)
     return Request(
         context=tuple(messages),
         schema=schema,
         kind=kind,
         instructions=instructions_for(kind) if instructions is None else instructions,
         turns=tuple(turns),
-        texts=tuple(render(read, limit=limit)),
+        texts=(*before, *behind),
         history=history_of(read, steps, lambda kind: limit),
         answer=None if output is None else plain(output, UNBOUNDED),
         max_tokens=max_tokens,

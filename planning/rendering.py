@@ -46,14 +46,15 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
     """
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
-    before, behind = divided(context, lambda kind: limit)
+    before, behind = divided([plain(message, UNBOUNDED) for message in context], lambda kind: limit)
     return [*before, *behind]
 
 
 def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
     """What `render` returns, divided into what is the same in each step of a run and what its steps have changed.
 
-    Args: limit_of: the limit of `render` by kind ("text" for what was said, "tool" and "advisor" for those).
+    Args: context: messages that are plain; limit_of: the limit of `render` by kind ("text" for what was said, "tool"
+        and "advisor" for those).
     """
     reading = _Reading()
     for message in context:
@@ -80,8 +81,7 @@ class _Reading(Struct):
 # -- taking messages in
 
 
-def _take(message: Any, reading: _Reading) -> None:
-    found = plain(message, UNBOUNDED)
+def _take(found: Any, reading: _Reading) -> None:
     if not isinstance(found, dict):  # no object at all: shown as what it is
         reading.said.append(found if isinstance(found, str) else to_json(found))
         return
