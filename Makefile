@@ -7,7 +7,7 @@ BIN     = $(VENV)/bin
 # Tests that start processes all the time run beside the others.
 PROCESSES = tests/process tests/faults tests/storage
 
-.PHONY: run test accept simulate soak endure servers bench hops clean
+.PHONY: run test docs accept simulate soak endure servers bench hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -42,6 +42,9 @@ bench:  ## measure spar beside its peers (installs them in an environment of the
 
 hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)
+
+docs: $(VENV)/.test  ## write the pages of docs/reference that come from the code
+	@$(BIN)/python -m tests.docs.reference
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers

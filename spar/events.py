@@ -26,12 +26,16 @@ class Event(Struct, kw_only=True):
 
 
 class LoopStarted(Event):
+    """A cycle has begun; all events of the cycle carry its `cycle_id`."""
+
     cycle_id: str
     started_at: datetime
     session: str = "main"
 
 
 class PhaseStarted(Event):
+    """A phase has begun; `input` is the value that the phase was given."""
+
     cycle_id: str
     phase: Phase
     input: Any = None
@@ -39,6 +43,8 @@ class PhaseStarted(Event):
 
 
 class PhaseCompleted(Event):
+    """A phase has ended well; `output` is the value that it returned, `duration` its seconds."""
+
     cycle_id: str
     phase: Phase
     output: Any = None
@@ -47,8 +53,8 @@ class PhaseCompleted(Event):
 
 
 class LoopCompleted(Event):
-    """A cycle has ended; `calls` counts those that were `ok`, `failed` and `skipped`. `deferred` says why its plan was
-    put off, if it was: then nothing was decided."""
+    """A cycle has ended. `outcome` is `acted idle skipped degraded failed interrupted`; `calls` counts its calls that
+    were `ok`, `failed` and `skipped`. `deferred` is the reason if its plan was put off; then nothing was decided."""
 
     cycle_id: str
     completed_at: datetime
@@ -60,10 +66,8 @@ class LoopCompleted(Event):
 
 
 class ErrorOccurred(Event):
-    """`error` is the failure as data, `exception` the exception itself, `policy` what was done about it.
-
-    `session` is "" for what belongs to no session.
-    """
+    """A phase has failed. `error` is the failure as data, `exception` the exception itself, `policy` the consequence.
+    `session` is "" for an error that belongs to no session."""
 
     cycle_id: str
     phase: str
@@ -81,13 +85,15 @@ LoopPhaseCompleted = PhaseCompleted
 
 
 class StateChanged(Event):
+    """The agent has gone from the state `old` to the state `new`."""
+
     old: str
     new: str
 
 
 class HealthAlert(Event):
-    """`kind` is `stuck slow failing stalled blocked memory disk budget provider`, `severity` `warning` or `critical`;
-    `since` is when it began, `session` whose it is ("": the whole agent's)."""
+    """A health alert is open. `kind` is `stuck slow failing stalled blocked memory disk budget provider`; `since` is
+    when the trouble began; `session` is the session concerned ("": the whole agent)."""
 
     kind: str
     severity: Literal["warning", "critical"]
@@ -99,7 +105,8 @@ class HealthAlert(Event):
 
 
 class ModelStateChanged(Event):
-    """A model is left alone (`open`) for `retry_after` seconds because of what its provider did, or answers again."""
+    """A model is not asked for `retry_after` seconds after faults of its provider (`open`), or it answers again
+    (`closed`)."""
 
     model: str
     state: Literal["closed", "open"]
@@ -108,7 +115,7 @@ class ModelStateChanged(Event):
 
 
 class RecoveryStep(Event):
-    """One step of the ladder: `back_off cancel abandon restart degrade pause quarantine`."""
+    """One step of recovery was taken: `back_off cancel abandon restart degrade restore pause quarantine shed drain`."""
 
     step: str
     part: str
@@ -118,6 +125,8 @@ class RecoveryStep(Event):
 
 
 class HealthRecovered(Event):
+    """A health alert is closed; `duration` is the seconds for which it was open."""
+
     kind: str
     alert_id: str
     duration: float
@@ -125,31 +134,42 @@ class HealthRecovered(Event):
 
 
 class ConfigReloaded(Event):
+    """The configuration was read again; `changed` keys are in force, `needs_restart` keys wait for the next start."""
+
     changed: tuple[str, ...]
     needs_restart: tuple[str, ...] = ()
 
 
 class SensorQuarantined(Event):
+    """A sensor failed too often and is not polled until it is tried again."""
+
     sensor: str
     reason: str
 
 
 class SensorRestored(Event):
+    """A sensor has left quarantine."""
+
     sensor: str
 
 
 class TriggerMissed(Event):
+    """A tick of a trigger did not run at `due_at`."""
+
     trigger: str
     due_at: datetime
     reason: str
 
 
 class ExperienceStored(Event):
+    """An experience was handed to the memory."""
+
     experience: Experience
 
 
 class BudgetEvent(Event):
-    """`budget` is its name (`hour.tokens`); `used` and `limit` are counts, of money in millionths of its unit."""
+    """The base of events about budgets. `budget` is the name (`hour.tokens`); `used` and `limit` are counts, of money
+    in millionths of its unit."""
 
     budget: str
     used: int = 0
@@ -158,13 +178,13 @@ class BudgetEvent(Event):
 
 
 class BudgetWarned(BudgetEvent):
-    """So much is used that something is done about it: `measure` is `slow degrade ask pause`."""
+    """A budget is used so far that the agent is held back: `measure` is `slow degrade ask pause`."""
 
     measure: str = ""
 
 
 class BudgetExceeded(BudgetEvent):
-    """There was not enough left for what was `asked` (None: nobody knows how much) by `what`, a tool or a model."""
+    """A budget had not enough left for the amount `asked` (None: unknown) by `what`, a tool or a model."""
 
     asked: int | None = None
     what: str = ""
@@ -172,14 +192,14 @@ class BudgetExceeded(BudgetEvent):
 
 
 class BudgetRenewed(BudgetEvent):
-    """A new window has begun, or there is more: what was done about this budget is over."""
+    """A budget is free again, because a new window has begun or the limit was raised."""
 
 
 # -- runs and calls ----------------------------------------------------------------------------------------
 
 
 class DeadLettered(Event):
-    """Work that was cut off or failed too often was put aside; `item` is by what it can be tried again."""
+    """Work that was cut off or failed too often was put aside; `item` is its id for `spar dead retry`."""
 
     item: str
     reason: str
@@ -187,24 +207,29 @@ class DeadLettered(Event):
 
 
 class Recovered(Event):
-    """An earlier process, or attempt, left this: so many cycles go on, so many items are handed out again."""
+    """The start took up work of an earlier process or attempt: `cycles` go on, `items` are handed out again."""
 
     cycles: int
     items: int
 
 
 class RunAccepted(Event):
+    """A message was accepted and has a run."""
+
     run_id: str
     session: str
 
 
 class RunStarted(Event):
+    """A run has begun its first cycle."""
+
     run_id: str
     session: str
 
 
 class RunEnded(Event):
-    """`reply` is what people are told, `silent` that the run chose to tell them nothing, `usage` what it took."""
+    """A run has ended, once and last. `reply` is the text for people, `silent` is True if the run chose to tell them
+    nothing, `usage` is the amount it used."""
 
     run_id: str
     status: str
@@ -216,13 +241,15 @@ class RunEnded(Event):
 
 
 class MessageOutcome(Event):
+    """A message was placed: `started queued steered collected interrupting dropped`."""
+
     run_id: str
     outcome: str
 
 
 class ModelRequested(Event):
-    """A request to a model as it is sent, nothing left out (`planning.ports.Request`). `tokens` is estimated, `attempt`
-    counts from 1 within a cycle, `digest` names what the model reads."""
+    """A model is asked; `request` is the whole request as it is sent (`planning.Request`). `tokens` is estimated,
+    `attempt` counts from 1 within a cycle, `digest` names the text that the model reads."""
 
     cycle_id: str
     run_id: str | None = None
@@ -233,7 +260,7 @@ class ModelRequested(Event):
 
 
 class AssistantDelta(Event):
-    """A piece of an answer as it is written; `reset`: what came of it so far is void, it is written anew."""
+    """A piece of an answer was written; after `reset` the earlier pieces are void and the answer is written anew."""
 
     run_id: str
     text: str
@@ -241,7 +268,7 @@ class AssistantDelta(Event):
 
 
 class MessageSent(Event):
-    """People were told something: the answer of a run, or what a tool said during it. `route` is where to."""
+    """People were told a text, the answer of a run or a text that a tool said; `route` is the destination."""
 
     run_id: str
     session: str
@@ -251,7 +278,7 @@ class MessageSent(Event):
 
 
 class CompactionStarted(Event):
-    """A transcript is being summed up; `reason` is `overflow` or `threshold`."""
+    """A transcript is being shortened by a summary; `reason` is `overflow` or `threshold`."""
 
     session: str
     run_id: str = ""
@@ -259,7 +286,7 @@ class CompactionStarted(Event):
 
 
 class CompactionCompleted(Event):
-    """`completed` is False when it came to nothing; `will_retry`: the request is made again."""
+    """A summary has ended; `completed` is False if it failed; `will_retry`: the request is made again."""
 
     session: str
     run_id: str = ""
@@ -269,67 +296,87 @@ class CompactionCompleted(Event):
 
 
 class CallEvent(Event):
+    """The base of events about one call."""
+
     call: Call
     cycle_id: str = ""
     run_id: str | None = None
 
 
 class CallProposed(CallEvent):
-    pass
+    """A plan contains this call."""
 
 
 class CallStarted(CallEvent):
+    """An attempt at a call has begun; `attempt` counts from 1."""
+
     attempt: int = 1
 
 
 class CallProgressed(CallEvent):
+    """A tool has reported how far its call is."""
+
     progress: Any = None
 
 
 class CallCompleted(CallEvent, kw_only=True):
+    """A call has ended well."""
+
     result: CallResult
 
 
 class CallFailed(CallEvent, kw_only=True):
+    """A call has failed, timed out, or is in doubt; `result` has the status and the fault."""
+
     result: CallResult
 
 
 class CallSkipped(CallEvent, kw_only=True):
+    """A call will not run: it was skipped, denied or cancelled; `result` has the status and the reason."""
+
     result: CallResult
 
 
 class CallInDoubt(CallEvent):
-    """Nobody knows whether it had its effect; `doubt` is by what it can be resolved (`spar calls resolve`)."""
+    """Nobody knows whether this call had its effect; `doubt` is its id for `spar calls resolve`."""
 
     doubt: str = ""
     why: str = ""
 
 
 class DoubtResolved(CallEvent):
+    """A person has answered a call in doubt: `done`, `failed` or `again`."""
+
     doubt: str = ""
     answer: str = ""
     by: str = ""
 
 
 class ApprovalRequested(CallEvent):
-    pass
+    """A call waits for the decision of a person."""
 
 
 class ApprovalResolved(CallEvent):
+    """A person, a rule or a grant has decided about a call."""
+
     decision: str = ""
     reason: str = ""
 
 
 class ApprovalExpired(CallEvent):
-    pass
+    """Nobody has decided about a call in time; it is denied."""
 
 
 class WriteConflict(Event):
+    """Two calls wrote to one path without an order between them."""
+
     path: str
     calls: tuple[str, ...]
 
 
 class ContractViolation(Event):
+    """A part, a server or a message has broken its contract."""
+
     part: str
     message: str
 
@@ -343,6 +390,6 @@ class RepetitionNoticed(Event):
 
 
 class Gap(Event):
-    """Delivered in a stream in place of the `missed` events that a slow reader lost."""
+    """A slow reader has lost `missed` events; a stream delivers this in their place."""
 
     missed: int

@@ -165,7 +165,7 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
      ["agent", "tool"], _longest_calls),
     ("gauge", "spar_event_loop_lag_seconds", "The longest that the event loop took to answer, within about a minute",
      ["agent"], lambda a: [([], watcher.lag(a.event_loop))]),
-    ("gauge", "spar_queue_depth", "What waits, by queue", ["agent", "class"], _depths),
+    ("gauge", "spar_queue_depth", "Items that wait, by queue", ["agent", "class"], _depths),
     ("gauge", "spar_queue_oldest_seconds", "For how long the oldest has waited, by queue", ["agent", "class"], _ages),
     ("counter", "spar_shed_total", "Perceptions not kept, by sensor and reason", ["agent", "sensor", "reason"],
      _shed),

@@ -205,7 +205,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
      lambda a: [([], a.account.consecutive_failures)]),
     (gauge, "spar_alerts_active", "Open health alerts", ["agent", "kind"],
      lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [a.health.kinds] for kind in KINDS]),
-    (gauge, "spar_lanes", "Sessions with a lane", ["agent"], lambda a: [([], len(a.lanes))]),
+    (gauge, "spar_lanes", "Open sessions", ["agent"], lambda a: [([], len(a.lanes))]),
     (gauge, "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
      lambda a: [([], sum(lane.waiting for lane in list(a.lanes.values())))]),
     (gauge, "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],

@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 class Part(Section):
-    """Which part to use, and what to build it with."""
+    """The part to use, and its options."""
 
     use: Text
     """The name of a part (`spar parts` lists them), or "package.module:Class"."""
@@ -33,7 +33,7 @@ class SensePart(Part):
     """The module that senses."""
 
     use: Text = "standard"
-    """The sensors and the pipeline in the box."""
+    """The built-in module with sensors and pipeline."""
 
 
 class PlanPart(Part):
@@ -47,7 +47,7 @@ class ActPart(Part):
     """The module that acts."""
 
     use: Text = "executor"
-    """The executor in the box."""
+    """The built-in executor."""
 
 
 class ReflectPart(Part):
@@ -58,16 +58,16 @@ class ReflectPart(Part):
 
 
 class SensorPart(Part):
-    """One sensor, and how it is kept."""
+    """One sensor, with its limits."""
 
     name: Name | None = None
-    """What it is called, unique among the sensors; the same as `use` when left out."""
+    """The name of the sensor, unique among the sensors; the same as `use` when left out."""
     every: Seconds | None = None
-    """Least seconds between two polls; 0: each cycle; left out: what the sensor itself finds right."""
+    """Least seconds between two polls; 0: each cycle; left out: the choice of the sensor."""
     timeout: Positive = 30.0
     """Seconds for opening, for one poll and for closing."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until it is put in quarantine; the other sensors go on."""
+    """Failures within `within` seconds until the sensor is put in quarantine; the other sensors go on."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
@@ -87,9 +87,9 @@ class ToolPart(Part):
     """One tool."""
 
     name: Name | None = None
-    """What calls name it; left out: the name that the tool gives itself."""
+    """The name of the tool in calls; left out: the name that the tool gives itself."""
     timeout: Positive | None = None
-    """Seconds that one attempt at a call may take. This and what follows: left out, what the tool itself says."""
+    """Seconds that one attempt at a call may take. This and all keys below: left out, the term of the tool itself."""
     retries: Annotated[Whole, Ge(0), Le(100)] | None = None
     """Further attempts at a call that may be repeated."""
     concurrency: Annotated[Whole, Ge(0)] | None = None
@@ -107,5 +107,5 @@ class ToolPart(Part):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """Under which terms it is called, as far as the configuration says."""
+        """The terms of its calls, as far as the configuration says."""
         return self.model_dump(exclude={"use", "options", "name"}, exclude_none=True)

@@ -45,7 +45,7 @@ def _lower(value: Any) -> Any:
 
 
 class ErrorPolicies(Section):
-    """What an error in a phase leads to."""
+    """The consequence of an error in a phase."""
 
     sense: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
     """Skip the cycle: the next one senses anew."""
@@ -114,20 +114,20 @@ class Phases(Section):
     """The limits of each phase."""
 
     sense: SenseLimits = SenseLimits()
-    """Noticing."""
+    """The limits of Sense."""
     plan: PlanLimits = PlanLimits()
-    """Deciding."""
+    """The limits of Plan."""
     act: ActLimits = ActLimits()
-    """Doing."""
+    """The limits of Act."""
     reflect: ReflectLimits = ReflectLimits()
-    """Learning."""
+    """The limits of Reflect."""
 
 
 class AgentSettings(Section):
     """The loop: its name, its pace, its answer to errors."""
 
     name: Name = "main"
-    """What the agent is called in events, logs and metrics."""
+    """The name of the agent in events, logs and metrics."""
     loop_interval: Interval = 1.0
     """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": by how much is going
     on; "off": only when something is pushed or a trigger is due."""
@@ -140,7 +140,7 @@ class AgentSettings(Section):
     plan_when_idle: bool = False
     """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
     errors: ErrorPolicies = ErrorPolicies()
-    """What an error in a phase leads to: skip, reflect, continue, retry, pause or stop."""
+    """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
     phases: Phases = Phases()
     """Deadlines and attempts, by phase."""
 
@@ -179,10 +179,10 @@ class HealthSettings(Section):
 
 
 class RunSettings(Section):
-    """Runs, and what becomes of a message that arrives during one."""
+    """Runs, and the place of a message that arrives during a run."""
 
     queue_mode: Literal["followup", "steer", "collect", "interrupt"] = "followup"
-    """What becomes of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
+    """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
     request sees it, calls that have not started are put to the planner again. "collect": with others that come it
     becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""
     quiet: Seconds = 0.5
@@ -191,8 +191,8 @@ class RunSettings(Section):
     """How many messages may wait in one session; "auto": 20 of those that become part of something else, 1000 where
     each gets an answer of its own."""
     drop: Literal["old", "new", "summarize"] = "summarize"
-    """What goes when more arrive: the oldest that waits, the new one, or the oldest, and the next run is told in short
-    what it said. Each sender is told."""
+    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary
+    of it for the next run. Each sender is told."""
     timeout: Limit = 600.0
     """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
     patience: Limit = 86_400.0
@@ -206,7 +206,7 @@ class RunSettings(Section):
     tokens: Count = "off"
     """Tokens of models that a run may take."""
     money: Money = "off"
-    """What a run may cost."""
+    """The money that a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8
     """How many runs may be under way at once, over all sessions, `main` included; the oldest message goes first."""
     verify_output: bool = True
@@ -244,7 +244,7 @@ class ActingSettings(Section):
 
 
 class ApprovalRule(Section):
-    """Which calls a rule is about, by all that it names, and what is decided. The first rule that matches counts.
+    """One rule: the calls that it is about, by all that it names, and the decision. The first rule that matches counts.
 
     A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
     of these.
@@ -253,14 +253,14 @@ class ApprovalRule(Section):
     tool: Text | None = None
     """A pattern for the tool's name."""
     effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
-    """What the call does to the world; one, or a list of which one must hold."""
+    """The effect of the call; one, or a list of which one must hold."""
     trust: Literal["trusted", "untrusted"] | None = None
     """Whether text from outside may have decided on the call; a rule that names it decides about such calls alone."""
     session: Text | None = None
     """A pattern for the session."""
     params: Options | None = None
-    """By name, what a parameter must be: texts are patterns, lists match item by item, all else must be equal. What a
-    call leaves out matches nothing."""
+    """The parameters by name: texts are patterns, lists match item by item, all else must be equal. A parameter that
+    the call leaves out matches nothing."""
     decision: Literal["auto", "ask", "deny"]
     """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
 
@@ -274,10 +274,10 @@ class ApprovalSettings(Section):
     expires: Positive = 900.0
     """Seconds until a question that nobody has answered is a denial."""
     untrusted: Literal["auto", "ask", "deny"] = "ask"
-    """What happens to calls that follow from untrusted text, of tools that are not declared safe with it."""
+    """The decision about calls that follow from untrusted text, of tools that are not declared safe with it."""
     max_pending: Annotated[Whole, Ge(1)] = 10
     """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
-    not read. What is more is denied."""
+    not read. Further questions are denied."""
     grantable: tuple[Text, ...] = GRANTABLE
     """Names of the programs (the files that links lead to) whose very calls a person may let pass for a time; calls of
     any other are approved one by one."""
@@ -289,22 +289,22 @@ class ApprovalSettings(Section):
 
 
 class WindowBudget(Section):
-    """What may be used within one window. 0: nothing; "off": any amount."""
+    """The amounts that may be used within one window. 0: nothing; "off": any amount."""
 
     calls: Count = "off"
     """Calls of tools, each attempt one."""
     effects: Count = "off"
-    """Of them those that change something."""
+    """The calls of tools that change something."""
     requests: Count = "off"
     """Requests to models."""
     tokens: Count = "off"
     """Tokens of models, both ways."""
     money: Money = "off"
-    """What models cost, in units of the currency that their prices are given in."""
+    """The cost of models, in units of the currency that their prices are given in."""
 
 
 class CycleBudget(WindowBudget):
-    """What one cycle may use; what is more is refused, and the next cycle has as much again."""
+    """The amounts that one cycle may use; more is refused, and the next cycle has as much again."""
 
     calls: Count = 10_000
     """Calls of tools; a plan with more of them is a mistake."""
@@ -315,7 +315,7 @@ class CycleBudget(WindowBudget):
 
 
 class HourBudget(WindowBudget):
-    """What an hour, by the clock and in UTC, may use."""
+    """The amounts that an hour, by the clock and in UTC, may use."""
 
     effects: Count = 1_000
     """Calls that change something: an agent that files what is dropped stays below, one that runs wild does not."""
@@ -324,25 +324,25 @@ class HourBudget(WindowBudget):
     tokens: Count = 200_000
     """Tokens of models."""
     money: Money = Decimal(1)
-    """What models cost."""
+    """The cost of models."""
 
 
 class DayBudget(WindowBudget):
-    """What a day (UTC) may use: less than its hours together."""
+    """The amounts that a day (UTC) may use: less than its hours together."""
 
     effects: Count = 10_000
     """Calls that change something."""
     tokens: Count = 2_000_000
     """Tokens of models."""
     money: Money = Decimal(5)
-    """What models cost."""
+    """The cost of models."""
 
 
 class MonthBudget(WindowBudget):
-    """What a month (UTC) may use."""
+    """The amounts that a month (UTC) may use."""
 
     money: Money = Decimal(50)
-    """What models cost: ten days at their limit."""
+    """The cost of models: ten days at their limit."""
 
 
 class BudgetSettings(Section):
@@ -382,7 +382,7 @@ DURABILITIES = ("power", "process", "off")
 
 
 class MemorySettings(Section):
-    """Where experiences and the tape are kept. What stands here beside `use` goes to the store's constructor."""
+    """The memory: the store for experiences and cycles. Keys beside `use` go to the store's constructor."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -431,7 +431,7 @@ class ServiceSettings(Section):
 
 
 class LogSettings(Section):
-    """What is logged, and how."""
+    """The log: its level, its form, its file."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     """The least important lines that are written."""
@@ -454,7 +454,7 @@ class Settings(BaseSettings):
     health: HealthSettings = HealthSettings()
     """When something counts as wrong, and how often it may be repaired."""
     runs: RunSettings = RunSettings()
-    """Runs, and what becomes of a message that arrives during one."""
+    """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
     """Sessions, and when one ends."""
     sense: SensePart = SensePart()
@@ -468,13 +468,13 @@ class Settings(BaseSettings):
     perception: Options = {}
     """The stages of the pipeline, which checks them itself."""
     sensors: tuple[SensorPart, ...] = ()
-    """What notices things; none: only what is pushed or sent is perceived."""
+    """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
-    """What to do when; the rules planner checks them."""
+    """The rules; the rules planner checks them."""
     tools: tuple[ToolPart, ...] = ()
-    """What calls may use."""
+    """The tools that calls may use."""
     plugins: tuple[Part, ...] = ()
-    """What registers hooks and subscribes to events; nothing that is installed does so unless it stands here."""
+    """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
     """How calls are carried out."""
     approval: ApprovalSettings = ApprovalSettings()
@@ -482,11 +482,11 @@ class Settings(BaseSettings):
     budgets: BudgetSettings = BudgetSettings()
     """How much may be used in a cycle, an hour, a day, a month."""
     memory: MemorySettings = MemorySettings()
-    """Where experiences and the tape are kept."""
+    """The store for experiences and cycles."""
     service: ServiceSettings = ServiceSettings()
     """The process."""
     log: LogSettings = LogSettings()
-    """What is logged, and how."""
+    """The log: its level, its form, its file."""
 
     @field_validator("sensors")
     @classmethod

@@ -74,15 +74,18 @@ def approval_routes(service: Service) -> list[Route]:
         return await on_loop(agent, question(approver), PATIENCE)
 
     async def listed(request: Request) -> Response:
+        """List approvals with `status` (`pending` if left out; `all` for all)."""
         status = request.query_params.get("status", "pending")
         if status not in STATUSES:
             raise ValueError(f"status = {status!r}: must be one of {', '.join(STATUSES)}")
         return reply(await ask(lambda approver: approver.list(None if status == "all" else status)))
 
     async def one(request: Request) -> Response:
+        """Return an approval, with `text` for people."""
         return await told(await ask(lambda approver: approver.get(request.path_params["id"])))
 
     async def decide(request: Request) -> Response:
+        """Decide: `{digest, decision, reason?, params?, call?, grant_for?, grant_session?}`."""
         body = decoded(await request.body(), DecisionBody)
         body.check()
         asked = await ask(lambda approver: approver.get(request.path_params["id"]))
@@ -97,9 +100,11 @@ def approval_routes(service: Service) -> list[Route]:
             return problem(410 if now.status in GONE else 409, str(error))
 
     async def grants(request: Request) -> Response:
+        """List the grants in force."""
         return reply(await ask(lambda approver: approver.grants()))
 
     async def revoke(request: Request) -> Response:
+        """End a grant."""
         return reply(await ask(lambda approver: approver.revoke(request.path_params["id"])))
 
     return [

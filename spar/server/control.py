@@ -40,9 +40,11 @@ def control(service: Service) -> Starlette:
     """The application that controls a service."""
 
     async def status(request: Request) -> Response:
+        """Return the status of the service."""
         return Response(mask(encode(service.status()).decode()), media_type="application/json")
 
     async def act_on(request: Request) -> Response:
+        """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
         name, _, verb = request.path_params["target"].rpartition(":")
         agent = service.agent(name)
         if verb.startswith("step_"):
@@ -87,6 +89,7 @@ def control(service: Service) -> Starlette:
         return reply({"sensor": sensor}, 202)
 
     async def cycles(request: Request) -> Response:
+        """List cycles, newest first; `limit`, `before`, `outcome`, `session`, `failed=1` select."""
         query = request.query_params
         limit = int(query.get("limit", "20"))
         return reply(
@@ -97,6 +100,7 @@ def control(service: Service) -> Starlette:
         )  # fmt: skip
 
     async def cycle(request: Request) -> Response:
+        """Return one cycle with its calls and results."""
         cycle_id = request.path_params["cycle_id"]
         found = await service.memory.cycle(cycle_id)
         if found is None:
@@ -104,6 +108,7 @@ def control(service: Service) -> Starlette:
         return reply(found)
 
     async def recall(request: Request) -> Response:
+        """Return the `k` experiences that fit the text `q` best."""
         query = request.query_params
         return reply(await service.memory.recall(query.get("q", ""), int(query.get("k", "5"))))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -30,19 +31,24 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
     """The application that answers probes and scrapes; `any_host`: it listens to other machines on purpose."""
 
     async def metrics(request: Request) -> Response:
+        """Return the metrics as Prometheus text, or as OpenMetrics if the client asks for it."""
         body, content_type = service.metrics.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     async def livez(request: Request) -> Response:
+        """Answer 200 while the event loop answers; 503 once it was blocked for 15 s."""
         return _answer(*service.alive())
 
     async def startupz(request: Request) -> Response:
+        """Answer 200 once the service has started, until it drains."""
         return _answer(*service.started())
 
     async def readyz(request: Request) -> Response:
+        """Answer 200 while cycles complete or a person has paused them, and the disk has room."""
         return _answer(*service.ready())
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+        @wraps(endpoint)
         async def guarded(request: Request) -> Response:
             host = request.headers.get("host")
             if host is None:  # as HTTP/1.0 allows it: nothing says that it is not a web page's request

@@ -70,6 +70,7 @@ def recovery_routes(service: Service) -> list[Route]:
     # -- calls in doubt
 
     async def doubts(request: Request) -> Response:
+        """List calls in doubt with `status` (`open` if left out, or `all`)."""
         which = request.query_params.get("status", "open")
         if which not in WHICH:
             raise ValueError(f"status = {which!r}: must be one of {', '.join(WHICH)}")
@@ -86,9 +87,11 @@ def recovery_routes(service: Service) -> list[Route]:
         return doubt
 
     async def doubt(request: Request) -> Response:
+        """Return a call in doubt, with `text` for people; a slash in the id may stand as `%2F`."""
         return await told(await find(request.path_params["id"]), doubt_full)
 
     async def resolve(request: Request) -> Response:
+        """Answer `{answer, output?, by?, reason?}`; an `Idempotency-Key` makes a repeated answer safe."""
         body = decoded(await request.body(), AnswerBody)
         body.check()
         kept = await find(request.path_params["id"])
@@ -112,9 +115,12 @@ def recovery_routes(service: Service) -> list[Route]:
     # -- dead letters
 
     async def letters(request: Request) -> Response:
+        """List dead letters: work that was put aside."""
         return reply(await ask(lambda agent, journal: agent.recovery.letters.list()))
 
     async def letter(request: Request) -> Response:
+        """Return one dead letter, with `text` for people."""
+
         async def look(agent: Measured, journal: Any) -> DeadLetter:
             found: DeadLetter = named(await agent.recovery.letters.list(), request.path_params["id"], "dead letter")
             return found
@@ -122,6 +128,7 @@ def recovery_routes(service: Service) -> list[Route]:
         return await told(await ask(look), letter_full)
 
     async def deal(request: Request) -> Response:
+        """`retry` tries a dead letter again, `drop` ends it for good."""
         id, verb = request.path_params["id"], request.path_params["verb"]
         if verb not in VERBS:
             raise LookupError(f"no verb {verb!r}; known: {', '.join(VERBS)}")

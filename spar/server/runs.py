@@ -55,6 +55,7 @@ def run_routes(service: Service) -> list[Route]:
     following = 0
 
     async def submit(request: Request) -> Response:
+        """Accept `{message, session?, mode?, idempotency_key?, output?}` and return a receipt (202)."""
         agent = service.agent("")
         run = decoded(await request.body(), RunBody)
         work = agent.submit(
@@ -63,6 +64,7 @@ def run_routes(service: Service) -> list[Route]:
         return reply(await on_loop(agent, work, PATIENCE), 202)
 
     async def wait(request: Request) -> Response:
+        """Wait at most `timeout` seconds (30) for a run and return its status."""
         agent = service.agent("")
         timeout = float(request.query_params.get("timeout", "30"))
         if not 0 <= timeout <= 3600:
@@ -70,10 +72,12 @@ def run_routes(service: Service) -> list[Route]:
         return reply(await known(agent, agent.wait(_run_of(request), timeout), timeout + PATIENCE))
 
     async def status(request: Request) -> Response:
+        """Return the status of a run."""
         agent = service.agent("")
         return reply(await known(agent, agent.wait(_run_of(request), 0), PATIENCE))
 
     async def abort(request: Request) -> Response:
+        """End a run and return its status."""
         agent, run_id = service.agent(""), _run_of(request)
 
         async def work() -> Any:
@@ -84,6 +88,7 @@ def run_routes(service: Service) -> list[Route]:
         return reply(await known(agent, work(), ABORT_WITHIN))
 
     async def events(request: Request) -> Response:
+        """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
         nonlocal following
         agent, run_id = service.agent(""), _run_of(request)
         stream = agent.core.events.run(run_id, after=_after(request))
