@@ -42,7 +42,7 @@ class Holding:
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
         #: Sessions whose cycle in hand works with an actor that has been replaced.
-        self._leavers: set[Any] = set()
+        self._leavers: frozenset[Any] = frozenset()
         self.is_holding = False  # every cycle asks, so that it is kept
 
     def left(self, lane: Turning) -> None:
@@ -59,7 +59,7 @@ class Holding:
 
     def forget(self, lane: Turning) -> None:
         """A session has nothing left to do, or has changed over."""
-        self._leavers.discard(lane)
+        self._leavers -= {lane}
         self._hold(self._held)
 
     def release(self) -> None:

@@ -103,7 +103,7 @@ class Recovery:
         self.suspects: dict[str, int] = {}
         #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
         #: being tried.
-        self._line: deque[str] = deque()
+        self._line: deque[str] | None = None  # most processes die of nothing
         self._trial: Interrupted | None = None
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
@@ -254,6 +254,8 @@ class Recovery:
         lane = self._sessions.lane(work.session)
         lane.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
         if is_suspect:
+            if self._line is None:
+                self._line = deque()
             self._line.append(work.session)
         self._sessions.spawn(lane)
 
@@ -277,14 +279,15 @@ class Recovery:
 
     def wake_next(self, but: str = "") -> None:
         """Have the next session go on with what may have killed the process, unless one does; another than this."""
-        if self._trial is not None:
+        line = self._line
+        if self._trial is not None or line is None:
             return
-        for _ in range(len(self._line)):
-            session = self._line.popleft()
+        for _ in range(len(line)):
+            session = line.popleft()
             lane = self._sessions.lanes.get(session)
             if lane is None or not lane.interrupted.has_suspects:
                 continue
-            self._line.append(session)
+            line.append(session)
             if session != but and lane.has_suspects_to_try:
                 lane.wake.set()
                 self._sessions.spawn(lane)
