@@ -134,6 +134,8 @@ def insert(connection: Connection, row: Row) -> None:
     """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
     _keep_pieces(connection, row)
     connection.execute(UPSERT, row.columns)
+    if (sealing := seals.of(connection)) is not None:
+        sealing.tops.pop("cycle", None)  # to be read again
 
 
 def prepared(cycle: CycleRecord) -> Row | CycleRecord:

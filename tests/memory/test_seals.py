@@ -14,7 +14,7 @@ from memory import Memory, database, schema, seals
 from memory.verify import verify
 from spar.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
 from spar.transcript import Entry
-from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception
+from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 from tests.effort import Effort
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -192,6 +192,11 @@ async def test_cycles_that_are_told_to_the_seals_are_sealed_also_when_they_are_r
             for number in numbers:
                 memory.journal.closed("main", f"c{number}", Closing("acted", cycle(number)))
             await memory.journal.safe()
+        for is_noted in (True, False):  # first by the hook, then told
+            notes = ({"kind": "long", "text": "x" * 5_000},) if is_noted else ()
+            memory.journal.closed("main", "c45", Closing("acted", replace(cycle(45), notes=notes)))
+            await memory.journal.safe()
+            assert verify(path).is_whole
         bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
         memory.journal.closed("main", "c50", Closing("acted", cycle(50)))
         with pytest.raises(Exception, match="no such table"):
