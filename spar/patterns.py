@@ -10,17 +10,14 @@ is made. The rest means what it means in Python: `\d`, `\w` and `\s` know all sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-
-import re2
+from functools import cache
+from typing import Any
 
 #: Python's classes in RE2's words; the same within `[…]` without the brackets.
 _CLASSES = {"d": r"\p{Nd}", "w": r"\p{L}\p{N}_", "s": r"\s\v\x{1c}-\x{1f}\x{85}\p{Z}"}
 _UNICODE = {"x": 2, "u": 4, "U": 8}  # escapes and their hexadecimal digits
 
 _KNOWN = "known is the syntax of RE2, which has no look-around, no back-references and no possessive groups"
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
 
 
 class Pattern:
@@ -75,8 +72,15 @@ def glob(pattern: str) -> Callable[[str], bool]:
 
 def any_of(*words: str) -> Callable[[str], bool]:
     """Return the test whether one of these words stands anywhere in a text, in upper or lower case."""
-    search = _compiled("(?i)" + "|".join(map(re2.escape, words))).search
-    return lambda text: search(_encoded(text)) is not None
+
+    @cache
+    def search() -> Callable[[bytes], Any]:  # when a text comes: most who make a test have not met one yet
+        import re2
+
+        found: Callable[[bytes], Any] = _compiled("(?i)" + "|".join(map(re2.escape, words))).search
+        return found
+
+    return lambda text: search()(_encoded(text)) is not None
 
 
 def is_open(pattern: str) -> bool:
@@ -89,9 +93,13 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _compiled(expression: str) -> re2._Regexp:
+def _compiled(expression: str) -> Any:
+    import re2  # 3 MB, which who has no pattern does without
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        return re2.compile(_encoded(expression), _OPTIONS)
+        return re2.compile(_encoded(expression), options)
     except re2.error as error:
         reason = error.args[0]
         raise ValueError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from None
