@@ -13,7 +13,7 @@ from typing import Any
 
 from acting.entries import is_async
 from acting.stage import Stage
-from spar.paths import shorten
+from spar.data.paths import shorten
 from spar.types import Call, Verdict
 
 Confirm = Callable[[Call], Any]

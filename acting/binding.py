@@ -21,8 +21,8 @@ from acting.entries import Entry, is_async
 from acting.prescriptions import prescribed
 from acting.reading import read
 from spar.clock import Clock
+from spar.data.paths import copied, parse_write, shorten
 from spar.errors import SparError
-from spar.paths import copied, parse_write, shorten
 from spar.protocols import Effect
 from spar.threads import Threads
 from spar.types import Call, replace

@@ -7,8 +7,8 @@ from typing import Any
 
 from acting.entries import Activity, Entry, SchemaEntry, entry_of, entry_of_schema, is_generator
 from acting.tool_schema import ToolSchema, named_schemas
+from spar.data.paths import shorten
 from spar.errors import ConfigError
-from spar.paths import shorten
 from spar.protocols import Lent
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from acting.nodes import Barrier, Node, Why
-from spar.paths import Path, render
+from spar.data.paths import Path, render
 
 # By what became of those who were to write there: nothing is known of them, CHOSE_ANOTHER, FAILED, both.
 _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (

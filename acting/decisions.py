@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spar.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision
 from spar.types import replace
 
 OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {

@@ -21,12 +21,12 @@ from acting.decisions import OUTCOMES, check_shape, moved, standing
 from acting.expiry import Expiry
 from acting.grants import Grants
 from acting.rows import InMemory, Rows, in_time
-from spar.approvals import TRANSITIONS, Approval, DecidedError, Decision, DigestMismatchError, Grant
 from spar.clock import Clock
-from spar.crash import crashpoint
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
+from spar.failpoints import crashpoint
 from spar.protocols import Host, Records
+from spar.records.approvals import TRANSITIONS, Approval, DecidedError, Decision, DigestMismatchError, Grant
 from spar.types import Trust, replace
 
 KEPT: Final = 1000  # answered approvals that can still be looked at
@@ -47,7 +47,7 @@ class Use(Struct, frozen=True):
 
 
 class Desk:
-    """The approvals of one executor; a `spar.approvals.Approver`.
+    """The approvals of one executor; a `spar.records.approvals.Approver`.
 
     Args: expires: seconds until no answer is a denial, and for which an approval may be used once it is given; most:
         how many questions of one run, or of one session's cycles without a run, may wait for an answer; tell: publishes
@@ -134,7 +134,7 @@ class Desk:
         grant_for: float | None = None,
         grant_session: bool = True,
     ) -> Approval:
-        """Take a person's decision; durable when this returns. See `spar.approvals.Approver`.
+        """Take a person's decision; durable when this returns. See `spar.records.approvals.Approver`.
 
         Raises: LookupError, DigestMismatchError, DecidedError, ValueError; TransientError when it cannot be kept now.
         """

@@ -11,7 +11,7 @@ from acting.minutes import Minutes
 from acting.slots import Gate, passed
 from acting.stage import Stage, fault, wire_of
 from acting.step import Step
-from spar.board import message_of
+from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any
 
-from spar.plain import UNBOUNDED, whole
+from spar.data.json_safe import UNBOUNDED, whole
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 _EXACT = 1 << 53  # the largest integer that a float next to it is told apart from

@@ -23,11 +23,11 @@ from acting.slots import Slots, is_rate
 from acting.tool_context import ToolContext
 from acting.tool_schema import ToolSchema
 from spar.clock import Clock
+from spar.data.paths import shorten
 from spar.errors import ConfigError
-from spar.paths import shorten
 from spar.protocols import Effect
-from spar.terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.threads import Threads
+from spar.tool_terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.types import Call
 
 if TYPE_CHECKING:

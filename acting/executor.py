@@ -26,13 +26,13 @@ from acting.schema import ParametersError
 from acting.spending import Spending
 from acting.stage import Limits, Scope, Stage
 from acting.tick import Tick, is_final
-from spar.board import Board
 from spar.clock import Clock, SystemClock
+from spar.data.blackboard import Board
+from spar.data.trust import trust_of
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
-from spar.journal import CallJournal
-from spar.outside import trust_of
 from spar.protocols import Context, Host, Lent
+from spar.records.journal import CallJournal
 from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from acting.json_schema import Output
-from spar.paths import shorten
-from spar.plain import MAX_OUTPUT, is_bounded
+from spar.data.json_safe import MAX_OUTPUT, is_bounded
+from spar.data.paths import shorten
 
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"

@@ -19,11 +19,11 @@ from acting.proposal import Proposal, objection_to
 from acting.schema import check_finite
 from acting.spending import refused
 from acting.stage import Scope, Stage, fault, wire_of
-from spar.approvals import Approval
-from spar.board import Board
+from spar.data.blackboard import Board
+from spar.data.paths import copied, escape, marked, parse_write
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
-from spar.paths import copied, escape, marked, parse_write
+from spar.records.approvals import Approval
 from spar.types import Call, CallResult, Fault, Trust, replace
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from acting.binding import Binder, Binding
 from acting.rows import Rows
-from spar.approvals import Approval, Grant
 from spar.errors import TransientError
 from spar.protocols import Records
+from spar.records.approvals import Approval, Grant
 from spar.types import replace
 
 LONGEST: Final = 30 * 86_400.0  # seconds

@@ -35,7 +35,7 @@ from typing import Literal
 from acting.dead_ends import could_start, knot_from, reaches, verdict
 from acting.nodes import NOBODY, Barrier, Gate, Need, Node, Why
 from acting.places import Index, Place
-from spar.paths import Expression, Path, overlaps, shorten
+from spar.data.paths import Expression, Path, overlaps, shorten
 
 #: Nodes that can never start, why, and of which id or path.
 Stuck = tuple[list[Node], Why, str]

@@ -17,7 +17,7 @@ from acting.ledger import reviewed
 from acting.minutes import Minutes
 from acting.stage import Scope, Stage
 from acting.step import Step
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 from spar.types import CallResult
 
 INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn

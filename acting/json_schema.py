@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.data.json_safe import plain
+from spar.data.paths import MAX_DEPTH, MAX_VALUES, shorten
 from spar.errors import ConfigError
-from spar.paths import MAX_DEPTH, MAX_VALUES, shorten
-from spar.plain import plain
 
 _EXACT: Final = 2**53  # beyond it a float no longer says which integer was meant
 _STACK: Final = 8000  # steps from schema to schema that fit the stack; measured: 25,000 do

@@ -24,12 +24,12 @@ from acting.expectations import is_expecting, unmet
 from acting.slots import passed
 from acting.stage import MESSAGE_LIMIT, Scope, Stage, fault, fault_of
 from acting.tool_context import tool_context
+from spar.backoff import Backoff
 from spar.clock import Clock, Timer
+from spar.data.json_safe import NotJsonError, plain, shortened, text, whole
+from spar.data.paths import TooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallStarted
-from spar.paths import TooLargeError
-from spar.plain import NotJsonError, plain, shortened, text, whole
-from spar.policies import Backoff
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()

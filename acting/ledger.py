@@ -14,10 +14,10 @@ from acting.launch import fit, unfit
 from acting.stage import Scope, Stage, fault, wire_of
 from acting.step import Step
 from acting.writes import Writes
-from spar.board import Board, message_of, write_message, write_messages
+from spar.data.blackboard import Board, message_of, write_message, write_messages
+from spar.data.json_safe import NotJsonError, copied, text
+from spar.data.paths import MISSING, Expression, Path, TooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
-from spar.paths import MISSING, Expression, Path, TooLargeError, get, render
-from spar.plain import NotJsonError, copied, text
 from spar.types import (
     Action,
     ActionResult,

@@ -25,8 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 from acting.mcp_pins import FIELDS, Definition
 from acting.mcp_tools import MOST_TOOLS, is_small
 from acting.mcp_words import NOT_SENT, TOO_LARGE, UNSURE
+from spar.backoff import Backoff
 from spar.errors import InDoubtError, PermanentError, SparError, TransientError, leaves
-from spar.policies import Backoff
 
 BACKOFF = Backoff()
 STEADY = 10.0

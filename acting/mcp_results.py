@@ -2,7 +2,7 @@
 
 Structured content is taken where there is some; else the texts, joined. Where there are pictures, sound or other blobs,
 it is the list of all parts, as a Python tool would return them: a reference gives the whole, people and models are
-shown the names of the media (`spar.media`).
+shown the names of the media (`spar.data.media`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from acting.tools import visible
-from spar import paths
+from spar.data import paths
+from spar.data.json_safe import plain, whole
+from spar.data.media import Medium
 from spar.errors import TooLargeError
-from spar.media import Medium
-from spar.plain import plain, whole
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

@@ -17,7 +17,7 @@ from acting.tool_context import ToolContext
 from acting.tools import visible
 from spar.errors import PermanentError
 from spar.protocols import Effect
-from spar.terms import Approval
+from spar.tool_terms import Approval
 
 MOST_TOOLS = 200
 """Tools of one server; more of them no planner could choose from."""

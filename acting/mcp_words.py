@@ -9,7 +9,7 @@ import re
 from collections import deque
 
 from acting.tools import visible
-from spar.scrub import scrub
+from spar.observe.scrub import scrub
 
 MOST_MESSAGE = 4 << 20
 """Bytes of one message of a server."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from acting.launch import Launch
 from acting.stage import Scope, fault
 from acting.step import Step
-from spar.crash import crashpoint
 from spar.errors import SparError
-from spar.journal import CallJournal
+from spar.failpoints import crashpoint
+from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
 #: Statuses and reasons of ends that are told also of calls that had not started: they are not to come about twice.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spar.paths import Path
+from spar.data.paths import Path
 
 if TYPE_CHECKING:
     from acting.places import Place

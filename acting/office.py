@@ -12,10 +12,10 @@ from acting.desk import Desk
 from acting.parked import Parked
 from acting.policy import Policy
 from acting.taint import Taint
-from spar.approvals import GRANTABLE
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Host
+from spar.records.approvals import GRANTABLE
 
 _DEFAULTS: Final[dict[str, Any]] = {
     **{"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "grantable": GRANTABLE, "rules": ()}

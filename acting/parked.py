@@ -22,14 +22,14 @@ from acting.rows import Rows
 from acting.stage import Scope, Stage, fault
 from acting.step import Step
 from acting.taint import Taint
-from spar.approvals import Approval
-from spar.board import Board
-from spar.crash import crashpoint
-from spar.dataflow import PathIndex, dependants
+from spar.data.blackboard import Board
+from spar.data.dataflow import PathIndex, dependants
+from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
 from spar.errors import SparError
-from spar.journal import CallJournal
-from spar.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
+from spar.failpoints import crashpoint
 from spar.protocols import Host
+from spar.records.approvals import Approval
+from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 
 _GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end

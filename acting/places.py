@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from acting.nodes import NOBODY, Barrier, Group, Need, Node
-from spar.dataflow import NOTHING, PathNode, child, descend, upwards
-from spar.paths import MISSING, Path, get
+from spar.data.dataflow import NOTHING, PathNode, child, descend, upwards
+from spar.data.paths import MISSING, Path, get
 
 
 class Index:

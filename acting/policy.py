@@ -10,7 +10,7 @@ rules say. A call that follows from untrusted text, to a tool that is not `safe_
 setting `untrusted` where that is stricter: a rule loosens this only if it names `trust` itself.
 
 A pattern is a shell glob over the whole text, upper and lower case told apart: `*` any characters (also `/` and line
-breaks), `?` one, `[ab]` one of these, so `[*]` is a star (`spar.patterns`).
+breaks), `?` one, `[ab]` one of these, so `[*]` is a star (`spar.data.patterns`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, Final, get_args
 from msgspec import Struct
 
 from acting.digest import canonical, fingerprint
+from spar.data.paths import shorten
+from spar.data.patterns import glob
 from spar.errors import ConfigError
-from spar.paths import shorten
-from spar.patterns import glob
 from spar.protocols import Effect
-from spar.terms import Approval, ToolTerms
+from spar.tool_terms import Approval, ToolTerms
 from spar.types import Call, Trust
 
 DECISIONS: Final[tuple[Approval, ...]] = get_args(Approval)  # from the loosest to the strictest

@@ -13,7 +13,7 @@ from acting.catalog import Catalog
 from acting.entries import Entry, LatentEntry
 from acting.reading import BadCallError
 from acting.tool_schema import ToolSchema
-from spar.paths import BadReferenceError, shorten
+from spar.data.paths import BadReferenceError, shorten
 from spar.types import Call, replace
 
 #: Activities of these names carry out what the executor itself cannot: both ask a model.

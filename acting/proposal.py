@@ -15,9 +15,9 @@ from acting.prescriptions import prescribed
 from acting.reading import BadCallError, read
 from acting.schema import ParametersError, check_finite
 from acting.stage import Stage, fault, wire_of
-from spar.accounts import Fare
-from spar.board import Board
-from spar.paths import (
+from spar.budgets.windows import Fare
+from spar.data.blackboard import Board
+from spar.data.paths import (
     BadReferenceError,
     Expression,
     TooLargeError,

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import asdict
 
 from acting.expectations import SCHEMA, VALUE, objection_to_schema, objection_to_value
-from spar.fold import METHODS
-from spar.paths import MARK, BadReferenceError, parse, shorten
-from spar.plain import plain
+from spar.data.json_safe import plain
+from spar.data.paths import MARK, BadReferenceError, parse, shorten
+from spar.data.reducers import METHODS
 from spar.types import Call
 
 

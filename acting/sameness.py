@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.data.json_safe import UNBOUNDED, is_bounded, whole
 from spar.ids import new_id
-from spar.plain import UNBOUNDED, is_bounded, whole
 from spar.types import Call, CallResult
 
 #: Keys (lower case, without `_` and `-`) under which a result says when it was made, how long that took and by which

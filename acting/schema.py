@@ -21,8 +21,8 @@ from pydantic_core import SchemaError
 
 from acting.json_schema import JsonSchema, Problem, sentence, told
 from acting.signatures import Signature, first_line
+from spar.data.paths import MAX_DEPTH, MAX_VALUES, SCALARS, TooLargeError, shorten
 from spar.errors import ConfigError
-from spar.paths import MAX_DEPTH, MAX_VALUES, SCALARS, TooLargeError, shorten
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong

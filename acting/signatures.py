@@ -16,8 +16,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from acting import docstrings
+from spar.data.json_safe import plain
 from spar.errors import ConfigError
-from spar.plain import plain
 
 
 class Signature(Struct, frozen=True):

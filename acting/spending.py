@@ -13,8 +13,8 @@ from typing import Protocol
 from acting.entries import Entry
 from acting.launch import Launch
 from acting.stage import Scope, fault
-from spar.accounts import Fare
-from spar.budgets import Budgets
+from spar.budgets.budgets import Budgets
+from spar.budgets.windows import Fare
 from spar.types import Call, CallResult
 
 

@@ -24,13 +24,13 @@ from acting.late import Late
 from acting.slots import Gate, Rate, Slots
 from acting.start_order import sequence
 from spar.clock import Clock
+from spar.data.json_safe import is_flat, plain, shortened
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
-from spar.journal import CallJournal
-from spar.plain import is_flat, plain, shortened
-from spar.terms import Order
+from spar.records.journal import CallJournal
 from spar.threads import Threads
+from spar.tool_terms import Order
 from spar.types import Call, Fault, Trust, replace
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Wall:
 
 
 class _Wanted:
-    """Tells which events are worth making, as `spar.bus.Events.wanted` does, for anybody else who publishes."""
+    """Tells which events are worth making, as `spar.bus.bus.Events.wanted` does, for anybody else who publishes."""
 
     __slots__ = ("_is_anybody", "_listeners")
 

@@ -16,10 +16,10 @@ from acting.proposal import STRUCTURAL, Proposal, kind_of, objection_to
 from acting.schema import check_finite
 from acting.slots import Gate
 from acting.stage import Stage, fault
-from spar.accounts import Fare
-from spar.board import Board
-from spar.paths import MARK, SCALARS, Expression, TooLargeError, distinct, parse_write, references, resolve
-from spar.plain import plain
+from spar.budgets.windows import Fare
+from spar.data.blackboard import Board
+from spar.data.json_safe import plain
+from spar.data.paths import MARK, SCALARS, Expression, TooLargeError, distinct, parse_write, references, resolve
 from spar.types import Call, CallResult, Fault, replace
 
 _SHORT, _LARGE = 256, 1 << 63

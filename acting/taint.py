@@ -15,9 +15,9 @@ from typing import Final
 from acting.entries import Entry
 from acting.policy import trust_in
 from acting.stage import Scope
-from spar.dataflow import PathIndex
-from spar.outside import trust_of
-from spar.paths import Path, parse_write, references
+from spar.data.dataflow import PathIndex
+from spar.data.paths import Path, parse_write, references
+from spar.data.trust import trust_of
 from spar.types import ActionResult, Call, Trust
 
 MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first

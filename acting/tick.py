@@ -27,10 +27,10 @@ from acting.reading import read
 from acting.stage import Scope, Stage, fault, fault_of
 from acting.start_order import StartOrder
 from acting.step import Step
-from spar.board import Board
-from spar.crash import crashpoint
+from spar.data.blackboard import Board
+from spar.data.paths import Expression, shorten
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
-from spar.paths import Expression, shorten
+from spar.failpoints import crashpoint
 from spar.protocols import CALLED_FOR
 from spar.types import Action, ActionResult, CallResult, Fault, replace
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from spar.data.json_safe import plain
 from spar.events import CallProgressed
-from spar.plain import plain
 from spar.types import Call
 
 if TYPE_CHECKING:

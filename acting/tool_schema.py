@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from acting.json_schema import Output
 from acting.schema import Parameters
+from spar.data.paths import shorten
+from spar.data.patterns import Pattern
 from spar.errors import ConfigError
-from spar.paths import shorten
-from spar.patterns import Pattern
-from spar.terms import ToolTerms
+from spar.tool_terms import ToolTerms
 
 # The properties that state a tool's terms, each as `{"const": …}`.
 _TERMS = {

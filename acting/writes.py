@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spar.paths import Path
+from spar.data.paths import Path
 
 _GROWING = frozenset({"push", "concat"})  # adding to an array takes nothing away from the other one
 

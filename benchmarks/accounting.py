@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from benchmarks.harness import Effort, compare
 from benchmarks.table import Line, amount, compared
-from spar.stats import BOUNDS, Stats
+from spar.observe.stats import BOUNDS, Stats
 from spar.types import PHASES
 
 DURATION = 0.0023

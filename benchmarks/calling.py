@@ -14,7 +14,7 @@ from typing import Any
 from acting import Executor
 from benchmarks.graphs import CarryOut, Dependencies, Work
 from spar import Call, tool
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import CallCompleted, CallProposed, CallStarted
 from spar.protocols import Effect
 

@@ -16,7 +16,7 @@ import blinker
 
 from benchmarks.harness import Batch, Effort, Measured, compare
 from benchmarks.table import Line, amount, compared
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import PhaseStarted
 
 BURST = 16

@@ -24,7 +24,7 @@ from benchmarks.journalled import folder
 from benchmarks.table import Line, number
 from memory import Memory, database, facts, schema
 from spar import Action, ActionResult, Agent, Call, Perception
-from spar.journal import Item, Unfinished
+from spar.records.journal import Item, Unfinished
 
 NAME, FILE = "agent", "memory.db"
 FACTS, OPEN, WAITING = 1_000_000, 100, 1_000

@@ -20,8 +20,8 @@ from msgspec import Struct
 from memory import chain, database, mark
 from memory.ballast import free_bytes
 from memory.lock import Lock
-from spar.crash import crashpoint
 from spar.errors import ConfigError, SparError
+from spar.failpoints import crashpoint
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from memory import recall
 from memory.codec import decode, encode, read, safe, sealed, unsealed
-from spar.crash import crashpoint
 from spar.errors import ContractError
-from spar.scrub import mask
+from spar.failpoints import crashpoint
+from spar.observe.scrub import mask
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from memory.hand import NOTED, Hand, trait
 from memory.known import Known
 from memory.unit import Unit, Write, many
 from spar.clock import Clock
-from spar.crash import crashpoint
 from spar.errors import ConflictError, SparError, TooLargeError
-from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.failpoints import crashpoint
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
 class Journal(Known):
-    """Implements the ports of `spar.journal` on a file that is open.
+    """Implements the ports of `spar.records.journal` on a file that is open.
 
     Args: hand: notes what is in hand; told: hears of rows that cannot be read.
     """

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import own_rows, recollect, spending
-from spar.journal import DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from memory import facts, recollect
 from memory.codec import decode, encode, safe, sealed
 from memory.experiences import seconds
-from spar.journal import DeadLetter, Item, Unfinished
+from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec import MAX_TEXT, decode, exactly, safe, sealed
 from spar.errors import TooLargeError
-from spar.journal import RowChange
+from spar.records.journal import RowChange
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec import encode, sealed, unsealed
-from spar.scrub import mask
+from spar.observe.scrub import mask
 
 if TYPE_CHECKING:
     from apsw import Connection

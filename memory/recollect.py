@@ -14,7 +14,7 @@ import msgspec
 
 from memory import facts
 from memory.codec import decode, read, safe
-from spar.journal import DeadLetter, Doubt, Item, Unfinished
+from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
 
 if TYPE_CHECKING:

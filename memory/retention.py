@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory import chain, orphans, pieces
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory import facts, own_rows, pieces, records, seals, transcripts
-from spar.crash import crashpoint
 from spar.errors import ConfigError
+from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from spar.journal import Spend
+from spar.records.journal import Spend
 
 if TYPE_CHECKING:
     from apsw import Connection

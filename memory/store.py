@@ -44,15 +44,15 @@ from memory.journal import Journal
 from memory.opened import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
-from spar.journal import DeadLetter, Doubt, RowChange
 from spar.protocols import Home, Host, Record
+from spar.records.journal import DeadLetter, Doubt, RowChange
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from spar.store_port import DurableStore
+    from spar.ports.store import DurableStore
 
 R = TypeVar("R")
 

@@ -25,7 +25,7 @@ from memory import facts, pieces, seals
 from memory.codec import decode, encode, look, read, safe, sealed, seems_small, shortened, unsealed
 from memory.experiences import seconds
 from spar.errors import ContractError
-from spar.scrub import mask, masked, may_hold
+from spar.observe.scrub import mask, masked, may_hold
 from spar.types import (
     Action,
     ActionResult,

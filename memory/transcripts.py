@@ -21,10 +21,10 @@ from memory import retention
 from memory.codec import decode, encode, encoded, safe, sealed
 from memory.experiences import seconds
 from memory.known import Reads
-from spar.crash import crashpoint
 from spar.errors import FencedError, PermanentError
-from spar.scrub import mask
-from spar.transcript import Entry
+from spar.failpoints import crashpoint
+from spar.observe.scrub import mask
+from spar.records.transcript import Entry
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from memory import facts
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
     from apsw import Connection

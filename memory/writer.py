@@ -27,8 +27,8 @@ from memory.ballast import Ballast
 from memory.database import is_storage
 from memory.transactions import FLUSH_WITHIN, Rejected, Transactions
 from memory.upkeep import REST, Upkeep
+from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
-from spar.policies import Backoff
 from spar.types import Fault
 
 if TYPE_CHECKING:

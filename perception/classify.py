@@ -1,8 +1,9 @@
 """Stage 2: what kind of thing it is. A kind that the sensor has set stays.
 
 Here is also how a rule of any stage says what it is about, in the same words everywhere: `source`, `kind` and
-`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression (`spar.patterns`) that
-is searched for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits everything.
+`intent` are shell patterns (`"host.*"`, or a list of them), `pattern` is a regular expression (`spar.data.patterns`)
+that is searched for in the first `TEXT_LIMIT` characters of the content as text. A rule without any of them fits
+everything.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from perception.dedup import Sifted
-from spar.patterns import Pattern, glob, is_open
+from spar.data.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 
 TEXT_LIMIT = 10_000  # characters: a regular expression must not cost more because a text is longer

@@ -21,12 +21,12 @@ from perception.hand import GRACE, Hand, Work, ended
 from perception.inlet import NOTHING, Inlet, described
 from perception.missed import MissedTicks
 from perception.rows import HeldRows
+from spar.backoff import Backoff, Intensity
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
-from spar.policies import Backoff, Intensity
+from spar.ports.small_rows import rows_of
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.small_rows import rows_of
 from spar.threads import Threads
 from spar.types import Fault, Perception
 

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from perception.classify import Glob, Rule, read_rules, text_of
 from perception.dedup import MESSAGE, Sifted, count_of, with_attributes
-from spar.patterns import is_open
+from spar.data.patterns import is_open
 from spar.types import Perception, replace
 
 DEFAULT = 0.5  # what a kind is worth that no pattern fits

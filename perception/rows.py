@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spar.errors import TooLargeError
-from spar.journal import RowChange
+from spar.ports.small_rows import changed
 from spar.protocols import Rows
-from spar.small_rows import changed
+from spar.records.journal import RowChange
 
 #: Of a row, its key counted in.
 MOST_BYTES = 1 << 16

@@ -28,8 +28,8 @@ from spar.clock import SystemClock, Timer
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hooks
-from spar.journal import RowChange
 from spar.protocols import Context, Host, SensorSpec
+from spar.records.journal import RowChange
 from spar.types import Perception
 
 STRAGGLERS = 0.05  # seconds that perceptions wait for polls that are still running

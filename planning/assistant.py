@@ -38,7 +38,7 @@ from planning.failover import Models
 from planning.llm import Mode, ProviderModel
 from planning.planner import ModelPlanner, PlanMode
 from planning.rules import RulesPlanner
-from spar.budgets import Budgets
+from spar.budgets.budgets import Budgets
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Home, Host

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from planning.observations import call_shown
 from planning.select import optimistic
-from spar.abilities import ENOUGH_TRIALS, known_of, task_name
-from spar.plain import plain
+from spar.data.abilities import ENOUGH_TRIALS, known_of, task_name
+from spar.data.json_safe import plain
 from spar.protocols import Context
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from planning.flow import paths_of
-from spar.paths import BadReferenceError, Expression, Path, TooLargeError, parse_write, references
+from spar.data.paths import BadReferenceError, Expression, Path, TooLargeError, parse_write, references
 
 
 def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:

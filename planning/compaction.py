@@ -28,7 +28,7 @@ from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
 from spar.hooks import HookContext
 from spar.protocols import Context, Host
-from spar.transcript import Entry
+from spar.records.transcript import Entry
 from spar.types import Fault, utcnow
 
 Reason = Literal["overflow", "threshold"]

@@ -17,8 +17,8 @@ from planning.council import CONSULT, advice_schema, consultation, has_a_say, re
 from planning.grafting import Document, reference_or
 from planning.offers import Offer, mapping, read_offers
 from planning.showing import head_and_tail, to_json
-from spar.board import Board
-from spar.plain import copied, plain
+from spar.data.blackboard import Board
+from spar.data.json_safe import copied, plain
 
 Schema = dict[str, Any]
 

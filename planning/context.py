@@ -16,8 +16,8 @@ from planning.offers import mapping
 from planning.ports import History, Kind, Request, Turn
 from planning.rendering import LIMIT, divided
 from planning.wording import EXPERIENCE, SKIPPED, instructions_for
-from spar.board import read_message
-from spar.plain import UNBOUNDED, plain
+from spar.data.blackboard import read_message
+from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]

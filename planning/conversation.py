@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from planning.ports import Turn
 from planning.showing import shown, to_json
-from spar.plain import plain
-from spar.transcript import Entry
+from spar.data.json_safe import plain
+from spar.records.transcript import Entry
 from spar.types import SERVICE_KEYS, Trust
 
 Role = Literal["user", "assistant"]

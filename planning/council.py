@@ -11,8 +11,8 @@ from typing import Any
 
 from planning.grafting import Document
 from planning.offers import Offer, mapping
-from spar.paths import shorten
-from spar.plain import plain
+from spar.data.json_safe import plain
+from spar.data.paths import shorten
 
 Schema = dict[str, Any]
 

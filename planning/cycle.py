@@ -31,15 +31,15 @@ from planning.solution import Solving
 from planning.speaking import Speaking
 from planning.versions import is_meta, meta_of, versioned
 from planning.wording import EMPTY, UNVERIFIED
-from spar.board import Board, message_of
-from spar.budgets import BudgetError
+from spar.budgets.budgets import BudgetError
+from spar.data.blackboard import Board, message_of
+from spar.data.paths import TooLargeError, marked, shorten
+from spar.data.reply import is_silent
+from spar.data.trust import is_tainted, was_misled
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
-from spar.outside import is_tainted, was_misled
-from spar.paths import TooLargeError, marked, shorten
 from spar.protocols import Context
-from spar.replies import is_silent
-from spar.transcript import Entry
+from spar.records.transcript import Entry
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace, utcnow
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from planning.nesting import FRAME
 from planning.offers import mapping
 from planning.ports import Kind
 from planning.wording import THINKING
-from spar.board import Board, message_of
+from spar.data.blackboard import Board, message_of
+from spar.data.paths import shorten
 from spar.errors import PermanentError
-from spar.paths import shorten
 from spar.types import Call
 
 ANONYMOUS: Final = "anonymous"

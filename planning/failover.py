@@ -23,8 +23,8 @@ from planning import breaker
 from planning.breaker import Breaker
 from planning.faults import SHORTEST, ProviderError, provider_error
 from planning.ports import Model, Piece, Request, Usage
-from spar.accounts import Quantity, Refusal
-from spar.budgets import NOTHING, BudgetError, Budgets, Reservation
+from spar.budgets.budgets import NOTHING, BudgetError, Budgets, Reservation
+from spar.budgets.windows import Quantity, Refusal
 from spar.clock import Clock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.protocols import Host, ModelState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from spar.paths import Expression, Path, overlaps
+from spar.data.paths import Expression, Path, overlaps
 
 
 def paths_of(expression: Expression) -> Iterator[Path]:

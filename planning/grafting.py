@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, Final
 from urllib.parse import unquote
 
-from spar.plain import plain
+from spar.data.json_safe import plain
 
 MAX_DEPTH: Final = 100
 MAX_SCHEMAS: Final = 20_000

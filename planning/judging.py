@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from spar.data.paths import TooLargeError, marked
 from spar.errors import ConfigError
-from spar.paths import TooLargeError, marked
 from spar.types import Call
 
 _TOOL = "output"

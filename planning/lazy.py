@@ -13,7 +13,7 @@ from typing import Any
 from planning.context import plan_mode, plan_of
 from planning.observations import call_shown
 from planning.offers import Offer
-from spar.paths import shorten
+from spar.data.paths import shorten
 from spar.types import CallResult, Verdict
 
 Wire = dict[str, Any]

@@ -31,8 +31,8 @@ from planning.native import Calls, Offered, function_names, offered
 from planning.ports import Made, Piece, Request, Told, Usage
 from planning.rendering import render
 from spar.clock import Clock, SystemClock
+from spar.data.media import Medium, media_in
 from spar.errors import ConfigError, SparError
-from spar.media import Medium, media_in
 from spar.threads import Threads
 
 if TYPE_CHECKING:

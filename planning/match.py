@@ -1,8 +1,8 @@
 """Conditions of rules: whether a perception is one that a rule is about; pure.
 
 Conditions are read once into a few tests, cheapest first. Text conditions are globs that are case sensitive
-(`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression (`spar.patterns`) searched in the text's
-first 10,000 characters, and its named groups become slots.
+(`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression (`spar.data.patterns`) searched in the
+text's first 10,000 characters, and its named groups become slots.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert, field
 
 from planning.templates import as_text, count_of, lookup
+from spar.data.patterns import Pattern, glob, is_open
 from spar.errors import ConfigError
-from spar.patterns import Pattern, glob, is_open
 from spar.types import Perception, Trust
 
 TEXT_LIMIT = 10_000

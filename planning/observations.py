@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from planning.ports import Made
 from planning.showing import shown, to_json
-from spar.board import read_message
-from spar.plain import UNBOUNDED, plain
+from spar.data.blackboard import read_message
+from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import ActionResult, CallResult, without_service_keys
 
 Wire = dict[str, Any]

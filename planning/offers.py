@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from planning.judging import executor_type
+from spar.data.paths import shorten
 from spar.errors import ConfigError
-from spar.paths import shorten
 
 #: A text in the place of a schema's constant.
 _SAID = ("_activity", "_delegate", "_outputPath", "_outputMethod", "_instance")

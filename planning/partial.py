@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from planning.ports import Told
 from planning.strict_json import lenient, strict
-from spar.paths import MAX_DEPTH, shorten
-from spar.plain import UNBOUNDED, plain, text
+from spar.data.json_safe import UNBOUNDED, plain, text
+from spar.data.paths import MAX_DEPTH, shorten
 
 #: Characters of one answer; models answer with some tens of thousands at most.
 LONGEST: Final = 4_000_000

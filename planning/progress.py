@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from planning.showing import to_json
-from spar.plain import plain
+from spar.data.json_safe import plain
 from spar.types import CallResult
 
 MOST_IDLE: Final = 2

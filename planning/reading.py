@@ -33,9 +33,9 @@ from msgspec.json import schema as json_schema
 from planning.flow import in_state, paths_of
 from planning.match import Conditions, Matcher, Path, Share, compile_conditions
 from planning.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
+from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
+from spar.data.paths import Path as Place
 from spar.errors import ConfigError
-from spar.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
-from spar.paths import Path as Place
 from spar.types import Trust
 
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]

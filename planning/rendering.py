@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from planning.observations import error_shown, result_shown
 from planning.showing import head_and_tail, reference, shown, to_json
-from spar.board import Board, read_message
-from spar.plain import UNBOUNDED, plain
+from spar.data.blackboard import Board, read_message
+from spar.data.json_safe import UNBOUNDED, plain
 
 LIMIT: Final = 20_000
 #: Kinds of which every message counts: merged into one, only the last would be left.

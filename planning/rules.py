@@ -26,9 +26,9 @@ from planning.match import Sight, sights
 from planning.reading import CallRule, Rule, read_rules, rule_schema
 from planning.select import choose
 from planning.templates import Facts, brings_untrusted, fill, render
-from spar.abilities import task_name
 from spar.clock import Clock, SystemClock
-from spar.paths import Path
+from spar.data.abilities import task_name
+from spar.data.paths import Path
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
 from spar.types import Action, Answer, Call, Perception, replace
 

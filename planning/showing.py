@@ -10,8 +10,8 @@ import re
 from itertools import islice
 from typing import Any
 
-from spar.media import medium_of
-from spar.paths import BadReferenceError, Path, parse, render
+from spar.data.media import medium_of
+from spar.data.paths import BadReferenceError, Path, parse, render
 
 # What ends a line for some reader or other, and would stand in JSON as it is.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")

@@ -22,8 +22,8 @@ from typing import Any, Final
 from planning.observations import PROVIDER_ID, call_shown
 from planning.partial import LONGEST, PartialSolution
 from planning.ports import Model, ProvidedCall, Request, Told, Usage
-from spar.paths import shorten
-from spar.plain import UNBOUNDED, plain
+from spar.data.json_safe import UNBOUNDED, plain
+from spar.data.paths import shorten
 from spar.types import Call
 
 #: Calls of one solution; more are left out, with a problem.

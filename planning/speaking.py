@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from spar.data.reply import may_become_silent
 from spar.events import AssistantDelta
-from spar.replies import may_become_silent
 
 
 class Speaking:

@@ -25,7 +25,7 @@ from planning.progress import Progress
 from planning.solution import Solving
 from planning.versions import versioned
 from planning.wording import EMPTY, IDLE, UNVERIFIED
-from spar.board import Board
+from spar.data.blackboard import Board
 from spar.types import ActionResult
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from spar.paths import MARK, escape, is_reference
+from spar.data.paths import MARK, escape, is_reference
 from spar.types import Perception
 
 _PLACEHOLDER = re.compile(

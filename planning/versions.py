@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spar.board import Board, message_of
+from spar.data.blackboard import Board, message_of
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 

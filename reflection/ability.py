@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from reflection.causes import STRUCTURAL
-from spar.abilities import names_of
+from spar.data.abilities import names_of
 from spar.protocols import ability_key
 from spar.types import Ability, CallResult, replace
 

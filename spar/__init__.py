@@ -1,15 +1,40 @@
 """spar: an agent that senses, plans, acts and reflects, forever.
 
-The house, in the order in which to read it:
+The house, in the order in which to read it. The vocabulary, which phases may import, too:
 
-    types        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
-    loop         one cycle: sense – plan – act – reflect
-    agent        start, stop, pause, resume, step; lanes turn the cycles (lifecycle, sessions, intake, stepping)
-    events       what happened (bus: who is told); hooks: who may decide
-    protocols    the ports that sensors, planners, tools, reflectors and stores fill
-    paths        references into data and how calls write it (board, fold, plain); terms: under which a tool is called
-    core, setup  what the parts of an agent share; its modules and the terms they work under
-    factory      the parts that settings name; app: the service of an agent
+    types         the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
+    protocols     the ports that sensors, planners, tools, reflectors and stores fill
+    ports/        the optional ports of parts, and the port of a store
+    records/      the values that are kept: journal, approvals, transcripts
+    data/         pure functions over values: references, blackboard, JSON, patterns
+    events        the classes of events
+    hooks         the points at which plug-ins decide
+    errors        the classes of errors, and how any exception becomes a `Fault`
+    endings       the exceptions that end a process or a coroutine
+    tool_terms    the decorator `@tool` and the terms of a tool
+    clock         the wall clock, the monotonic clock, waits and timers
+    ids           unique identifiers that sort by time
+    threads       blocking code beside the event loop
+    backoff       waits after failures
+    failpoints    places at which a test lets the process die
+
+The core, from the inside out:
+
+    config/       settings, and the registry of parts
+    observe/      logs and statistics
+    bus/          the event bus
+    loop/         one cycle: sense – plan – act – reflect
+    budgets/      windows of use, and their enforcement
+    health/       alerts, repair, the watchdog
+    review/       approvals and calls in doubt as people read them
+    runs/         runs, their inbox, their answers
+    session/      one loop for each session
+    journal/      recovery, calls in doubt, dead letters
+    agent/        start, stop, pause, resume, step
+    service/      the composition root and the process
+    server/       the HTTP servers
+    cli/          the command line
+    testing/      the public test kit
 
 The phases live beside this package: perception, planning, acting, reflection, memory. Importing `spar` does
 nothing; names are loaded when they are first used.
@@ -21,10 +46,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spar.agent import Agent as Agent
+    from spar.agent.agent import Agent as Agent
     from spar.clock import Clock as Clock
     from spar.clock import SystemClock as SystemClock
-    from spar.core import State as State
     from spar.errors import ConfigError as ConfigError
     from spar.errors import ConflictError as ConflictError
     from spar.errors import ContractError as ContractError
@@ -90,6 +114,8 @@ if TYPE_CHECKING:
     from spar.events import WriteConflict as WriteConflict
     from spar.hooks import Decision as Decision
     from spar.hooks import HookContext as HookContext
+    from spar.loop.core import State as State
+    from spar.observe.stats import Snapshot as Snapshot
     from spar.protocols import Actor as Actor
     from spar.protocols import Context as Context
     from spar.protocols import Planner as Planner
@@ -98,10 +124,9 @@ if TYPE_CHECKING:
     from spar.protocols import Senser as Senser
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
-    from spar.run import Receipt as Receipt
-    from spar.run import RunStatus as RunStatus
-    from spar.stats import Snapshot as Snapshot
-    from spar.terms import tool as tool
+    from spar.runs.run import Receipt as Receipt
+    from spar.runs.run import RunStatus as RunStatus
+    from spar.tool_terms import tool as tool
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
@@ -124,9 +149,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "spar.agent": "Agent",
+    "spar.agent.agent": "Agent",
     "spar.clock": "Clock SystemClock",
-    "spar.core": "State",
+    "spar.loop.core": "State",
     "spar.errors": (
         "ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
         "LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
@@ -144,9 +169,9 @@ _HOMES = {
     ),
     "spar.hooks": "Decision HookContext",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
-    "spar.run": "Receipt RunStatus",
-    "spar.stats": "Snapshot",
-    "spar.terms": "tool",
+    "spar.runs.run": "Receipt RunStatus",
+    "spar.observe.stats": "Snapshot",
+    "spar.tool_terms": "tool",
     "spar.types": (
         "Ability Action ActionResult ActionStatus Call CallFailure CallResult CallStatus CycleRecord "
         "Experience Fault Message Outcome Perception Phase Reflection Trust Verdict"

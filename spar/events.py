@@ -1,7 +1,7 @@
 """The vocabulary of what happens: every class of events.
 
 Events report and never decide: hooks do (`spar.hooks`). How they are told, to whom and in which order is the bus's
-affair (`spar.bus`).
+affair (`spar.bus.bus`).
 """
 
 from __future__ import annotations

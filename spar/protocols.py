@@ -18,8 +18,8 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.errors import ContractError
-from spar.journal import CallJournal, RowChange
-from spar.transcript import Transcripts
+from spar.records.journal import CallJournal, RowChange
+from spar.records.transcript import Transcripts
 from spar.types import (
     Ability,
     Action,
@@ -121,7 +121,7 @@ class Warns(Protocol):
 class Resumable(Protocol):
     """An actor that goes on with calls of earlier cycles, once what they waited for (a person's answer) is there.
 
-    If it also has `abandon(run_id)` (`spar.optional_ports.Abandonable`), it is told of runs that somebody ended.
+    If it also has `abandon(run_id)` (`spar.ports.optional.Abandonable`), it is told of runs that somebody ended.
     """
 
     def resumable(self, session: str) -> Action | None:
@@ -501,8 +501,8 @@ class Host(Struct, frozen=True):
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `accept(perception)` takes in what sensors are handed, see `Accept`.
     `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
-    once. `journal` (`spar.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps one.
-    `budgets` (`spar.budgets.Budgets`) is what calls and requests to models are taken from.
+    once. `journal` (`spar.records.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps
+    one. `budgets` (`spar.budgets.budgets.Budgets`) is what calls and requests to models are taken from.
 
     `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
     agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the

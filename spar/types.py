@@ -18,8 +18,9 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from spar import checks
-from spar.checks import Seconds, Share
+from spar.data import checks
+from spar.data.checks import Seconds, Share
+from spar.data.paths import shorten
 from spar.errors import (
     ConfigError,
     PermanentError,
@@ -32,7 +33,6 @@ from spar.errors import (
     unwrap,
 )
 from spar.ids import new_call_id, new_id
-from spar.paths import shorten
 
 __all__ = [
     "Ability",

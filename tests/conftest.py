@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from spar.relief import resident
+from spar.health.relief import resident
 from spar.testing import VirtualClock
 from tests.offline import no_route_outside
 

@@ -19,9 +19,9 @@ from annotated_types import Gt, Len
 
 from acting.notifiers import DesktopNotifier, LogNotifier, Urgency, WebhookNotifier
 from acting.tools import object_schema, text_of
+from spar.backoff import Intensity
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
-from spar.policies import Intensity
 from spar.protocols import Effect, Host, Notifier
 from spar.threads import Threads
 

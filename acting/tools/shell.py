@@ -24,10 +24,10 @@ from acting.program import hide_memory
 from acting.sandbox import Offer, offered
 from acting.tool_context import ToolContext
 from acting.tools import object_schema, text_of
-from spar.approvals import GRANTABLE
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host
+from spar.records.approvals import GRANTABLE
 from spar.threads import Threads
 
 _HARMLESS = ("cat", "date", "df", "free", "head", "hostname", "ls", "tail", "uname", "uptime", "wc")

@@ -21,7 +21,7 @@ from perception.hand import ended
 from perception.sensors.files import BATCH, EVER, NEVER, Files, Kept, folders_of, kept_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
-from spar.policies import Backoff
+from spar.backoff import Backoff
 from spar.protocols import Home, SensorContext
 from spar.threads import Threads
 from spar.types import Fault, Perception

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spar.patterns import glob
+from spar.data.patterns import glob
 
 SNIFF = 8_192  # bytes in which a NUL means that a file is binary
 

@@ -1,3 +1,10 @@
-"""The command line. Each file is one group of commands; heavy imports happen inside them."""
+"""The command line. Each file below `commands` is one group of commands; heavy imports happen inside them.
+
+main     the table of commands, the options of `spar` itself, and the exit codes
+context  loads the configuration, reaches the running service and prints for every command
+lazy     a group of commands that imports a command when it is called
+shell    a Python prompt with the agent loaded and top-level `await`
+tables   lays out answers for people: tables, local times, one cycle as a tree
+"""
 
 from spar.cli.main import main as main

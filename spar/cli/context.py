@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 from msgspec import Struct
 
-from spar import exits
+from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
     import httpx
 
-    from spar.settings import Loaded
+    from spar.config.load import Loaded
 
 #: Seconds that the service may take to accept a connection.
 CONNECT_WITHIN = 3.0
@@ -45,7 +45,7 @@ class Options(Struct, frozen=True):
 
     def load_again(self) -> Loaded:
         """The same, for a service that reads it once more. Raises: ConfigError."""
-        from spar.settings import load
+        from spar.config.load import load
 
         given = {}
         for item in self.overrides:

@@ -1,7 +1,7 @@
 """`spar`: its commands and how they end.
 
-Whatever goes wrong is one sentence on standard error and the exit code of `spar.exits`; `--json` puts the answer on
-standard output as one JSON value, for scripts.
+Whatever goes wrong is one sentence on standard error and the exit code of `spar.service.exit_codes`; `--json` puts the
+answer on standard output as one JSON value, for scripts.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from pathlib import Path
 
 import click
 
-from spar import __version__, exits
+from spar import __version__
 from spar.cli.context import Options
 from spar.cli.lazy import LazyGroup
+from spar.service import exit_codes as exits
 
 COMMANDS = {
-    "init": "spar.cli.configuration:init",
-    "run": "spar.cli.service:run",
-    "status": "spar.cli.service:status",
-    "pause": "spar.cli.service:pause",
-    "resume": "spar.cli.service:resume",
-    "stop": "spar.cli.service:stop",
-    "reload": "spar.cli.service:reload",
-    "send": "spar.cli.work:send",
-    "wait": "spar.cli.work:wait",
-    "follow": "spar.cli.follow:follow",
-    "abort": "spar.cli.work:abort",
-    "transcript": "spar.cli.transcript:transcript",
-    "step": "spar.cli.work:step",
-    "approvals": "spar.cli.approvals:approvals",
-    "calls": "spar.cli.doubts:calls",
-    "dead": "spar.cli.letters:dead",
-    "cycles": "spar.cli.history:cycles",
-    "memory": "spar.cli.history:memory",
-    "backup": "spar.cli.care:backup",
-    "restore": "spar.cli.care:restore",
-    "verify": "spar.cli.care:verify",
-    "doctor": "spar.cli.care:doctor",
-    "config": "spar.cli.configuration:config",
-    "mcp": "spar.cli.mcp:mcp",
-    "parts": "spar.cli.configuration:parts",
+    "init": "spar.cli.commands.config:init",
+    "run": "spar.cli.commands.service:run",
+    "status": "spar.cli.commands.service:status",
+    "pause": "spar.cli.commands.service:pause",
+    "resume": "spar.cli.commands.service:resume",
+    "stop": "spar.cli.commands.service:stop",
+    "reload": "spar.cli.commands.service:reload",
+    "send": "spar.cli.commands.runs:send",
+    "wait": "spar.cli.commands.runs:wait",
+    "follow": "spar.cli.commands.follow:follow",
+    "abort": "spar.cli.commands.runs:abort",
+    "transcript": "spar.cli.commands.transcript:transcript",
+    "step": "spar.cli.commands.runs:step",
+    "approvals": "spar.cli.commands.approvals:approvals",
+    "calls": "spar.cli.commands.in_doubt:calls",
+    "dead": "spar.cli.commands.dead_letters:dead",
+    "cycles": "spar.cli.commands.cycles:cycles",
+    "memory": "spar.cli.commands.cycles:memory",
+    "backup": "spar.cli.commands.maintenance:backup",
+    "restore": "spar.cli.commands.maintenance:restore",
+    "verify": "spar.cli.commands.maintenance:verify",
+    "doctor": "spar.cli.commands.maintenance:doctor",
+    "config": "spar.cli.commands.config:config",
+    "mcp": "spar.cli.commands.mcp:mcp",
+    "parts": "spar.cli.commands.config:parts",
     "shell": "spar.cli.shell:shell",
 }
 

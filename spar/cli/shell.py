@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from spar import exits
 from spar.cli.context import Options, fail
+from spar.service import exit_codes as exits
 
 BANNER = """spar shell: `agent` is loaded and not started; await works.
   await agent.step_sense()    await agent.step_plan()    await agent.step_act()    await agent.step_reflect()
@@ -33,9 +33,9 @@ def shell(options: Options) -> int:
     Example:
       echo 'print(await agent.step_sense())' | spar shell
     """
-    from spar.agent import build_agent
+    from spar.agent.agent import build_agent
     from spar.errors import ConfigError
-    from spar.runner import CannotStartError, take_state_dir
+    from spar.service.process import CannotStartError, take_state_dir
 
     loaded = options.load()
     try:

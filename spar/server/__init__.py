@@ -1,4 +1,13 @@
-"""The doors of a running service: a control API on a Unix socket, probes and metrics on loopback.
+"""The HTTP servers of a running service: a control API on a Unix socket, probes and metrics on loopback.
 
 Both are served by a thread of their own, so that nothing a module does can block them.
+
+    front        the thread that serves the sockets
+    connections  limits the time and the number of connections
+    bodies       limits the size of request bodies
+    peers        reads the identity of a peer on the Unix socket from the kernel
+    sockets      names the Unix socket, also when its path is long
+    gate         admits requests while the agent starts and stops
+    problems     renders errors as problem+json (RFC 9457)
+    answers      calls the agent in its event loop and renders its answers
 """

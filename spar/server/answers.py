@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from spar.agent.measured import Blockable
 from spar.errors import NotReadyError
-from spar.measured import Blockable
 
 #: Seconds that the agent's loop may take to answer what should be immediate.
 PATIENCE = 10.0

@@ -19,12 +19,12 @@ import uvicorn
 
 from spar.errors import ConfigError
 from spar.server.connections import BoundedConfig, Bounds
-from spar.server.control import control
-from spar.server.probes import is_local, probes
+from spar.server.routes.control import control
+from spar.server.routes.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
 
 if TYPE_CHECKING:
-    from spar.app import Service
+    from spar.service.app import Service
 
 
 class Front:

@@ -18,7 +18,7 @@ from spar.server.problems import CLOSED, on_error
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from spar.app import Service
+    from spar.service.app import Service
 
 #: What is answered at any time: methods, the beginning of the path, its end.
 ALWAYS = ((("GET", "HEAD"), "/v1/status", ""), (("POST",), "/v1/agents/", ":stop"))

@@ -11,8 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.approvals import DigestMismatchError
 from spar.errors import ConfigError, ConflictError, InboxFullError, LifecycleError, NoRoomError, TransientError
+from spar.records.approvals import DigestMismatchError
 
 #: What an exception of the agent means to whoever called over HTTP.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from spar.clock import Clock, SystemClock
 from spar.hooks import Hooks
-from spar.modules import Module
+from spar.loop.module_adapter import Module
 from spar.protocols import Context, Host
 from spar.testing.recording import RecordingEvents
 from spar.threads import Threads

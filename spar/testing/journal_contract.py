@@ -17,12 +17,12 @@ from msgspec import Struct
 from spar.clock import Clock
 from spar.errors import ConflictError, FencedError, SparError, TooLargeError
 from spar.ids import new_id
-from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
-from spar.optional_ports import offers
+from spar.ports.optional import offers
+from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.protocols import Records
-from spar.store_port import DurableStore, Journal, KeepsJournal
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.transcript import Entry
 from spar.testing.duties import ODD_TEXTS, Stage, owed
-from spar.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 
 Factory = Callable[[], Any]
@@ -39,7 +39,7 @@ _HUGE = "x" * (2 << 20)
 async def check_journal(
     make_store: Factory, *, large: int = 64 << 20, clock: Clock | None = None, limit: float = 10.0, grace: float = 0.5
 ) -> None:
-    """Hold a store to the guarantees of `spar.store_port`: what it accepts, in one process after the other.
+    """Hold a store to the guarantees of `spar.ports.store`: what it accepts, in one process after the other.
 
     Not what becomes of it when its process is killed (`check_process_death`), nor when it forgets
     (`check_retention`).
@@ -56,8 +56,8 @@ async def check_journal(
     fence = 0
     async with stage.opened(make_store) as store:
         owed(offers(type(store), KeepsJournal), "a store that keeps a journal must have the attribute in its class")
-        owed(offers(store.journal, Journal), "the journal must have all of spar.store_port.Journal")
-        owed(offers(store, DurableStore), "a store that keeps a journal must have all of spar.store_port.DurableStore")
+        owed(offers(store.journal, Journal), "the journal must have all of spar.ports.store.Journal")
+        owed(offers(store, DurableStore), "a store that keeps a journal must have all of spar.ports.store.DurableStore")
         await _refuses_large_work(stage, store, large)
         for duty in duties:
             await duty.write(store)

@@ -17,9 +17,9 @@ from typing import Any
 
 from spar.clock import Clock
 from spar.ids import new_id
-from spar.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.transcript import Entry
 from spar.testing.duties import Stage, owed
-from spar.transcript import Entry
 from spar.types import Action, Call, CycleRecord, Experience, Perception
 
 Factory = Callable[[], Any]

@@ -16,7 +16,7 @@ import anyio
 from msgspec import Struct
 
 from spar.protocols import Effect
-from spar.terms import ToolTerms
+from spar.tool_terms import ToolTerms
 from spar.types import CycleRecord, Experience
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from typing import Any
 from acting import Executor
 from acting.desk import Desk
 from memory import Memory
-from spar.approvals import Approval, Decision
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.protocols import Host, Store
-from spar.terms import tool
+from spar.records.approvals import Approval, Decision
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import ActionResult
 
 

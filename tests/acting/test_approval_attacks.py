@@ -16,10 +16,10 @@ from acting import Executor
 from acting.schema import Parameters
 from acting.tool_context import ToolContext
 from acting.tools.shell import ShellTool
-from spar.approvals import DecidedError, DigestMismatchError
 from spar.protocols import Context, Home
-from spar.terms import tool
+from spar.records.approvals import DecidedError, DigestMismatchError
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.acting.approval_tools import (
     World,

@@ -11,14 +11,14 @@ import pytest
 
 from acting import Executor
 from acting.rows import InMemory
-from spar.approvals import DecidedError
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context, Host, RunContext
-from spar.terms import tool
+from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses, until
 

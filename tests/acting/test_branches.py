@@ -7,7 +7,7 @@ import pytest
 
 from acting import Executor
 from spar.events import ContractViolation
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import ActionResult, Call, Message
 
 

@@ -9,7 +9,7 @@ from acting.entries import entry_of
 from acting.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Call
 
 

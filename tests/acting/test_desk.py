@@ -14,7 +14,11 @@ from acting.decisions import moved
 from acting.desk import KEPT, Desk
 from acting.rows import InMemory
 from memory import Memory
-from spar.approvals import (
+from spar.bus.bus import Events
+from spar.errors import TransientError
+from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
+from spar.protocols import Context
+from spar.records.approvals import (
     TRANSITIONS,
     Approval,
     ApprovalStatus,
@@ -23,10 +27,6 @@ from spar.approvals import (
     Decision,
     DigestMismatchError,
 )
-from spar.bus import Events
-from spar.errors import TransientError
-from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
-from spar.protocols import Context
 from spar.testing import VirtualClock
 from spar.types import Action, Call, replace
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses

@@ -9,7 +9,7 @@ import pytest
 
 from acting import Executor, ToolContext
 from acting.late import Late
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import (
@@ -27,7 +27,7 @@ from spar.events import (
 )
 from spar.hooks import Decision, Hooks
 from spar.protocols import Context, Host, RunContext
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
 from tests.forced import forced
 

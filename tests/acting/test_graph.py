@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from acting.graph import Graph
 from acting.nodes import Node
-from spar.board import Board
-from spar.paths import parse_read, parse_write
+from spar.data.blackboard import Board
+from spar.data.paths import parse_read, parse_write
 from tests.effort import growth
 
 

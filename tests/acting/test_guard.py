@@ -9,7 +9,7 @@ import pytest
 from acting import Executor
 from acting.guard import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
 from spar.protocols import Context, RunContext
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault
 from tests.effort import effort
 

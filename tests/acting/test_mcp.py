@@ -20,9 +20,9 @@ from acting.mcp import McpServer
 from acting.mcp_words import Words
 from acting.tool_context import ToolContext
 from spar.clock import SystemClock
+from spar.data.json_safe import shown
 from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError
 from spar.events import ContractViolation, ErrorOccurred
-from spar.plain import shown
 from spar.protocols import Home, Host
 from spar.types import Call
 from tests.effort import hang_guard

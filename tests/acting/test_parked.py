@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from spar.approvals import Decision
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import ApprovalRequested, CallEvent, CallSkipped
 from spar.protocols import Context, Host, Resumable
-from spar.terms import tool
+from spar.records.approvals import Decision
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses, until
 from tests.effort import growth

@@ -11,7 +11,7 @@ import pytest
 from acting.entries import entry_of
 from acting.policy import Policy, trust_in
 from spar.errors import ConfigError
-from spar.terms import ToolTerms
+from spar.tool_terms import ToolTerms
 from spar.types import Call, Trust
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from acting import Executor
 from planning.context import compose
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Call, Message
 from tests.acting.test_activities import CITY, Handler, kinds, schema
 
@@ -115,7 +115,8 @@ HELD_BY: dict[str, tuple[str, ...]] = {
            "acting/test_branches::a_throw_without_such_a_branch_is_an_error_and_skips_what_depended_on_it",
            "acting/test_branches::a_plain_value_goes_to_the_first_alternative"),
     "G3": ("acting/test_branches::what_is_present_is_taken_even_if_it_is_nothing_much",
-           "acting/test_branches::a_read_waits_for_an_earlier_writer_of_its_left_alternative_and_falls_back_when_it_fails",
+           "acting/test_branches::"
+           "a_read_waits_for_an_earlier_writer_of_its_left_alternative_and_falls_back_when_it_fails",
            "acting/test_branches::a_racing_read_takes_what_is_there"),
     "G4": ("acting/test_executor::references_are_resolved_inside_nested_values_and_doubled_signs_are_text",),
     "G5": ("acting/test_branches::the_root_of_a_kind_can_be_read_and_written",

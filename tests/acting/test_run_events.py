@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from acting import Executor, ToolContext
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import CallEvent
 from spar.protocols import Context, RunContext
-from spar.terms import tool
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, executor, pending, until
 

@@ -8,11 +8,11 @@ import pytest
 
 from acting import Executor
 from acting.tools.say import SayTool
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.clock import SystemClock
+from spar.config.registry import Registry
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext
-from spar.registry import Registry
 from spar.types import Action, ActionResult, Call
 
 

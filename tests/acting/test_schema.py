@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator
 
 from acting.schema import Parameters, ParametersError, check_finite
 from acting.tool_context import ToolContext
+from spar.data.paths import TooLargeError
 from spar.errors import ConfigError
-from spar.paths import TooLargeError
 from tests.effort import effort, growth, hang_guard
 
 

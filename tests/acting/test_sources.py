@@ -3,7 +3,7 @@
 from typing import Any
 
 from acting import Executor
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Call
 
 

@@ -12,10 +12,10 @@ from acting.launch import Launch
 from acting.spending import Spending, refused
 from acting.stage import Scope
 from spar import tool
-from spar.accounts import Fare
-from spar.budgets import Budgets
+from spar.budgets.budgets import Budgets
+from spar.budgets.windows import Fare
 from spar.events import BudgetExceeded
-from spar.journal import Spend
+from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Call
 

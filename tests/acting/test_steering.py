@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from spar.approvals import DecidedError
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import ApprovalResolved, CallFailed, CallProposed, CallSkipped
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context, RunContext, Steerable
-from spar.terms import tool
+from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, Verdict
 from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses, until
 from tests.acting.test_written_down import Told

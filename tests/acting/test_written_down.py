@@ -12,7 +12,7 @@ from acting import Executor, ToolContext
 from memory import Memory, database
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
 
 

@@ -19,7 +19,7 @@ from planning.ports import Usage
 from spar import Agent, Perception, tool
 from spar.errors import PermanentError
 from spar.events import ModelRequested
-from spar.run import RunStatus
+from spar.runs.run import RunStatus
 from spar.testing import Hang, ScriptedModel, VirtualClock, stream
 from tests.planning.desk import read_of
 

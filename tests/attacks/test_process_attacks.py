@@ -29,7 +29,7 @@ from acting.sandbox import offered
 from acting.tools.shell import ShellTool
 from spar.errors import PermanentError
 from spar.protocols import Home
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Call
 from tests.effort import hang_guard
 

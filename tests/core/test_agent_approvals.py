@@ -12,9 +12,9 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ConfigError, Context, Perception, Verdict, tool
-from spar.approvals import DecidedError
 from spar.errors import NotReadyError
 from spar.events import ApprovalRequested, ApprovalResolved, CallCompleted
+from spar.records.approvals import DecidedError
 from spar.testing import ScriptedActor, ScriptedSense, VirtualClock
 
 ran: list[Any] = []

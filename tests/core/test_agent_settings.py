@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spar import Action, Agent, Call, ConfigError, ContractError, Perception
-from spar.settings import from_mapping
+from spar.config.load import from_mapping
 from spar.testing import RecordingStore, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import PHASES
 

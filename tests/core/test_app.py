@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from spar import Agent
-from spar.agent import build_agent
-from spar.app import Service, in_force
+from spar.agent.agent import build_agent
+from spar.config.factory import default_registry, name_of
+from spar.config.load import Settings, from_mapping, load
 from spar.errors import ConfigError, LifecycleError
 from spar.events import ConfigReloaded, ErrorOccurred
-from spar.factory import default_registry, name_of
-from spar.metrics import Metrics
-from spar.settings import Settings, from_mapping, load
+from spar.service.app import Service, in_force
+from spar.service.metrics import Metrics
 
 CONFIG = """
 [agent]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spar.agent import build_agent
+from spar.agent.agent import build_agent
+from spar.config.factory import BUILT_FROM
+from spar.config.load import load, reloads
 from spar.errors import ConfigError
-from spar.factory import BUILT_FROM
-from spar.settings import load, reloads
 
 BASE = """
 [[tools]]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.approval_text import full, grant_line, span, summary, warnings
-from spar.approvals import Approval, Grant
+from spar.data.text import is_hidden, quoted, value_lines, visible
+from spar.records.approvals import Approval, Grant
+from spar.review.approvals import full, grant_line, span, summary, warnings
 from spar.types import Call
-from spar.visible import is_hidden, quoted, value_lines, visible
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = datetime(2026, 1, 2, 10, 5, tzinfo=UTC)

@@ -17,17 +17,17 @@ import pytest
 from msgspec.structs import replace
 
 from spar import Agent
-from spar.app import Service
-from spar.approvals import Approval, DecidedError, DigestMismatchError, Grant
+from spar.config.load import load
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
-from spar.logs import configure
-from spar.server.approvals import LONGEST_REASON
-from spar.server.control import control
+from spar.observe.logs import configure
+from spar.records.approvals import Approval, DecidedError, DigestMismatchError, Grant
+from spar.review.pending_approvals import Waiting
 from spar.server.peers import peer
-from spar.settings import load
+from spar.server.routes.approvals import LONGEST_REASON
+from spar.server.routes.control import control
+from spar.service.app import Service
 from spar.types import Action, ActionResult, Call
-from spar.waiting import Waiting
 
 NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from acting.writes import Writes
-from spar.board import Board, write_message, write_messages
-from spar.paths import BadReferenceError, Path, parse_read
+from spar.data.blackboard import Board, write_message, write_messages
+from spar.data.paths import BadReferenceError, Path, parse_read
 
 
 def look(board: Board, text: str, instance: str | None = None) -> Any:

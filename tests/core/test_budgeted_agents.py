@@ -16,8 +16,8 @@ from spar import Action, Agent, Call, tool
 from spar.errors import TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
 from spar.hooks import Decision
-from spar.metrics import Metrics
 from spar.protocols import Context, RunContext
+from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 from spar.types import ActionResult, Verdict
 

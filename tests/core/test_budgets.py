@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spar import Agent
-from spar.accounts import LADDER, LASTING, QUANTITIES, WINDOWS, Refusal, in_micro, micro, name_of, span
-from spar.budgets import BudgetError, Budgets, Reservation
+from spar.budgets.budgets import BudgetError, Budgets, Reservation
+from spar.budgets.enforcement import Restraint
+from spar.budgets.windows import LADDER, LASTING, QUANTITIES, WINDOWS, Refusal, in_micro, micro, name_of, span
+from spar.config.load import from_mapping
+from spar.config.model import BudgetSettings
 from spar.errors import ConfigError, TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned, HealthAlert, HealthRecovered
-from spar.journal import Spend
-from spar.restraint import Restraint
-from spar.sections import BudgetSettings
-from spar.settings import from_mapping
+from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
 
 START = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families as read_plai
 
 from spar import Agent, __version__
 from spar.events import ApprovalExpired, ApprovalResolved
-from spar.metrics import Metrics
-from spar.stats import BOUNDS, CALL_OUTCOMES, FOLD_AT, LONGEST_TOOL, MOST_TOOLS, OTHER_TOOLS, Calls
+from spar.observe.stats import BOUNDS, CALL_OUTCOMES, FOLD_AT, LONGEST_TOOL, MOST_TOOLS, OTHER_TOOLS, Calls
+from spar.review.pending_approvals import ENDINGS, Waiting
+from spar.service.metrics import Metrics
 from spar.types import Action, Call, CallResult, Perception
-from spar.waiting import ENDINGS, Waiting
 
 
 def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:

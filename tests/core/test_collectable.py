@@ -14,7 +14,7 @@ from acting import Executor
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.events import RunEnded
-from spar.metrics import Metrics
+from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spar.config_file import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, line_numbers, locate, read
+from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, line_numbers, locate, read
 from spar.errors import ConfigError
 
 SAMPLE = '''\

@@ -24,7 +24,7 @@ from spar import (
     Perception,
     StateChanged,
 )
-from spar.lifecycle import FOLLOWS, LEGAL
+from spar.agent.lifecycle import FOLLOWS, LEGAL
 from spar.testing import Hang, RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import Experience, Reflection
 

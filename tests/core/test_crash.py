@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import spar
-from spar.crash import KILLED, arm, crashpoint
 from spar.errors import ConfigError
+from spar.failpoints import KILLED, arm, crashpoint
 
 PROGRAM = """
 import atexit, threading
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 
 atexit.register(print, "in good order")
 for _ in range(3):
@@ -71,6 +71,6 @@ def test_a_crash_point_that_is_none_is_refused(where: str) -> None:
 
 def test_a_variable_that_means_nothing_breaks_no_program_that_imports_spar() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import spar.agent"], env={**os.environ, "SPAR_CRASH": "foo"}, capture_output=True
+        [sys.executable, "-c", "import spar.agent.agent"], env={**os.environ, "SPAR_CRASH": "foo"}, capture_output=True
     )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from spar import Action, Agent, Call, Perception, tool
-from spar.cycle_log import log_cycles
-from spar.logs import configure
+from spar.observe.logs import configure
+from spar.service.cycle_log import log_cycles
 from spar.testing import VirtualClock
 
 

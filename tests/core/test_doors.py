@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from spar import Agent
-from spar.app import Service
+from spar.config.load import load
 from spar.server.bodies import LARGEST_BODY
 from spar.server.connections import BoundedProtocol, Bounds, Room
 from spar.server.front import Front
-from spar.settings import load
+from spar.service.app import Service
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: 127"
 HALF_A_BODY = b"POST /v1/runs HTTP/1.1\r\nHost: spar\r\nContent-Length: 100\r\n\r\n{"

@@ -15,7 +15,7 @@ import blinker
 import pytest
 
 from spar import Agent
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import (
     CallCompleted,
     CallEvent,

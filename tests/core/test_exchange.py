@@ -9,10 +9,10 @@ import pytest
 
 from planning.chain import Chain
 from spar import Agent
-from spar.assembly import FREE_WITHIN, _hand_on
+from spar.agent.lifespan import FREE_WITHIN, _hand_on
+from spar.config.load import from_mapping
 from spar.errors import LifecycleError, SparError
 from spar.events import ErrorOccurred, RecoveryStep
-from spar.settings import from_mapping
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Perception
 

@@ -10,10 +10,10 @@ import pytest
 from memory import Memory
 from planning.rules import RulesPlanner
 from spar import Agent
-from spar.answers import answer_of
-from spar.cli.history import _calls
+from spar.cli.commands.cycles import _calls
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
+from spar.runs.answers import answer_of
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
 

@@ -13,13 +13,13 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.app import Service
 from spar.cli.context import Client
+from spar.config.load import load
 from spar.errors import NotReadyError
-from spar.logs import configure
+from spar.observe.logs import configure
 from spar.server.answers import on_loop
-from spar.server.control import control
-from spar.settings import load
+from spar.server.routes.control import control
+from spar.service.app import Service
 
 #: What takes work, decides, or answers with what is known.
 DOORS = (

@@ -12,9 +12,9 @@ import pytest
 from planning.chain import Chain
 from spar import Agent
 from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, LoopCompleted, RecoveryStep
-from spar.health import MEND_WITHIN
-from spar.terms import tool
+from spar.health.health import MEND_WITHIN
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
+from spar.tool_terms import tool
 from spar.types import Action, Call, Perception
 
 
@@ -330,7 +330,7 @@ async def test_a_planner_that_raises_in_degrade_or_restore_does_not_break_the_lo
 
 
 async def test_new_limits_count_from_the_next_cycle_on(clock: VirtualClock) -> None:
-    from spar.settings import from_mapping
+    from spar.config.load import from_mapping
 
     story = Story(clock, sense=Module(), health={"failing_after": 100})
     async with story.agent:

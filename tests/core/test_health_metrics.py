@@ -12,12 +12,12 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from spar import Agent, __version__
 from spar.events import LoopCompleted
-from spar.health_metrics import HEALTH, PUSHED
-from spar.metrics import PER_AGENT, Metrics
-from spar.pressure import Bounds, Pressure
+from spar.health.resources import Bounds, Pressure
+from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
-from spar.rows import MOST_VALUES, OTHER, bounded
-from spar.stats import MOST_TOOLS
+from spar.service.health_metrics import HEALTH, PUSHED
+from spar.service.metric_rows import MOST_VALUES, OTHER, bounded
+from spar.service.metrics import PER_AGENT, Metrics
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Call, CallResult, Perception
 

@@ -11,13 +11,13 @@ from planning.chain import Chain
 from planning.faults import provider_error
 from planning.planner import ModelPlanner
 from spar import Agent, PermanentError
-from spar.cycle import Cycle
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
-from spar.health import Health
+from spar.health.health import Health
+from spar.health.streaks import MOST_STREAKS, Streaks
 from spar.hooks import Decision
-from spar.stats import MOST_SESSIONS, SessionStats
-from spar.streaks import MOST_STREAKS, Streaks
+from spar.loop.cycle import Cycle
+from spar.observe.stats import MOST_SESSIONS, SessionStats
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, Fault, Perception
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from spar import Agent
-from spar.bus import Events
+from spar.bus.bus import Events
+from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_GRACE, HANDLER_WITHIN, PROBE_AFTER
 from spar.events import Event, LoopCompleted
-from spar.subscriptions import FAILURES_UNTIL_OFF, HANDLER_GRACE, HANDLER_WITHIN, PROBE_AFTER
 from spar.testing import VirtualClock
 
 

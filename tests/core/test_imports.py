@@ -19,7 +19,7 @@ CORE = Path(spar.__file__).parent
 ROOT = CORE.parent
 PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 #: The agent's own files: the class itself, and the public face that passes it on.
-OWN = ("spar/agent.py", "spar/__init__.py")
+OWN = ("spar/agent/agent.py", "spar/__init__.py")
 
 
 def named(source: str, name: str) -> Iterator[int]:
@@ -51,16 +51,16 @@ def files() -> Iterator[tuple[str, str]]:
 def test_nobody_outside_the_agents_own_files_names_the_class_agent() -> None:
     found = [f"{name}:{line}" for name, source in files() if name not in OWN for line in named(source, "Agent")]
 
-    assert not found, "take spar.core.Core, values, callbacks or a Protocol of a few methods instead"
+    assert not found, "take spar.loop.core.Core, values, callbacks or a Protocol of a few methods instead"
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "from spar.agent import Agent\n",
+        "from spar.agent.agent import Agent\n",
         "from spar import Agent as It\n",
-        "if TYPE_CHECKING:\n    from spar.agent import Agent\n",
-        "def f() -> None:\n    from spar.agent import Agent\n",
+        "if TYPE_CHECKING:\n    from spar.agent.agent import Agent\n",
+        "def f() -> None:\n    from spar.agent.agent import Agent\n",
         "def look(agent: Agent) -> None: ...\n",
         "Read = Callable[['Agent'], Rows]\n",
         "agents: 'list[Agent] | None' = None\n",

@@ -328,7 +328,7 @@ async def test_a_proposed_next_look_comes_forward_under_adaptive_and_only_a_plan
 
 
 async def test_a_plan_puts_the_next_look_off_by_an_hour_at_most_and_status_says_so(clock: VirtualClock) -> None:
-    from spar.app import describe
+    from spar.service.app import describe
 
     agent = Agent(sense=ScriptedSense([["go"]]), plan=ScriptedPlanner([Action(next_look=86_400.0), None]),
                   loop_interval=1.0, clock=clock)  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from spar import Agent
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred, Event, ExperienceStored
-from spar.keeper import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, Keeper
+from spar.journal.background_writer import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, Keeper
 from spar.testing import (
     Hang,
     RecordingStore,

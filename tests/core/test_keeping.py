@@ -14,9 +14,9 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
-from spar.logs import configure
+from spar.observe.logs import configure
+from spar.observe.stats import Snapshot
 from spar.protocols import ability_key
-from spar.stats import Snapshot
 from spar.testing import VirtualClock
 from spar.types import Ability
 

@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.logs import configure
+from spar.observe.logs import configure
 from spar.testing import RecordingStore, ScriptedSense, VirtualClock
 
 

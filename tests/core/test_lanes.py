@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spar import Action, Agent, Call, Context, LoopCompleted, LoopStarted, Perception
+from spar.agent.submission import SESSIONS_LIMIT
 from spar.errors import InboxFullError
-from spar.intake import SESSIONS_LIMIT
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 
 

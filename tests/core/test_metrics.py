@@ -12,8 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_plain
 
 from spar import Agent, __version__
-from spar.metrics import MOST_AGENTS, Metrics
-from spar.stats import BOUNDS
+from spar.observe.stats import BOUNDS
+from spar.service.metrics import MOST_AGENTS, Metrics
 from spar.types import Action, Call, Perception
 
 NAME = re.compile(r"spar_[a-z]+(_[a-z]+)*")

@@ -18,16 +18,17 @@ from planning.assistant import Assistant
 from planning.failover import Models
 from planning.faults import provider_error
 from planning.planner import ModelPlanner
-from spar import Agent, logs
-from spar.app import Service, describe, warnings_of
+from spar import Agent
+from spar.cli.commands.service import _lines
 from spar.cli.main import cli
-from spar.cli.service import _lines
 from spar.cli.tables import model_lines
+from spar.config.load import Loaded, from_mapping
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
-from spar.metrics import Metrics
+from spar.observe import logs
 from spar.protocols import ModelState
 from spar.server.answers import encode
-from spar.settings import Loaded, from_mapping
+from spar.service.app import Service, describe, warnings_of
+from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 
 

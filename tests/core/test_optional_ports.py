@@ -12,25 +12,25 @@ import pytest
 import spar
 from memory import Memory
 from spar.errors import SparError
-from spar.optional_ports import Abandonable, Degradable, Hears, StatesDegradation, Watchable, offers
+from spar.ports.optional import Abandonable, Degradable, Hears, StatesDegradation, Watchable, offers
+from spar.ports.store import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
 from spar.protocols import Resumable
-from spar.store_port import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
 
 CORE = Path(spar.__file__).parent
 
 #: Attributes that are asked for and are no port of a part, by file: values of Python and of libraries, and the agent's
 #: own. An entry that is used no more has to go.
 NO_PARTS = {
-    ("bus.py", 'getattr(receiver, "subscription", None)'),
-    ("modules.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
-    ("factory.py", "getattr(module, phase, module)"),
+    ("bus/bus.py", 'getattr(receiver, "subscription", None)'),
+    ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
+    ("config/factory.py", "getattr(module, phase, module)"),
     ("protocols.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
-    ("optional_ports.py", "getattr(part, name, None)"),  # `offers` itself
-    ("optional_ports.py", "hasattr(part, name)"),
-    ("plain.py", 'hasattr(value, "model_dump")'),
-    ("stacks.py", 'getattr(driver, "coroutine", None)'),
-    ("stacks.py", "getattr(value, name, None)"),
-    ("cli/alone.py", 'getattr(last, TAKES.get(phase, ""), None)'),
+    ("ports/optional.py", "getattr(part, name, None)"),  # `offers` itself
+    ("ports/optional.py", "hasattr(part, name)"),
+    ("data/json_safe.py", 'hasattr(value, "model_dump")'),
+    ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
+    ("observe/stacks.py", "getattr(value, name, None)"),
+    ("cli/commands/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
     ("types.py", "getattr(error, name, None)"),
 }
 
@@ -60,7 +60,7 @@ def test_no_part_of_the_core_guesses_what_a_part_has() -> None:
             else:
                 guesses.append(f"spar/{name}:{line}: {call}")
 
-    assert not guesses, "declare a Protocol (spar/optional_ports.py, spar/store_port.py) and ask by offers(part, Port)"
+    assert not guesses, "declare a Protocol (spar/ports/optional.py, spar/ports/store.py) and ask by offers(part, Port)"
     assert not unused, "these are asked no more"
 
 

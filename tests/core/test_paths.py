@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.paths import (
+from spar.data.paths import (
     MISSING,
     BadReferenceError,
     TooLargeError,

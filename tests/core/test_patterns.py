@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.patterns import Pattern, glob
+from spar.data.patterns import Pattern, glob
 from tests.effort import hang_guard
 
 SIGNS = st.text(st.sampled_from("ab*?[]!-^\\.\n é\ud800"), max_size=8)

@@ -13,7 +13,7 @@ from spar import Agent
 from spar.errors import PhaseTimeoutError
 from spar.events import ErrorOccurred, Event, LoopCompleted, PhaseCompleted, PhaseStarted
 from spar.hooks import Decision
-from spar.plan_stream import MOST_CALLS, OpenPlan
+from spar.loop.plan_stream import MOST_CALLS, OpenPlan
 from spar.protocols import Context
 from spar.testing import Hang, RecordingTool, ScriptedReflector, ScriptedSense, VirtualClock, stream
 from spar.types import Action, ActionResult, Call, CallResult, Perception

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spar.policies import Backoff, Intensity
+from spar.backoff import Backoff, Intensity
 
 
 def test_backoff_doubles_from_its_base_up_to_its_cap() -> None:

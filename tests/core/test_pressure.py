@@ -8,8 +8,8 @@ import pytest
 
 from spar import Agent
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
-from spar.pressure import CALM, HARD_READINGS, LEAST_FREE, MIB, Bounds, Pressure
-from spar.relief import SHED_READINGS, Relief, disk_room, resident
+from spar.health.relief import SHED_READINGS, Relief, disk_room, resident
+from spar.health.resources import CALM, HARD_READINGS, LEAST_FREE, MIB, Bounds, Pressure
 from spar.testing import VirtualClock
 
 GIB = 1024 * MIB

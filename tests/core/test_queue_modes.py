@@ -12,8 +12,8 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.events import Event, MessageOutcome, RunEnded, RunStarted
-from spar.inbox import MODES, PLACES
-from spar.run import Receipt
+from spar.runs.inbox import MODES, PLACES
+from spar.runs.run import Receipt
 from spar.testing import Hang, VirtualClock
 
 DONE = Action(output="done")

@@ -14,8 +14,8 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
-from spar.journal import Item, Unfinished
 from spar.protocols import SensorContext, SensorSpec
+from spar.records.journal import Item, Unfinished
 from spar.testing import Hang, VirtualClock
 from spar.types import ActionResult, CallResult
 

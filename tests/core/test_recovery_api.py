@@ -14,13 +14,13 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
-from spar.app import Service
-from spar.doubt_text import doubt_full, doubt_summary, letter_full, letter_summary
-from spar.journal import DeadLetter, Doubt, Item
-from spar.server.approvals import LONGEST_REASON
-from spar.server.control import control
-from spar.server.recovery import LONGEST_NAME
-from spar.settings import load
+from spar.config.load import load
+from spar.records.journal import DeadLetter, Doubt, Item
+from spar.review.in_doubt import doubt_full, doubt_summary, letter_full, letter_summary
+from spar.server.routes.approvals import LONGEST_REASON
+from spar.server.routes.control import control
+from spar.server.routes.recovery import LONGEST_NAME
+from spar.service.app import Service
 
 NOW = datetime.now(UTC)
 NASTY = "\u202e\u200b\x1b[2K\ud800"

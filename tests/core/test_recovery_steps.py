@@ -11,7 +11,7 @@ import pytest
 
 from spar import Agent
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
-from spar.health import STEPS_KEPT
+from spar.health.health import STEPS_KEPT
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Perception, Reflection
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from spar.config_file import Sources, explain, read
+from spar.config.lines import Sources, explain, read
+from spar.config.registry import GROUPS, Registry
 from spar.errors import ConfigError
 from spar.protocols import Home
-from spar.registry import GROUPS, Registry
 
 PARTS = """
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_an_unknown_group_is_a_mistake_of_the_program() -> None:
 
 def test_nothing_is_imported_before_it_is_named() -> None:
     code = (
-        "import sys; from spar.registry import GROUPS, Registry; r = Registry(); [r.names(g) for g in GROUPS];"
+        "import sys; from spar.config.registry import GROUPS, Registry; r = Registry(); [r.names(g) for g in GROUPS];"
         "print([m for m in ('loguru', 'perception', 'acting', 'psutil') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)

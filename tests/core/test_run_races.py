@@ -10,15 +10,15 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
-from spar.cycle import Cycle
 from spar.errors import NotReadyError
 from spar.events import MessageSent, RunEnded, RunStarted
 from spar.hooks import POINTS as KNOWN
-from spar.keeping import MOST_ABILITIES
-from spar.run import Receipt
-from spar.run_events import size_of
+from spar.journal.agent_state import MOST_ABILITIES
+from spar.loop.cycle import Cycle
+from spar.records.transcript import Entry
+from spar.runs.run import Receipt
+from spar.runs.run_events import size_of
 from spar.testing import VirtualClock
-from spar.transcript import Entry
 from spar.types import Ability, Reflection
 
 

@@ -26,12 +26,12 @@ from spar import (
     TransientError,
 )  # fmt: skip
 from spar.clock import SystemClock
-from spar.cycle import Cycle, asked_patience
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.run import End, Limits, Run
-from spar.runs import KEPT, KEPT_BYTES
+from spar.loop.cycle import Cycle, asked_patience
+from spar.runs.run import End, Limits, Run
+from spar.runs.runs import KEPT, KEPT_BYTES
+from spar.runs.verdict import MOST_FAILURES, verdict
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
-from spar.verdict import MOST_FAILURES, verdict
 
 DONE = Action(output="done")
 START = datetime(2026, 1, 1, tzinfo=UTC)

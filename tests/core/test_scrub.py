@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from spar.scrub import Scrubber, is_secret_name, mask, masked, scrub
+from spar.observe.scrub import Scrubber, is_secret_name, mask, masked, scrub
 from tests.effort import hang_guard
 
 

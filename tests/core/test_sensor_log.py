@@ -8,11 +8,11 @@ from typing import Any
 
 from perception.sense import Sense
 from spar import Action, Agent, Call, LoopCompleted, Perception, tool
-from spar.logs import configure, get_logger
+from spar.observe.logs import configure, get_logger
 from spar.protocols import SensorSpec
-from spar.sensor_log import log_sensors
+from spar.service.sensor_log import log_sensors
+from spar.service.tool_log import log_tools
 from spar.testing import RecordingStore, ScriptedSensor, VirtualClock
-from spar.tool_log import log_tools
 
 
 async def test_a_dying_sensor_is_told_in_the_log(clock: VirtualClock) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, ErrorOccurred, Perception
+from spar.session.phases import SETTLE_WITHIN
 from spar.testing import VirtualClock
-from spar.turns import SETTLE_WITHIN
 
 
 async def plan(perceptions: Any) -> Action:
@@ -222,7 +222,7 @@ async def test_a_hook_that_ignores_its_cancellation_counts_as_left_behind(clock:
 
 
 def test_importing_the_agent_loads_nothing_heavy() -> None:
-    heavy = ("pydantic", "spar.registry", "spar.settings", "importlib.metadata", "apsw", "httpx", "loguru")
+    heavy = ("pydantic", "spar.config.registry", "spar.config.load", "importlib.metadata", "apsw", "httpx", "loguru")
     code = f"import sys; from spar import Agent; print([name for name in {heavy} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

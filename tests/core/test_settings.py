@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spar.config.fields import LONGEST, seconds
+from spar.config.load import RELOAD, Settings, as_settings, changed, from_mapping, load, reloads, schema, show
 from spar.errors import ConfigError
-from spar.settings import RELOAD, Settings, as_settings, changed, from_mapping, load, reloads, schema, show
-from spar.values import LONGEST, seconds
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from spar import Agent
-from spar.stats import BOUNDS, FOLD_AT, RECENT, Series, Stats
+from spar.observe.stats import BOUNDS, FOLD_AT, RECENT, Series, Stats
 from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
 from spar.types import OUTCOMES, Action, Call, Outcome, Perception
 

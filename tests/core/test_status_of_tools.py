@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spar.cli.service import _of_tool
+from spar.cli.commands.service import _of_tool
 
 SANDBOX = {"asked": "auto", "level": 2, "refused": 11, "probes": 11, "why": "there is\nno more"}
 SERVER = {"server": "git", "state": "connected", "error": "", "tools": ["git__log"], "off": {}}

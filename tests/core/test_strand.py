@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from spar.errors import PhaseTimeoutError
-from spar.strand import NEVER, Strand
+from spar.loop.phase_runner import NEVER, Strand
 from spar.testing import Hang, VirtualClock
 from spar.threads import Threads
 

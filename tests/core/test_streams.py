@@ -11,7 +11,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, tool
-from spar.bus import Events
+from spar.bus.bus import Events
 from spar.events import (
     AssistantDelta,
     CallCompleted,
@@ -23,9 +23,9 @@ from spar.events import (
     RunEnded,
     RunStarted,
 )
-from spar.run import RunStatus
-from spar.run_events import PAYLOAD, RunEvent
-from spar.streams import BYTES, ENDED, EVENTS, RunStream, Streams
+from spar.runs.run import RunStatus
+from spar.runs.run_events import PAYLOAD, RunEvent
+from spar.runs.run_log import BYTES, ENDED, EVENTS, RunStream, Streams
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock
 from spar.types import CallResult
 

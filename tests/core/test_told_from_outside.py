@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from spar import Agent, logs
-from spar.app import describe
-from spar.bus import Events
+from spar import Agent
+from spar.bus.bus import Events
 from spar.events import Event
+from spar.observe import logs
+from spar.service.app import describe
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Perception
 

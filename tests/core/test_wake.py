@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from spar.loop.wake import Wake
 from spar.testing import VirtualClock
-from spar.wake import Wake
 
 
 async def test_it_sleeps_as_long_as_it_is_told(clock: VirtualClock) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from spar import Agent, logs
+from spar import Agent
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
+from spar.health.watchdog import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of, watcher
+from spar.observe import logs
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
-from spar.watcher import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of, watcher
 
 HEALTH = {"blocked_after": 0.5}
 

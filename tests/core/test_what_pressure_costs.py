@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from spar import Agent
-from spar.app import describe
 from spar.errors import NoRoomError
+from spar.health.resources import Bounds, Pressure
 from spar.hooks import FAILURES_UNTIL_OFF, HookContext, Hooks
-from spar.pressure import Bounds, Pressure
-from spar.runs import KEPT
+from spar.runs.runs import KEPT
+from spar.service.app import describe
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Perception
 

@@ -23,19 +23,20 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-from spar import __version__, events, exits
-from spar.amounts import Capped, Counted, Paid
-from spar.app import Service
+from spar import __version__, events
 from spar.cli.lazy import SUMMARIES
 from spar.cli.main import COMMANDS, cli
-from spar.construct import Signature
-from spar.health_metrics import HEALTH
-from spar.metrics import PER_AGENT, Metrics
-from spar.registry import Registry
-from spar.server.control import control
-from spar.server.probes import probes
-from spar.settings import Settings, reloads
-from spar.values import Duration
+from spar.config.amounts import Capped, Counted, Paid
+from spar.config.fields import Duration
+from spar.config.load import Settings, reloads
+from spar.config.registry import Registry
+from spar.config.signature import Signature
+from spar.server.routes.control import control
+from spar.server.routes.probes import probes
+from spar.service import exit_codes as exits
+from spar.service.app import Service
+from spar.service.health_metrics import HEALTH
+from spar.service.metrics import PER_AGENT, Metrics
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 NOTE = "This page is written by `make docs` from the code. Do not edit it.\n"

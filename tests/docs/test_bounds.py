@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spar import Agent, __version__
-from spar.health import STEPS
-from spar.health_metrics import HEALTH
-from spar.metrics import KINDS, PER_AGENT, Metrics
+from spar.health.health import STEPS
+from spar.service.health_metrics import HEALTH
+from spar.service.metrics import KINDS, PER_AGENT, Metrics
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 ROWS = re.findall(r"^\| ([^|]+) \| ((?:`[\w.]+:\w+` ?)+) \| ([^|]+) \| ?(?:`(\w+)` )?\|$", TEXT, re.M)

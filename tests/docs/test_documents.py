@@ -17,15 +17,15 @@ import pytest
 from acting import ToolContext
 from perception import Pipeline
 from planning import RulesPlanner
+from spar.agent.lifecycle import LEGAL
 from spar.cli.main import COMMANDS
+from spar.config.load import from_mapping, load
+from spar.config.load import leaves as leaves_of
+from spar.config.registry import Registry
+from spar.data.reducers import METHODS
 from spar.events import CallEvent, ContractViolation, RepetitionNoticed, WriteConflict
-from spar.fold import METHODS
 from spar.hooks import POINTS
-from spar.lifecycle import LEGAL
-from spar.registry import Registry
-from spar.settings import from_mapping, load
-from spar.settings import leaves as leaves_of
-from spar.terms import ToolTerms
+from spar.tool_terms import ToolTerms
 from spar.types import CallStatus
 
 ROOT = Path(__file__).parents[2]

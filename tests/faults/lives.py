@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from spar.crash import KILLED
+from spar.failpoints import KILLED
 from tests.faults.workloads.life import WITHIN
 
 ROOT = Path(__file__).parents[2]

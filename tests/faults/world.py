@@ -13,9 +13,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from acting import ToolContext
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 from spar.protocols import Home
-from spar.terms import tool
+from spar.tool_terms import tool
 from tests.faults.ledger import Ledger
 
 Effect = Literal["read", "idempotent", "once"]

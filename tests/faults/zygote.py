@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from spar import crash
+from spar import failpoints as crash
 from tests.faults.workloads import SWEPT, WORKLOADS
 from tests.faults.world import World
 

@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory, pieces, tape
 from spar import Action, Agent, Call, CallResult, Perception, tool
-from spar.journal import Closing
+from spar.records.journal import Closing
 from spar.types import ActionResult, CycleRecord, Fault, replace
 from tests.effort import Effort
 

@@ -11,9 +11,9 @@ from msgspec import to_builtins
 
 from memory import Memory, tape
 from spar import Action, Agent, Call, Context, Perception, tool
-from spar.app import Service
-from spar.server.control import control
-from spar.settings import load
+from spar.config.load import load
+from spar.server.routes.control import control
+from spar.service.app import Service
 from spar.testing import VirtualClock
 from spar.types import CycleRecord
 

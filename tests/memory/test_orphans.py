@@ -11,8 +11,8 @@ import pytest
 from memory import Memory, orphans
 from spar import Agent, Perception
 from spar.errors import ConflictError, TooLargeError
-from spar.journal import Closing, Item, Unfinished
 from spar.protocols import Host
+from spar.records.journal import Closing, Item, Unfinished
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Action, Call, CallResult, Fault
 

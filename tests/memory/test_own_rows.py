@@ -13,7 +13,7 @@ from memory import Memory
 from planning import RulesPlanner
 from spar import Agent
 from spar.errors import TooLargeError
-from spar.journal import Closing, RowChange, Unfinished
+from spar.records.journal import Closing, RowChange, Unfinished
 from spar.types import Action, Call, Perception
 
 

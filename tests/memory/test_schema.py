@@ -11,8 +11,8 @@ import pytest
 from memory import Memory, chain, database, schema
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
-from spar.journal import Item
-from spar.transcript import Entry
+from spar.records.journal import Item
+from spar.records.transcript import Entry
 from spar.types import Experience, Perception
 
 if TYPE_CHECKING:

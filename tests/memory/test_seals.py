@@ -12,8 +12,8 @@ import pytest
 
 from memory import Memory, database, schema, seals
 from memory.verify import verify
-from spar.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
-from spar.transcript import Entry
+from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 from tests.effort import Effort
 

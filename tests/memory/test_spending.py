@@ -9,7 +9,7 @@ import pytest
 
 from memory import schema
 from memory.spending import KEPT, SPEND, all_of, trim
-from spar.journal import Spend
+from spar.records.journal import Spend
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from memory.retention import BATCH, Limits
 from memory.transcripts import MOST_BYTES, Held, append, rows, tail, trim
 from memory.verify import verify
 from spar.errors import FencedError, PermanentError
-from spar.journal import Closing
-from spar.transcript import Entry
+from spar.records.journal import Closing
+from spar.records.transcript import Entry
 from spar.types import CycleRecord, Fault
 from tests.memory.test_writer import until
 

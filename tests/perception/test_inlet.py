@@ -9,9 +9,9 @@ import pytest
 from perception.inlet import MOST_BYTES, NOTHING, Inlet
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from spar.factory import Parts
+from spar.config.factory import Parts
+from spar.config.load import Loaded, Sources, from_mapping
 from spar.protocols import SensorSpec
-from spar.settings import Loaded, Sources, from_mapping
 from spar.types import Perception
 
 Policy = Literal["refuse", "latest", "sample"]

@@ -15,9 +15,9 @@ from perception.rows import HeldRows
 from spar import Agent, Perception
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred
-from spar.journal import RowChange
+from spar.ports.small_rows import OneValueRows, rows_of
 from spar.protocols import SensorContext, SensorSpec
-from spar.small_rows import OneValueRows, rows_of
+from spar.records.journal import RowChange
 
 
 class Values:

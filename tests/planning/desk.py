@@ -7,9 +7,9 @@ from typing import Any
 
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, RunContext
+from spar.records.transcript import Entry
 from spar.testing import RecordingEvents
 from spar.testing.clock import VirtualClock
-from spar.transcript import Entry
 from spar.types import Action, Call, Perception
 
 NOTE: dict[str, Any] = {

@@ -11,10 +11,10 @@ from acting import Executor
 from planning.assistant import Assistant
 from planning.planner import ModelPlanner
 from spar import Agent, tool
+from spar.config.registry import Registry
 from spar.errors import ConfigError, TransientError
 from spar.events import AssistantDelta
 from spar.protocols import Context, Home
-from spar.registry import Registry
 from spar.testing import Fail, ScriptedModel, VirtualClock
 from spar.types import Action, ActionResult, Perception
 from tests.planning.desk import Desk, context, message

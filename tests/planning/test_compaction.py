@@ -14,8 +14,8 @@ from planning.ports import Request
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
 from spar.hooks import Decision, HookContext
+from spar.records.transcript import Entry
 from spar.testing import Fail, Hang, ScriptedModel, VirtualClock
-from spar.transcript import Entry
 from tests.planning.desk import Desk, context, decided, end, message, planned, read_of, turn, user
 
 LONG = "we talked at length about many things of little weight " * 20

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from planning.conversation import MOST_KNOWN, Known, conversation
-from spar.transcript import Entry
+from spar.records.transcript import Entry
 from tests.planning.desk import end, turn, user
 
 CALL = {"call": {"_tool": "note", "text": "a", "_id": "c1"}, "status": "ok", "reason": "", "output": {"id": 7}}

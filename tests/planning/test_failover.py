@@ -10,8 +10,8 @@ import pytest
 from planning.failover import DeferredError, Models
 from planning.faults import FaultKind, provider_error
 from planning.ports import Piece, Request, Told, Usage
-from spar.accounts import Limits
-from spar.budgets import Budgets
+from spar.budgets.budgets import Budgets
+from spar.budgets.windows import Limits
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.testing import Fail, Hang, RecordingEvents, ScriptedModel, VirtualClock, stream
 

@@ -13,12 +13,12 @@ from planning.faults import provider_error
 from planning.planner import ModelPlanner
 from planning.ports import Told, Usage
 from spar import Agent, tool
-from spar.accounts import Refusal
-from spar.budgets import BudgetError
+from spar.budgets.budgets import BudgetError
+from spar.budgets.windows import Refusal
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested
-from spar.inbox import collected
 from spar.protocols import Context, ability_key
+from spar.runs.inbox import collected
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
 from tests.planning.desk import Desk, Tool, calls_of, context, decided, end, message, planned, read_of, turn, user

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planning import render
-from spar.board import Board
+from spar.data.blackboard import Board
 from tests.effort import hang_guard
 
 WRITTEN = {"_tool": "t", "_id": "c"}

@@ -12,7 +12,7 @@ from acting import Executor
 from planning import Requests, Usage
 from planning.circles import circle
 from spar import Call, Verdict, tool
-from spar.board import Board
+from spar.data.blackboard import Board
 from spar.errors import ConfigError, TransientError
 from spar.hooks import Decision, Hooks
 from spar.testing import Fail, Hang, RecordingTool, ScriptedModel, stream

@@ -12,8 +12,8 @@ from planning.circles import circle
 from planning.conversation import conversation
 from planning.native import offered
 from spar import tool
+from spar.records.transcript import Entry
 from spar.testing import ScriptedModel
-from spar.transcript import Entry
 from tests.effort import growth
 
 NOTE = {"type": "object", "properties": {"_tool": {"const": "think"}, "_output": {"type": "string"}, "x": {}}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spar import exits
+from spar.service import exit_codes as exits
 
 BLOCKING = """
 import pathlib, time
@@ -24,12 +24,12 @@ async def plan(perceptions):
 
 #: No module can make the loop itself fail: a fault of its own is put into it.
 BROKEN = """
-import spar.lane
+import spar.session.session
 
 def opened(self):
     raise RuntimeError("the loop is broken")
 
-spar.lane.Lane.opened = opened
+spar.session.session.Lane.opened = opened
 
 async def plan(perceptions):
     return None

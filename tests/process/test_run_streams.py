@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from spar import exits
 from spar.cli.main import main
-from spar.server.runs import FOLLOWERS
+from spar.server.routes.runs import FOLLOWERS
+from spar.service import exit_codes as exits
 from tests.process.conftest import _Socket, until
 
 pytestmark = pytest.mark.process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.dataflow import PathIndex, Readers, dependants
-from spar.paths import Path, overlaps
+from spar.data.dataflow import PathIndex, Readers, dependants
+from spar.data.paths import Path, overlaps
 from tests.effort import growth
 
 PATHS = st.lists(st.sampled_from("abc"), max_size=3).map(tuple)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from acting.graph import Graph
 from acting.nodes import Node
-from spar.board import Board
-from spar.paths import Path, parse_read, parse_write
+from spar.data.blackboard import Board
+from spar.data.paths import Path, parse_read, parse_write
 
 Alternatives = tuple[tuple[Path, ...], ...]
 _ABSENT: Any = object()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar import plain as plain_module
-from spar.paths import MAX_DEPTH, TooLargeError
-from spar.plain import NotJsonError, copied, plain, shortened, whole
+from spar.data import json_safe as plain_module
+from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
+from spar.data.paths import MAX_DEPTH, TooLargeError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())

@@ -12,7 +12,7 @@ from planning.briefing import brief
 from planning.select import choose
 from reflection import Reflect
 from reflection.ability import Trial, faded, learn
-from spar.abilities import known_of, names_of, task_name
+from spar.data.abilities import known_of, names_of, task_name
 from spar.protocols import Context, ability_key
 from spar.types import Ability, ActionResult, CallResult, Perception
 from tests.effort import Effort

@@ -26,7 +26,6 @@ from planning.faults import provider_error
 from planning.planner import ModelPlanner
 from planning.ports import Request, Told
 from spar import Agent, tool
-from spar.approvals import Approval, Approver, DecidedError
 from spar.errors import ConfigError, FencedError
 from spar.events import (
     CompactionCompleted,
@@ -37,9 +36,10 @@ from spar.events import (
     TriggerMissed,
 )
 from spar.protocols import SensorSpec
-from spar.run_events import RunEvent
+from spar.records.approvals import Approval, Approver, DecidedError
+from spar.records.transcript import Entry
+from spar.runs.run_events import RunEvent
 from spar.testing import Hang, ScriptedModel, ScriptedSensor, VirtualClock, stream
-from spar.transcript import Entry
 from tests.planning.desk import read_of
 
 LONG = "we talked at length about many things of little weight " * 20

@@ -14,7 +14,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.events import Event, RunEnded
 from spar.hooks import HookContext
-from spar.journal import Item
+from spar.records.journal import Item
 from spar.testing import VirtualClock
 
 

@@ -22,7 +22,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.errors import LifecycleError, NotReadyError, PermanentError, TransientError
 from spar.events import Event, MessageOutcome, RunAccepted, RunEnded, RunStarted, StateChanged
-from spar.inbox import MODES
+from spar.runs.inbox import MODES
 from spar.testing import VirtualClock
 from tests.simulation.service import folder
 

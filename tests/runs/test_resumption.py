@@ -11,7 +11,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.events import Event, LoopCompleted, LoopStarted, RunEnded, RunStarted
-from spar.journal import Item, Unfinished
+from spar.records.journal import Item, Unfinished
 from spar.testing import VirtualClock
 from spar.types import CallResult
 

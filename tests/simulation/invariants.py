@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Container
 
 from spar import Agent
+from spar.agent.lifecycle import FOLLOWS
 from spar.events import (
     CallEvent,
     ErrorOccurred,
@@ -24,7 +25,6 @@ from spar.events import (
     RunStarted,
     StateChanged,
 )
-from spar.lifecycle import FOLLOWS
 
 TAIL = 60
 

@@ -25,11 +25,11 @@ from memory import Memory
 from perception.sense import Sense
 from planning.planner import ModelPlanner
 from spar import Agent
-from spar.approvals import DecidedError, Decision
 from spar.errors import SparError, TransientError
-from spar.inbox import Mode
 from spar.protocols import Home, Record, SensorSpec
-from spar.run import Receipt
+from spar.records.approvals import DecidedError, Decision
+from spar.runs.inbox import Mode
+from spar.runs.run import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
 from spar.types import CycleRecord, Experience

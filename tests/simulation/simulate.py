@@ -16,7 +16,7 @@ import time
 
 from msgspec import Struct
 
-from spar.inbox import MODES
+from spar.runs.inbox import MODES
 from tests.simulation.loop import Killed, SeededLoop, running
 from tests.simulation.service import SESSIONS, Service, folder
 

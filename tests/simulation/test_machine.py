@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spar.approvals import Decision
+from spar.records.approvals import Decision
 from tests.simulation.loop import Killed, running
 from tests.simulation.service import SESSIONS, Service, folder
 

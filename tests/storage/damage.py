@@ -21,7 +21,7 @@ import apsw
 
 from memory import Memory, chain
 from spar.errors import SparError
-from spar.journal import Item
+from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception
 from tests.storage.disk import empty
 from tests.storage.power import scratch

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from spar.terms import tool
 from spar.testing import (
     Hang,
     RecordingNotifier,
@@ -18,6 +17,7 @@ from spar.testing import (
     check_store,
     check_tool,
 )
+from spar.tool_terms import tool
 from spar.types import (
     CycleRecord,
     Experience,

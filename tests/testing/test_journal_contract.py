@@ -11,10 +11,10 @@ import pytest
 
 from memory import Memory
 from spar.errors import ConflictError
-from spar.journal import Closing, RowChange
 from spar.protocols import Record
+from spar.records.journal import Closing, RowChange
+from spar.records.transcript import Entry
 from spar.testing import check_journal
-from spar.transcript import Entry
 from spar.types import replace
 
 

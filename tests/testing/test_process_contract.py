@@ -11,7 +11,7 @@ import pytest
 from memory import Memory
 from memory.hand import Hand
 from memory.journal import Journal
-from spar.journal import Closing
+from spar.records.journal import Closing
 from spar.testing import check_process_death, check_retention
 from spar.types import replace
 

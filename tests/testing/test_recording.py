@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from spar.events import ErrorOccurred, LoopStarted
-from spar.terms import terms_of
 from spar.testing import (
     RecordingEvents,
     RecordingNotifier,
@@ -15,6 +14,7 @@ from spar.testing import (
     RecordingTool,
     VirtualClock,
 )
+from spar.tool_terms import terms_of
 from spar.types import Experience, Fault, utcnow
 
 

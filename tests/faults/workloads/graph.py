@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from spar import Agent
-from spar.crash import crashpoint
+from spar.failpoints import crashpoint
 from spar.protocols import Context
 from spar.types import Action, Call, Perception
 from tests.faults.workloads.life import MOST_TOKENS, Workload, agent, live, submit

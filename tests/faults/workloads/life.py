@@ -20,9 +20,9 @@ from msgspec import Struct
 from acting import Executor
 from memory import Memory
 from spar import Agent
-from spar.approvals import Approver, DecidedError
 from spar.errors import ConflictError
-from spar.journal import Answer
+from spar.records.approvals import Approver, DecidedError
+from spar.records.journal import Answer
 from tests.faults.rows import left_open
 from tests.faults.world import Want, World
 

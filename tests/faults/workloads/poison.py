@@ -12,9 +12,9 @@ from perception.sense import Sense
 from perception.sensors.directory import DirectorySensor
 from planning.rules import RulesPlanner
 from spar import Agent
-from spar.crash import KILLED
+from spar.failpoints import KILLED
 from spar.protocols import Context, SensorSpec
-from spar.terms import tool
+from spar.tool_terms import tool
 from spar.types import Action, Perception
 from tests.faults.workloads.life import Workload, agent, drop, live, submit
 from tests.faults.workloads.rules import RULES, wants_of

@@ -1,0 +1,617 @@
+"""One agent: started, stopped, paused, resumed, stepped; what it knows of itself.
+
+    agent = Agent(sense=sense, plan=plan, act=act, reflect=reflect, loop_interval=1.0)
+    async with agent:
+        ...
+
+This is its face: what may be asked of it, and what its parts share. Each subject has a part of its own: its states
+`spar.agent.lifecycle`, who turns `spar.session.sessions`, what comes in `spar.agent.submission`, single steps
+`spar.agent.steps`, its modules `spar.agent.lifespan`, what outlives it `spar.journal.agent_state`, the event loop that
+it belongs to `spar.loop.tasks`, what went wrong `spar.health.error_reporting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spar.agent.apply_settings import apply_settings
+from spar.agent.approvals import AgentApprovals
+from spar.agent.lifecycle import Lifecycle
+from spar.agent.lifespan import Assembly
+from spar.agent.steps import Stepping
+from spar.agent.stop_deadline import StopDeadline
+from spar.agent.submission import Intake
+from spar.budgets.budgets import Budgets
+from spar.budgets.enforcement import Restraint
+from spar.bus.bus import Events
+from spar.clock import Clock, SystemClock
+from spar.config import defaults
+from spar.data.paths import shorten
+from spar.errors import ConfigError, ContractError
+from spar.events import Event
+from spar.health.error_reporting import Reports
+from spar.health.health import Health
+from spar.health.resources import Pressure
+from spar.health.watchdog import Watched
+from spar.hooks import Hook
+from spar.journal.agent_state import Keeping
+from spar.journal.cycle_log import Books
+from spar.journal.recovery import Recovery
+from spar.loop.core import Core, State
+from spar.loop.cycle import STANDING, Step
+from spar.loop.module_adapter import Module
+from spar.loop.pacing import Interval, Pace
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.stats import SessionStats, Snapshot, Stats
+from spar.ports.optional import offers
+from spar.ports.store import KeepsExperiences
+from spar.protocols import (
+    ActFunction,
+    ActModule,
+    Home,
+    Host,
+    PlanFunction,
+    PlanModule,
+    ReflectFunction,
+    ReflectModule,
+    SenseFunction,
+    SenseModule,
+)
+from spar.runs.outbox import Deliveries
+from spar.runs.run import Receipt, Run, RunStatus
+from spar.runs.run_log import Streams
+from spar.runs.runs import Runs
+from spar.runs.transcripts import Transcripts
+from spar.session.holding import Holding
+from spar.session.parts import LaneParts
+from spar.session.session import Lane
+from spar.session.session_hooks import SessionHooks
+from spar.session.sessions import Sessions
+from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, Reflection
+
+if TYPE_CHECKING:
+    from spar.config.load import Loaded, Settings
+    from spar.config.registry import Registry
+
+
+#: What an agent is for whoever uses it.
+PUBLIC = (
+    "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "from_config", "hook", "hooks",
+    "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "resume", "run",
+    "settings", "start", "state", "stats", "step_act", "step_plan", "step_reflect", "step_sense", "stop", "submit",
+    "wait", "wake",
+)  # fmt: skip
+
+
+class Agent:
+    """A continuous loop over four modules, each an object with the phase's method or a bare function.
+
+    Args:
+        sense, plan, act, reflect: the modules; without them it senses nothing, plans nothing, executes calls of
+            `tools`, and reflects by the built-in reflector.
+        tools: functions or tools that the built-in executor may call.
+        name: how it is called in events, logs and metrics.
+        loop_interval: seconds between cycles, "adaptive", 0 (no pause) or "off" (only what is pushed).
+        settings: a mapping shaped like config.toml, or `Settings`.
+        memory: an object with `await store(experience)`; may also have `recall`, `record`, `load` and `save`.
+        clock: where time comes from.
+        home: the folders of the service, for parts that need them.
+    Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
+    """
+
+    __slots__ = ("__weakref__", "_lane_parts", "account", "assembly", "budgets", "clock", "core", "deliveries",
+                 "events", "health", "holding", "home", "hooks", "intake", "keeping", "lanes", "lifecycle",
+                 "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts", "session_hooks",
+                 "sessions", "setup", "stepping", "transcripts", "watched")  # fmt: skip
+
+    events: Events
+    account: Stats
+    health: Health
+
+    def __init__(
+        self,
+        *,
+        sense: SenseModule | SenseFunction | None = None,
+        plan: PlanModule | PlanFunction | None = None,
+        act: ActModule | ActFunction | None = None,
+        reflect: ReflectModule | ReflectFunction | None = None,
+        tools: Iterable[Any] = (),
+        name: str | None = None,
+        loop_interval: Interval | None = None,
+        settings: Mapping[str, Any] | Settings | None = None,
+        memory: Any = None,
+        clock: Clock | None = None,
+        home: Home | None = None,
+        confirm: Callable[[Call], Any] | None = None,
+    ) -> None:
+        given = defaults.settings(settings)
+        if name is not None and (not isinstance(name, str) or not name.strip()):
+            raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
+        if memory is not None and not offers(memory, KeepsExperiences):
+            raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
+        self.core, self.setup = Core(name or given.agent.name, clock or SystemClock(), given), Setup()
+        self.name, self.clock = self.core.name, self.core.clock
+        self.events, self.hooks = self.core.events, self.core.hooks
+        self.home = home
+        self.memory: Any = memory
+        core, setup = self.core, self.setup
+        self.account = Stats()
+        self.requests = Requests(self.name, self.clock, self.events)
+        self.health = Health(core, setup, self.account, pause=self.request_pause, restart_module=self.restart_module,
+                             do_others_work=self._do_others_work)  # fmt: skip
+        self.session_accounts = SessionStats(self.health.streaks.worst_of)
+        policies: dict[str, Callable[[], object]] = {"pause": self.request_pause, "stop": self._request_stop}
+        self.reports = Reports(core, setup, self.account, self.requests, self.health, policies)
+        self.events.on_handler_error = self.reports.handler_failed
+        restraint = Restraint(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
+        self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
+        self.keeping = Keeping(core, memory, self.account, self.requests, self.reports, self._fail)
+        self.transcripts = Transcripts(self.name, self.requests, lambda: self.keeping.transcripts, setup.tools)
+        self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
+        self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
+        self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
+        self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.assembly.take_over())
+        self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
+                                 on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
+                                 on_retired=self.holding.forget)  # fmt: skip
+        self.recovery = Recovery(core, self.keeping, self.requests, self.runs, self.sessions, self.push)
+        books = Books(core, setup, self.recovery, self.keeping, self.reports, self.runs)
+        self._lane_parts = LaneParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
+                                     self.recovery.work, self.recovery, books, self.keeping, self.transcripts,
+                                     self.deliveries, self.session_hooks, self.reports, self.health, self.account,
+                                     self.session_accounts)  # fmt: skip
+        self.lanes: dict[str, Lane] = self.sessions.lanes
+        self.watched = Watched(core, setup, self.health, self.requests, self.lanes)
+        deadline = StopDeadline(core, setup, self.requests)
+        self.assembly = Assembly(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
+                                 self._host)  # fmt: skip
+        self.lifecycle = Lifecycle(
+            core, self.requests, deadline, self.sessions, self.runs, self.keeping, self.watched, begin=self._begin,
+            ask=self._ask, close_chain=self._close_chain, end=self.recovery.end, close=self._close,
+        )  # fmt: skip
+        self.stepping = Stepping(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
+        self.intake = Intake(core, setup, self.requests, self.runs, self.sessions, self.recovery, self.lifecycle,
+                             self.reports, self.health)  # fmt: skip
+        self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
+        self.assembly.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
+        self.apply(self.settings)
+        if loop_interval is not None:
+            self.loop_interval = loop_interval
+
+    def __repr__(self) -> str:
+        return f"<Agent {shorten(self.name, 100)}, {self.state}>"
+
+    def __dir__(self) -> list[str]:
+        """List what people use of an agent; its inner works have names, too, which are nobody's to rely on."""
+        return sorted({*object.__dir__(self)} & {*PUBLIC, *dir(object)})
+
+    @classmethod
+    def from_config(cls, path: str, **overrides: Any) -> Agent:
+        """The agent that a configuration file describes.
+
+        Args: overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
+        """
+        from spar.config.load import load
+
+        given = {key.replace("__", "."): value for key, value in overrides.items()}
+        return build_agent(load(Path(path) if path is not None else None, overrides=given))
+
+    # -- what it knows of itself
+
+    @property
+    def state(self) -> State:
+        """What it does now: one of `created running pausing paused stopping stopped failed`."""
+        return self.core.state
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.core.settings
+
+    @property
+    def modules(self) -> dict[Phase, Module]:
+        """The modules in force, by their phase."""
+        return self.setup.modules
+
+    @property
+    def steps(self) -> dict[Phase, Step]:
+        """The terms of each phase."""
+        return self.setup.steps
+
+    @property
+    def pace(self) -> Pace:
+        """How long the pauses between cycles are."""
+        return self.setup.pace
+
+    @property
+    def stats(self) -> Snapshot:
+        """A snapshot of the statistics so far; safe from any thread."""
+        return self.account.snapshot()
+
+    def stats_of(self, session: str) -> Snapshot:
+        """A snapshot of the statistics of one session in this process; safe from any thread.
+
+        Raises: LookupError for a session that has completed no cycle, or none for so long that it was forgotten.
+        """
+        return self.session_accounts.snapshot(session)
+
+    @property
+    def loop_interval(self) -> Interval:
+        """Seconds between cycles, "adaptive", 0 or "off"; may be set at any time and counts from the next wait on."""
+        return self.pace.interval
+
+    @loop_interval.setter
+    def loop_interval(self, interval: Interval) -> None:
+        is_word = interval in ("adaptive", "off")
+        is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+        if not is_word and not (is_number and 0 <= float(interval) < float("inf")):
+            raise ConfigError(
+                f'loop_interval = {interval!r}: must be a number of seconds >= 0, "adaptive" or "off"',
+                path=("agent", "loop_interval"),
+            )
+        self.setup.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
+        self.requests.in_loop(self.sessions.wake_all)
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the agent belongs to; None before it was first started or stepped."""
+        return self.requests.loop
+
+    @property
+    def last_completed_at(self) -> float:
+        """When the standing lane last completed a cycle, as a Unix timestamp; 0.0 before the first in this process."""
+        lane, cycles = self.lanes.get(STANDING), self.account.cycles
+        if lane is None or not (cycles.count or cycles.pending):
+            return 0.0
+        return self.clock.now().timestamp() - (self.clock.monotonic() - lane.last_completed)
+
+    @property
+    def refused(self) -> int:
+        """How many pushed perceptions there was no room for."""
+        return self.intake.refused
+
+    @property
+    def left_behind(self) -> int:
+        """How many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
+        tasks = sum(len(lane.strand.left_behind) for lane in list(self.lanes.values()))
+        threads = sum(module.left_behind for module in self.modules.values())
+        return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
+
+    @property
+    def abilities(self) -> dict[str, Ability]:
+        """What is known of the tools at each kind of task."""
+        return self.keeping.abilities
+
+    @property
+    def pressure(self) -> Pressure:
+        """How memory and disk of the process are doing, if its service watches them; `refusal()` says what it costs."""
+        return self.health.pressure
+
+    def caches(self) -> tuple[object, ...]:
+        """The parts that may have something to give up when memory runs short."""
+        return (self.runs, self.intake, self.memory, *(module.part for module in self.modules.values()))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """What the background writer has stored, still holds and had to give up."""
+        return self.keeping.account
+
+    def blocked_for(self) -> float:
+        """Seconds for which the event loop has not answered, as far as the watcher has seen."""
+        return self.watched.blocked_for()
+
+    @property
+    def blocked_by(self) -> str:
+        """The stack of what blocks the event loop, as the watcher sees it; empty while nothing does."""
+        return self.watched.blocked_by
+
+    @property
+    def blocked_since(self) -> float | None:
+        """Since when the event loop is blocked (monotonic seconds); None while it answers."""
+        return self.watched.blocked_since
+
+    @property
+    def failure(self) -> str:
+        """Why the agent gave up; empty while it has not."""
+        return self.lifecycle.failure
+
+    def apply(self, settings: Settings) -> None:
+        """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
+        apply_settings(settings, self.budgets, self.runs, self.health)
+        self.assembly.apply(settings)
+
+    # -- control
+
+    async def start(self, *, resume: bool = False) -> None:
+        """Open the modules, start the loop in the background, return once it runs.
+
+        With a memory, an agent whose last process died while it was paused comes back paused, and says so.
+        Args: resume: go on all the same.
+        Idempotent while running. Inside a cycle or a handler it is a request and returns at once.
+        Raises: LifecycleError when paused, or when a `stop` called it off; what a module's opening raises, after
+        closing what had been opened: it can be called again.
+        """
+        await self.lifecycle.start(resume=resume)
+
+    async def run(self) -> None:
+        """Start, and return when the agent has been stopped. Cancelling it stops the agent.
+
+        Raises: SparError when the agent failed: its loop had to be restarted more often than it may.
+        """
+        await self.lifecycle.run()
+
+    async def stop(self, deadline: float | None = None) -> None:
+        """Let the cycle in hand finish, flush experiences, save state, close the modules side by side, then the memory.
+
+        Args: deadline: seconds until what still runs (a hook, a cycle, the closing of a module) is cancelled, and a
+            grace later left behind; a cycle cut so is recorded as interrupted. None: each step has a bound of its own.
+        A second stop with an earlier deadline shortens the first.
+        Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
+        """
+        await self.lifecycle.stop(deadline)
+
+    async def pause(self) -> None:
+        """Return when the cycles in hand have finished; no new one starts. Idempotent while paused.
+
+        Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
+        """
+        await self.lifecycle.pause()
+
+    def request_pause(self) -> None:
+        """Ask for a pause at the end of the cycles in hand, without waiting."""
+        self.lifecycle.request_pause()
+
+    async def resume(self) -> None:
+        """Go on. Idempotent while running. Raises: LifecycleError when the agent has not been started or is stopped."""
+        await self.lifecycle.resume()
+
+    async def __aenter__(self) -> Agent:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    # -- giving it work
+
+    async def submit(
+        self,
+        message: str | Perception,
+        *,
+        session: str = STANDING,
+        mode: str | None = None,
+        idempotency_key: str | None = None,
+        output: Mapping[str, Any] | None = None,
+    ) -> Receipt:
+        """Accept a message as a run of its session and return at once.
+
+        Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
+            `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit.
+        The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
+        Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
+            NotReadyError before the agent was started where its memory keeps a journal: accepted means on disk.
+        """
+        return await self.intake.submit(message, session, mode, idempotency_key, output)
+
+    async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
+        """What became of a run, or status `timeout` after so many seconds; waiting never stops the run.
+
+        Raises: LookupError for a run that is not known.
+        """
+        if not self.runs.knows(run_id):
+            return await self.recovery.status_of(run_id)
+        return await self.runs.wait(run_id, timeout)
+
+    async def abort(self, run_id: str) -> None:
+        """End a run: a queued one never starts, a running one's phase is cancelled; returns when that has settled.
+
+        Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
+            a journal: the next start would go on with the run. After the run's end it does nothing.
+        """
+        await self.intake.abort(run_id)
+
+    async def accept(self, perception: Perception) -> bool:
+        """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
+        this returns. False for one whose id was taken in before.
+
+        Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped, NotReadyError as `submit`.
+        """
+        return await self.intake.accept(perception)
+
+    def push(self, perception: Perception) -> bool:
+        """Hand a perception to its session's lane, which wakes at once; False when its inbox is full.
+
+        From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
+        """
+        return self.intake.push(perception)
+
+    def wake(self) -> None:
+        """Begin the next cycle of the standing lane at once; from any thread."""
+        self.requests.in_loop(self.sessions.wake_standing)
+
+    def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+        """Decorator: call the function for each event of this class."""
+
+        def connect(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            self.events.subscribe(kind, handler)
+            return handler
+
+        return connect
+
+    def hook(self, point: str, *, priority: int = 0, timeout: float | None = None) -> Callable[[Hook], Hook]:
+        """Decorator: ask the function at this point; see `spar.hooks.POINTS`."""
+
+        def register(function: Hook) -> Hook:
+            self.hooks.add(point, function, priority=priority, timeout=timeout)
+            return function
+
+        return register
+
+    @property
+    def approvals(self) -> AgentApprovals:
+        """The calls that wait for a person's word, to be listed and decided from this program."""
+        return AgentApprovals(self.name, self.setup, self.recovery)
+
+    # -- stepping
+
+    async def step_sense(self) -> list[Perception]:
+        """Run just the sense phase and return what it noticed. Begins a new chain of steps, which share a cycle.
+
+        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; what sense raised.
+        """
+        return list(await self.stepping.step("sense", None))
+
+    async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
+        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action."""
+        given = [perceptions] if isinstance(perceptions, Perception) else perceptions
+        action = await self.stepping.step("plan", given)
+        assert action is None or isinstance(action, Action)
+        return action
+
+    async def step_act(self, action: Action | None = None) -> ActionResult:
+        """Execute this action (default: the last step's) for real. A failure is in the result, not raised."""
+        result = await self.stepping.step("act", action)
+        assert isinstance(result, ActionResult)
+        return result
+
+    async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
+        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends."""
+        reflection = await self.stepping.step("reflect", result)
+        assert isinstance(reflection, Reflection)
+        return reflection
+
+    # -- its modules
+
+    async def open(self) -> None:
+        """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
+        if not self.keeping.has_loaded:
+            await self._ask("agent_bootstrap")
+        self.keeping.listen()
+        await self.assembly.open(self._load)
+
+    async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
+        """Put other modules and settings in the place of today's, without holding up any work.
+
+        New modules are opened beside today's; each session changes over when its cycle in hand has ended, and what is
+        replaced is closed when the last one has left it.
+        Raises: what opening a new module raises; everything then stays as it was. LifecycleError when a stop called it
+        off.
+        """
+        await self.lifecycle.exclusively(partial(self._exchange, parts, settings), "exchange")
+
+    async def restart_module(self, phase: Phase) -> None:
+        """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
+
+        What that raises is reported and leaves the module as it is.
+        """
+        await self.assembly.restart(phase)
+
+    # -- what its parts ask of it
+
+    def _do_others_work(self) -> bool:
+        return any(not lane.is_standing and lane.has_work for lane in self.lanes.values())
+
+    def _lane(self, session: str) -> Lane:
+        return Lane(self._lane_parts, self.sessions, session)
+
+    def _has_work(self, session: str) -> bool:
+        lane = self.lanes.get(session)
+        return lane is not None and not lane.is_empty
+
+    def _host(self, part: Any) -> Host:
+        """Return what a part is lent."""
+        return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.keeping.state_store, self.home,
+                    self.sessions.resume, self.keeping.journal, self.budgets, self.setup.tools, self.transcripts,
+                    self.deliveries.tell, self.intake.pursue, self.runs.used, self.sessions.note, self.keeping.rows_of,
+                    self.sessions.is_in_hand, partial(self.health.model, id(part)), self.runs.used,
+                    accept=self.intake.accept)  # fmt: skip
+
+    async def _ask(self, point: str) -> None:
+        await self.reports.ask(point, self)
+
+    async def _begin(self) -> None:
+        """Open everything and take up what is there; what fails leaves all closed."""
+        try:
+            await self.open()
+            await self.recovery.begin()
+            await self._ask("service_start")
+        except BaseException:
+            self.recovery.end()
+            await self._close()
+            raise
+
+    async def _load(self) -> None:
+        """Take over what was kept, and what of the budgets is used."""
+        await self.keeping.load()
+        journal = self.keeping.journal
+        self.budgets.open(journal, () if journal is None else await journal.spent())
+
+    async def _close(self) -> None:
+        self.budgets.close()
+        await self.assembly.close()
+
+    async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
+        await self.assembly.exchange(parts)
+        pace = self.pace
+        self.apply(settings)
+        if self.pace != pace and self.pace.interval != "off":
+            self.sessions.wake_all()  # nobody waits any longer than is asked for now
+
+    def _close_chain(self) -> None:
+        self.stepping.close_chain()
+
+    def _run_is_late(self, run: Run, why: str) -> None:
+        self.intake.late(run, why)
+
+    def _request_stop(self) -> None:
+        self.lifecycle.request_stop()
+
+    def _resume_renewed(self) -> None:
+        self.requests.in_background(self.resume(), "renewed budget of")
+
+    def _fail(self, why: str) -> None:
+        self.lifecycle.fail(why)
+
+    def _run_ended(self, run: Run) -> None:
+        """Tell and keep the end of a run."""
+        self.deliveries.ended(run)
+        self.transcripts.run_ended(run)
+        self.recovery.ends.run_ended(run)
+
+    def _epoch(self) -> int:
+        """The number of this process among those that the journal has seen; 0 without one."""
+        journal = self.keeping.journal
+        return 0 if journal is None else journal.epoch
+
+
+def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
+    """Return the agent that the settings describe, not yet started. Raises: ConfigError."""
+    from spar.config.factory import Parts, judge_written_calls, makers, name_of
+
+    parts = Parts(loaded, registry)
+    tools = parts.tools()
+    planner, actor = parts.plan([name_of(tool) for tool in tools]), parts.act(tools)
+    judge_written_calls(planner, actor, loaded)
+    agent = Agent(
+        sense=parts.sense(),
+        plan=planner,
+        act=actor,
+        reflect=parts.reflect(),
+        memory=parts.memory(),
+        settings=loaded.settings,
+        clock=clock,
+        home=parts.home,
+    )
+    agent.assembly.makers = makers(parts)
+    for register in parts.plugins():
+        register(agent)
+    return agent

@@ -1,0 +1,38 @@
+"""The settings that the budgets, the runs and the health of a running agent take."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from spar.budgets.budgets import Budgets
+from spar.budgets.windows import in_micro
+from spar.health.health import Health, Limits
+from spar.runs.run import Limits as RunLimits
+from spar.runs.runs import Runs
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+    from spar.config.model import RunSettings
+
+#: Equal ones are one: they are never changed, and agents are many.
+_limits = functools.lru_cache(maxsize=64, typed=True)(Limits)
+
+
+def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Health) -> None:
+    """Have budgets, runs and health keep to these settings from now on."""
+    budgets.apply(settings.budgets.limits)
+    runs.limits = run_limits(settings.runs)
+    runs.inactivity = settings.runs.inactivity
+    runs.verify_output = settings.runs.verify_output
+    runs.tell_errors = settings.runs.tell_errors
+    given = settings.health
+    health.limits = _limits(given.failing_after, given.slow_after, given.blocked_after, given.stalled_after,
+                            given.backoff, given.max_restarts, given.within)  # fmt: skip
+
+
+def run_limits(runs: RunSettings) -> RunLimits:
+    """Return the limits of a run; money in millionths."""
+    given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
+    most = {key: in_micro(amount) for key, amount in given.items() if amount != "off"}
+    return RunLimits(runs.timeout, most, runs.patience)

@@ -1,0 +1,327 @@
+"""What an agent is put together from: modules and settings, taken in, opened, exchanged, restarted and closed.
+
+Modules are exchanged side by side: the new one is opened beside the old one, each session changes over at the beginning
+of its next cycle, and the old one is closed when the last session has left it. Only what senses is exchanged while the
+standing session is held between two cycles: two that notice at once would notice the same twice. An object of which no
+second one can be made is closed and opened again while nobody is at work with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spar.agent.opening import Opening, outcome_of
+from spar.agent.stop_deadline import StopDeadline
+from spar.backoff import Backoff
+from spar.errors import SparError
+from spar.events import ErrorOccurred
+from spar.health.health import Health
+from spar.loop.core import Core
+from spar.loop.cycle import RETRIES, Step
+from spar.loop.module_adapter import PRODUCT_OF, Module
+from spar.loop.pacing import Pace
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.stats import Stats
+from spar.ports.optional import Attachable, Degradable, Perceives, Settles, StatesDegradation, TakesOver, offers
+from spar.protocols import Borrower, Host, Lender
+from spar.session.holding import Holding
+from spar.types import PHASES, Fault, Phase
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+    from spar.session.session import Lane
+
+#: Seconds that closing one module may take.
+CLOSE_WITHIN = 10.0
+#: Seconds that a restart waits until nobody is at work with a module of which there is only one.
+FREE_WITHIN = 15.0
+#: Seconds that a phase without a deadline counts for, where it is asked how long a cycle may take.
+UNBOUNDED_PHASE = 600.0
+
+#: Equal ones are one: they are never changed, and agents are many.
+_shared = functools.lru_cache(maxsize=64, typed=True)
+_backoff, _pace = _shared(Backoff), _shared(Pace)
+
+
+class Assembly:
+    """The modules of one agent and what holds them open.
+
+    `makers` makes a module anew by its phase, where that is known.
+
+    Args: memory: what the modules write to, opened first and closed last; host: what a part is lent by its agent.
+    """
+
+    __slots__ = ("_core", "_deadline", "_former", "_health", "_holding", "_host", "_is_busy", "_memory", "_openings",
+                 "_requests", "_setup", "_stats", "makers")  # fmt: skip
+
+    def __init__(self, core: Core, setup: Setup, stats: Stats, requests: Requests, holding: Holding, health: Health,
+                 deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:  # fmt: skip
+        self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
+        self._holding, self._health, self._deadline = holding, health, deadline
+        self._memory, self._host = memory, host
+        self._openings: tuple[Opening, ...] = ()
+        self.makers: Mapping[Phase, Callable[[], Any]] = {}
+        self._is_busy = False
+        #: What sees off modules that have been replaced, until they are closed.
+        self._former: tuple[asyncio.Task[None], ...] = ()
+
+    def take(self, given: Mapping[Phase, Any]) -> None:
+        """Take these as the modules from now on; nothing is opened. Raises: ContractError."""
+        modules = self._modules(given)
+        self._enforce(modules, self._opening_of(modules))
+
+    def _modules(self, given: Mapping[Phase, Any]) -> dict[Phase, Module]:
+        """The parts as modules; one that is in use already stays the one it is. Raises: ContractError."""
+        known: Mapping[Phase, Module] = self._setup.modules
+        return {
+            phase: known[phase]
+            if phase in known and known[phase].part is part
+            else Module(phase, part, self._core.clock)
+            for phase, part in given.items()
+        }
+
+    def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
+        """What is to be opened of the memory and these modules, in order; what is open already stays so."""
+        known = {id(opening.part): opening for opening in self._openings}
+        openings: list[Opening] = []
+        for part in (self._memory, *(module.part for module in modules.values())):
+            opening = known.get(id(part)) or Opening(part, type(part).__qualname__, self._lost)
+            is_concerned = opening.is_needed or offers(part, Attachable)
+            if is_concerned and all(other.part is not part for other in openings):
+                openings.append(opening)
+        return tuple(openings)
+
+    def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
+        """Have every cycle that begins from now on work with these modules."""
+        setup = self._setup
+        setup.modules, self._openings = modules, openings
+        sense = modules["sense"].part
+        setup.perceive = sense.perceive if offers(sense, Perceives) else None
+        setup.settled = sense.settled if offers(sense, Settles) else None
+
+    def apply(self, settings: Settings) -> None:
+        """Take the settings of the pace and of the phases, which a running agent can change."""
+        given = settings.agent
+        self._core.settings = settings
+        self._setup.pace = _pace(given.loop_interval, given.min_interval, given.max_interval, given.busy_count)
+        self._setup.plan_when_idle = given.plan_when_idle
+        self._setup.steps = {phase: self._step(phase) for phase in PHASES}
+
+    def _step(self, phase: Phase) -> Step:
+        """How a phase is run: its module, its contract and the terms that the settings give it."""
+        given = getattr(self._core.settings.agent.phases, phase)
+        policy = getattr(self._core.settings.agent.errors, phase)
+        retries = given.retries or (RETRIES if policy == "retry" else 0)
+        return Step(
+            phase,
+            self._setup.modules[phase].name,
+            PRODUCT_OF[phase],
+            self._stats.phases[phase].add,
+            given.timeout or float("inf"),
+            retries + 1,
+            _backoff(given.backoff, 60.0),
+            given.grace,
+            policy,
+        )
+
+    async def open(self, then: Callable[[], Awaitable[object]]) -> None:
+        """Open the modules, in order; the first that fails closes those before it. Idempotent.
+
+        Args: then: what is done while they are open; they are closed again when it fails.
+        Raises: what a module or `then` raises.
+        """
+        opened: list[Opening] = []
+        try:
+            await self._open(self._openings, self._setup.modules, opened)
+            await then()
+        except BaseException:
+            await self._close(opened)
+            raise
+
+    async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
+        """Open what is not open yet, in order; `opened` takes each before it is tried. Raises what opening raises."""
+        planner, actor = modules["plan"].part, modules["act"].part
+        if isinstance(planner, Lender) and isinstance(actor, Borrower):
+            actor.borrow(planner.lends())
+        for opening in openings:
+            if opening.is_open:
+                continue
+            if offers(opening.part, Attachable):
+                opening.part.attach(self._host(opening.part))
+            opened.append(opening)
+            await self._open_in_time(opening, modules)
+
+    async def _open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
+        """Open a module within its time (the memory takes as long as it needs). Raises: SparError when it is over."""
+        phases = [phase for phase, module in modules.items() if module.part is opening.part]
+        limits = [getattr(self._core.settings.agent.phases, phase).opening or None for phase in phases]
+        within = None if None in limits else max(filter(None, limits), default=None)
+        try:
+            async with asyncio.timeout(within) as bound:
+                await opening.open()
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            where = f"agent.phases.{phases[0]}.opening"
+            raise SparError(f"{opening.name} did not open within {within:g} s ({where})") from error
+
+    async def close(self) -> None:
+        """Close the modules in reverse order, also those that were replaced; what that raises is reported."""
+        self._holding.release()
+        former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
+        await self._deadline.wait_for(former, CLOSE_WITHIN)
+        self._former = ()
+        await self._close(self._openings)
+
+    async def _close(self, openings: Sequence[Opening]) -> None:
+        """Close these in reverse order, the modules side by side and after them the memory that they write to."""
+        memory = self._memory
+        modules = [opening for opening in reversed(openings) if opening.part is not memory]
+        for rank in (modules, [opening for opening in openings if opening.part is memory]):
+            began = self._core.clock.monotonic()
+            tasks = {opening: task for opening in rank if (task := opening.leave()) is not None}
+            late = await self._deadline.wait_for(tasks.values(), CLOSE_WITHIN)
+            for opening, task in tasks.items():
+                seconds = self._core.clock.monotonic() - began
+                error = opening.late(task, min(seconds, CLOSE_WITHIN)) if task in late else outcome_of(task)
+                if error is not None:
+                    self._not_closed(opening, error, is_left_behind=not task.done())
+
+    def _not_closed(self, opening: Opening, error: BaseException, *, is_left_behind: bool) -> None:
+        fault = Fault.of(error, part=opening.name, phase="close")
+        self._core.log.warning("closing failed", agent=self._core.name, part=opening.name, reason=fault.message,
+                    is_left_behind=is_left_behind)  # fmt: skip
+        self._core.events.publish(
+            ErrorOccurred(cycle_id="", phase="close", error=fault, policy="continue", exception=error)
+        )
+
+    def _lost(self, opening: Opening, error: BaseException) -> None:
+        """A module has closed by itself, as one does whose background task failed."""
+        fault = Fault.of(error, part=opening.name, phase="open")
+        self._core.log.error("module ended by itself", agent=self._core.name, part=opening.name, reason=fault.message)
+        self._core.events.publish(
+            ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error)
+        )
+
+    # -- exchanging
+
+    async def restart(self, phase: Phase) -> None:
+        """Put a new module in the place of one that fails, or close it and open it again where no new one can be made.
+
+        What that raises is reported and leaves the module as it is. One at a time: what is being exchanged is new.
+        """
+        if self._is_busy:
+            return
+        name, maker = self._setup.modules[phase].name, self.makers.get(phase)
+        self._is_busy = True
+        try:
+            if maker is not None and phase != "sense":  # what has been noticed lately is known to the old one only
+                await self._replace({phase: maker()})
+            else:
+                await self._reopen(phase)
+        except Exception as error:
+            fault = Fault.of(error, part=name, phase=phase)
+            self._core.log.error("restart failed", agent=self._core.name, part=name, reason=fault.message)
+            self._core.events.publish(
+                ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
+            )
+        finally:
+            self._is_busy = False
+            self._requests.notify()
+
+    async def _reopen(self, phase: Phase) -> None:
+        """Close a module and open it again while nobody is at work with it. Raises: SparError; what opening raises."""
+        module = self._setup.modules[phase]
+        opening = next((each for each in self._openings if each.part is module.part), None)
+        if opening is None or not opening.is_needed:
+            return
+        until = self._core.clock.monotonic() + FREE_WITHIN
+        while at_work := self._holding.at_work(is_sensing=phase == "sense"):
+            if not await self._holding.gone(at_work, until):
+                raise SparError(f"{module.name} is at work for other sessions and was not restarted")
+        self._holding.keep(is_sensing=phase == "sense")
+        try:
+            await opening.close(CLOSE_WITHIN)
+            await self._open_in_time(opening, self._setup.modules)
+        finally:
+            self._holding.let_go()
+
+    async def exchange(self, parts: Mapping[str, Any]) -> None:
+        """Put other modules in the place of today's. Raises what opening raises; all is then as before."""
+        while self._is_busy:
+            await self._requests.change()
+        self._is_busy = True
+        try:
+            await self._replace(parts)
+        finally:
+            self._is_busy = False
+
+    async def _replace(self, parts: Mapping[str, Any]) -> None:
+        """Open other modules beside today's and put them in force; who works with today's ends the cycle in hand."""
+        old, before = self._setup.modules, self._openings
+        new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})
+        if all(new[phase] is old[phase] for phase in old):
+            return
+        openings = self._opening_of(new)
+        async with self._holding.between_cycles(is_needed=new["sense"] is not old["sense"]):
+            opened: list[Opening] = []
+            try:
+                if self._core.state in ("running", "pausing", "paused"):
+                    await self._open([each for each in openings if each not in before], new, opened)
+            except BaseException:
+                await self._close(opened)
+                raise
+            _hand_on(old["plan"].part, new["plan"].part)
+            self._enforce(new, openings)
+            self._health.forget_models({id(opening.part) for opening in openings})
+            self._setup.steps = {phase: self._step(phase) for phase in PHASES}
+        if left := [each for each in before if each not in openings]:
+            users = self._holding.at_work()
+            if new["act"] is not old["act"]:
+                self._holding.leave(users)
+            gone = self._requests.in_background(self._see_off(left, users), "closing of former modules of")
+            self._former = (*(task for task in self._former if not task.done()), gone)
+            if not users:
+                await asyncio.wait([gone])
+
+    async def _see_off(self, openings: Sequence[Opening], users: set[Lane]) -> None:
+        """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
+        within = self._longest_cycle()
+        if not await self._holding.gone(users, self._core.clock.monotonic() + within):
+            names = ", ".join(opening.name for opening in openings)
+            sessions = ", ".join(sorted(lane.session for lane in users)[:5])
+            reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
+            self._health.step("abandon", names, reason)
+            await self._holding.gone(users, float("inf"))
+        await self._close(openings)
+        if self._core.state in ("running", "pausing", "paused"):  # else the next start reads what is left
+            await self.take_over()
+
+    async def take_over(self) -> None:
+        """Have the actor in force take up what the one before it has left."""
+        module = self._setup.modules["act"]
+        try:
+            if offers(module.part, TakesOver):
+                await module.part.take_over()
+        except Exception as error:
+            self._core.log.error(
+                "former actor's work not taken over", agent=self._core.name, part=module.name, reason=repr(error)
+            )
+
+    def _longest_cycle(self) -> float:
+        """Seconds that a cycle may take by the deadlines of its phases."""
+        return sum(
+            step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
+            for step in self._setup.steps.values()
+        )
+
+
+def _hand_on(old: Any, new: Any) -> None:
+    """A planner that had to make do with less is followed by one that has to."""
+    reason = old.degraded_reason if offers(old, StatesDegradation) else None
+    if old is not new and reason and offers(new, Degradable):
+        new.degrade(reason)

@@ -1,0 +1,68 @@
+"""An agent as metrics and status read it: its parts and figures, none of which can be called to do anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from spar.budgets.budgets import Budgets
+from spar.health.health import Health
+from spar.journal.recovery import Recovery
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.observe.stats import Stats
+from spar.runs.runs import Runs
+from spar.session.session import Lane
+
+
+class Counted(Protocol):
+    """The figures of an agent."""
+
+    @property
+    def account(self) -> Stats: ...
+    @property
+    def kept(self) -> dict[str, int]: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def left_behind(self) -> int: ...
+    @property
+    def last_completed_at(self) -> float: ...
+
+
+class Blockable(Protocol):
+    """An agent whose event loop may be blocked, as far as the watcher has seen."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def core(self) -> Core: ...
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None: ...
+    @property
+    def blocked_by(self) -> str: ...
+    @property
+    def blocked_since(self) -> float | None: ...
+    def blocked_for(self) -> float: ...
+
+
+class Measured(Counted, Blockable, Protocol):
+    """An agent as it is measured: its figures, and the parts that say how they are doing."""
+
+    @property
+    def setup(self) -> Setup: ...
+    @property
+    def health(self) -> Health: ...
+    @property
+    def budgets(self) -> Budgets: ...
+    @property
+    def recovery(self) -> Recovery: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def lanes(self) -> Mapping[str, Lane]: ...
+    @property
+    def memory(self) -> Any: ...
+    @property
+    def failure(self) -> str: ...

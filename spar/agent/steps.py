@@ -1,0 +1,155 @@
+"""One phase at a time, by hand: a chain of steps shares one cycle, which ends with its reflection.
+
+A step runs on the standing lane, which does not turn meanwhile, under the deadlines, hooks and events of any phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from spar.agent.lifecycle import Lifecycle
+from spar.errors import LifecycleError, SparError
+from spar.loop.core import Core
+from spar.loop.cycle import STANDING, Cycle, Skip, failed_result
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests, is_cancelled
+from spar.session.session import Lane
+from spar.session.sessions import Sessions
+from spar.types import Action, ActionResult, Perception, Phase
+
+#: Under which name a cycle keeps what a phase brought.
+PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
+#: What a step works on that is given nothing: what the step before it brought.
+INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
+
+
+class Stepping:
+    """The steps of one agent. Args: open_modules: opens the modules that are not open yet."""
+
+    __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open_modules", "_requests", "_sessions", "_setup")
+
+    def __init__(self, core: Core, setup: Setup, requests: Requests, sessions: Sessions, lifecycle: Lifecycle,
+                 open_modules: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
+        self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
+        self._lifecycle, self._open_modules = lifecycle, open_modules
+        self._chain: Cycle | None = None
+        self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
+
+    async def step(self, phase: Phase, given: Any) -> Any:
+        """What the phase brings. Raises: LifecycleError, ValueError and TypeError for the wrong time or input; what
+        the phase raised, except act, whose failure is in its result."""
+        lifecycle, name = self._lifecycle, f"step_{phase}"
+        lifecycle.demand("step", name)
+        if self._requests.is_inside:
+            raise LifecycleError(name, "in the middle of a cycle or a handler")
+        lifecycle.bind()
+        return await lifecycle.exclusively(partial(self._alone, phase, given), name)
+
+    def close_chain(self) -> None:
+        """Forget the chain; its cycle ends now if it has not ended yet."""
+        cycle, self._chain = self._chain, None
+        if cycle is not None and not self._is_recorded:
+            self._sessions.lane(STANDING).closed(cycle)
+
+    def _record_chain(self, cycle: Cycle) -> None:
+        """End the chain's cycle and keep its products: each phase can be tried again until the next `step_sense`."""
+        self._sessions.lane(STANDING).closed(cycle)
+        self._is_recorded = True
+
+    async def _alone(self, phase: Phase, given: Any) -> Any:
+        self._lifecycle.demand("step", f"step_{phase}")
+        given = self._input(phase, given)
+        self._lifecycle.has_stepped = True
+        await self._open_modules()
+        lane = self._sessions.lane(STANDING)
+        if phase == "sense" or self._chain is None:
+            self.close_chain()
+            self._chain = lane.opened(is_stepped=True)
+            self._chain.is_stepped = True
+        lane.change_over()
+        cycle = self._chain
+        if self._is_recorded:  # tried again: it is recorded anew, with what this try brings
+            cycle.durations, cycle.faults = [], ()
+        self._is_recorded = False
+        if phase in INPUT:
+            setattr(cycle, INPUT[phase], given)
+        lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
+        try:
+            product = await self._on_strand(lane, _stepped(lane, cycle, phase, given))
+            cycle.is_cut = False
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise SparError(
+                f"step_{phase} was interrupted: {self._setup.modules[phase].name} cancelled itself"
+            ) from error
+        finally:
+            lane.cycle, lane.stop_reason = None, ""
+        if cycle.error is not None and (phase != "act" or product is None):
+            raise cycle.error
+        if phase == "reflect":
+            self._record_chain(cycle)
+        return product
+
+    def _input(self, phase: Phase, given: Any) -> Any:
+        """What the phase is to work on: what was given or what the last step brought. Raises: ValueError, TypeError."""
+        if phase not in INPUT:
+            return None
+        if given is None:
+            given = () if self._chain is None else getattr(self._chain, INPUT[phase])
+        if phase == "plan":
+            if isinstance(given, str) or not all(isinstance(item, Perception) for item in given):
+                raise TypeError(f"step_plan takes a Perception or a list of them, found {given!r:.60}")
+            return tuple(given)
+        kind: type = Action if phase == "act" else ActionResult
+        if given is None or given == ():
+            before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
+            raise ValueError(f"nothing to {phase} on: {before}, and none was given")
+        if not isinstance(given, kind):
+            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
+        return given
+
+    async def _on_strand(self, lane: Lane, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run work on a lane that does not turn; cancelled, it cancels the phase and a grace later leaves it behind."""
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def main() -> None:
+            product = await work
+            if not outcome.done():
+                outcome.set_result(product)
+
+        def ended(error: BaseException | None) -> None:
+            if not outcome.done():
+                outcome.set_exception(error or asyncio.CancelledError())
+                outcome.exception()  # retrieved here in case nobody waits any more
+
+        self._sessions.begin(lane, main(), ended)
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            if not outcome.done():
+                assert lane.cycle is not None
+                grace = self._setup.steps[lane.cycle.phase].grace
+                lane.cut("step called off")
+                for give_up in (lane.strand.abandon, lane.strand.abandon):
+                    await asyncio.wait([outcome], timeout=grace)
+                    if not outcome.done():
+                        give_up()
+            raise
+
+
+async def _stepped(lane: Lane, cycle: Cycle, phase: Phase, given: Any) -> Any:
+    try:
+        product = await lane.loop.phase(phase, cycle, given)
+        setattr(cycle, PRODUCT[phase], product)
+        return product
+    except Skip:
+        if cycle.error is None:
+            cycle.error = PermissionError(f"a hook refused step_{phase}")
+        elif phase == "act":  # the policy leaves the rest of a cycle out; who steps is shown what became of the action
+            cycle.result = failed_result(given, cycle.faults[-1], cycle.error, lane.salvage)
+            return cycle.result
+        return None

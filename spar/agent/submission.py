@@ -1,0 +1,281 @@
+"""What an agent is given to do: messages and perceptions, from any thread, and runs that are called off again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from spar.agent.lifecycle import Lifecycle
+from spar.config import defaults
+from spar.errors import InboxFullError, NoRoomError
+from spar.health.error_reporting import Reports
+from spar.health.health import Health
+from spar.hooks import HookContext
+from spar.journal.recovery import Recovery
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.ports.optional import Hears, offers
+from spar.records.journal import Item
+from spar.runs.inbox import MODES, USUAL_CAP, Mode
+from spar.runs.run import OUTPUT, End, Receipt, Run
+from spar.runs.runs import PURSUED, Runs
+from spar.session.session import Lane
+from spar.session.sessions import Sessions
+from spar.types import Perception, replace
+
+#: Perceptions that wait for a lane's cycle; more are refused with a clear error.
+INBOX_LIMIT = 1000
+#: Characters of a session's name and of an idempotency key.
+LONGEST_NAME = 256
+#: Levels of the JSON schema of an answer.
+DEEPEST_SCHEMA = 64
+#: Sessions that may have something to do; a message for one more is refused.
+SESSIONS_LIMIT = 10_000
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises: ValueError for a name that is longer than anybody needs; it is kept as long as what it names."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"{what} has at most {LONGEST_NAME} characters, found {len(name)}")
+
+
+def check_depth(schema: Mapping[str, Any]) -> None:
+    """Raises: ValueError for a schema of an answer that is nested more deeply than `DEEPEST_SCHEMA`."""
+    level: list[Any] = [schema]
+    for _ in range(DEEPEST_SCHEMA):
+        level = [item for value in level if isinstance(value, (Mapping, list, tuple))
+                 for item in (value.values() if isinstance(value, Mapping) else value)]  # fmt: skip
+        if not level:
+            return
+    raise ValueError(f"output is nested too deeply: a schema has at most {DEEPEST_SCHEMA} levels")
+
+
+class Intake:
+    """Puts what comes into the lane of its session. `refused` counts the perceptions there was no room for."""
+
+    __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
+                 "refused")  # fmt: skip
+
+    def __init__(self, core: Core, setup: Setup, requests: Requests, runs: Runs, sessions: Sessions, recovery: Recovery,
+                 lifecycle: Lifecycle, reports: Reports, health: Health) -> None:  # fmt: skip
+        self._core, self._setup, self._requests, self._runs, self._sessions = core, setup, requests, runs, sessions
+        self._recovery, self._lifecycle, self._reports, self._health = recovery, lifecycle, reports, health
+        self.refused = 0
+
+    async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
+                     output: Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
+        text = message.text if isinstance(message, Perception) else message
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"a message must be text that is not empty, found {text!r}")
+        if not isinstance(session, str) or not session.strip():
+            raise ValueError(f"a session's key must be text that is not empty, found {session!r}")
+        check_name("a session's name", session)
+        check_name("an idempotency key", key or "")
+        mode = self._core.settings.runs.queue_mode if mode is None else mode
+        if mode not in MODES:
+            raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(MODES)}")
+        if output is not None and not isinstance(output, Mapping):
+            raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
+        if output is not None:
+            check_depth(output)
+        self._lifecycle.demand("submit")
+        self._recovery.demand_ready("submit")
+        if (receipt := self._runs.known(key)) is not None:
+            return receipt
+        if isinstance(message, Perception):
+            perception = message if message.session == session else replace(message, session=session)
+        else:
+            sense = self._setup.modules["sense"].part
+            perception = sense.hear(text, session) if offers(sense, Hears) else defaults.hear(text, session)
+        if output is not None:
+            perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
+        perception = await self._received(perception)
+        self._lifecycle.demand("submit")  # time has passed if hooks were asked
+        self._recovery.demand_ready("submit")
+        if (receipt := self._runs.known(key)) is not None:
+            return receipt
+        self._demand_room(perception.session)
+        run = self._runs.made(perception, key)
+        if self._recovery.work.journal is not None:
+            item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
+            kept, is_new = await self._recovery.accept(item)
+            if not is_new:
+                return Receipt(kept.id, kept.at)
+        self._runs.accept(run, key)
+        if self._core.state in (
+            "stopping",
+            "stopped",
+        ):  # served at the next start; no end is kept any more of what is ended
+            self._sessions.lane(run.session).queue(run)
+        else:
+            self._place(run, mode)
+        return Receipt(run.id, run.accepted_at)
+
+    def _place(self, run: Run, mode: Mode) -> None:
+        """Have the message wait in its session's lane, in the place of others if too many wait, and tell its sender."""
+        settings = self._core.settings.runs
+        lane = self._sessions.lane(run.session)
+        cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
+        if lane.inbox.messages >= cap:
+            if settings.drop == "new":
+                self._drop(run, cap, "it was not taken")
+                return
+            is_summed_up = settings.drop == "summarize"
+            for gone in lane.inbox.make_room(cap, is_summed_up=is_summed_up):
+                self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
+            if not lane.is_busy:
+                lane.rehouse()
+        if mode == "interrupt" and (superseded := lane.inbox.take_superseded()) is not None:
+            self._runs.end(superseded, End("error", "superseded"))
+        before, is_busy = lane.run or lane.interrupted.first_run(), lane.is_busy
+        if lane.queue(run, mode) == "front" and before is not None:
+            self._runs.say(run, "interrupting")
+            self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
+        elif is_busy:
+            self._runs.say(run, "queued")
+        self._sessions.spawn(lane)
+
+    def _drop(self, run: Run, cap: int, what: str) -> None:
+        self._runs.say(run, "dropped")
+        self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
+
+    async def accept(self, perception: Perception) -> bool:
+        """Take a perception in so that it is not lost any more; False for one that was taken in before."""
+        if not isinstance(perception, Perception):
+            raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
+        check_name("a session's name", perception.session)
+        self._lifecycle.demand("submit", "accept")
+        self._recovery.demand_ready("accept")
+        try:
+            self._demand_room(perception.session)
+        except InboxFullError:
+            self.refused += 1
+            raise
+        if self._recovery.work.journal is None:
+            return self.push(perception)
+        at = self._core.clock.now()
+        _, is_new = await self._recovery.accept(Item(perception.id, perception, session=perception.session, at=at))
+        if is_new:
+            self._hand_over(perception)
+        return is_new
+
+    async def _received(self, perception: Perception) -> Perception:
+        """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
+        if not self._core.hooks.at("message_received"):
+            return perception
+        outcome = await self._reports.asked(
+            HookContext("message_received", self._core.name, perception, perception.session)
+        )
+        if outcome.denied:
+            raise PermissionError(f"the message was refused: {outcome.reason or 'by a hook'}")
+        value = outcome.value
+        received: Perception = replace(perception, content=value) if isinstance(value, str) else value
+        return received
+
+    def push(self, perception: Perception) -> bool:
+        if not isinstance(perception, Perception):
+            raise TypeError(f"push takes a Perception, found {perception!r}")
+        is_kept = self._recovery.can_keep
+        if not is_kept or self._refusal() or self._full(perception.session) is not None:
+            self.refused += 1
+            return False
+        if self._requests.is_foreign_thread:
+            return self._requests.in_loop(lambda: self.push(perception))
+        if self._recovery.work.journal is not None:
+            item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
+            if not self._recovery.take_in(item):
+                return True
+        self._hand_over(perception)
+        return True
+
+    def _hand_over(self, perception: Perception) -> None:
+        lane = self._sessions.lane(perception.session)
+        lane.push(perception)
+        self._sessions.spawn(lane)
+
+    def _demand_room(self, session: str) -> None:
+        """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
+        if refusal := self._refusal():
+            raise NoRoomError(refusal)
+        if (full := self._full(session)) is not None:
+            raise InboxFullError(f"{full}; try again later")
+
+    def _refusal(self) -> str:
+        """Why nothing more can be kept now; empty when it can. From any thread."""
+        return self._health.pressure.refusal() or self._recovery.refusal
+
+    def _full(self, session: str) -> str | None:
+        """Why nothing more can wait for this session; None if there is room. From any thread."""
+        lanes = self._sessions.lanes
+        lane = lanes.get(session)
+        if lane is not None and lane.waiting >= INBOX_LIMIT:
+            return f"session {session!r} already has {lane.waiting} messages waiting"
+        if lane is None and len(lanes) >= SESSIONS_LIMIT:
+            return f"{SESSIONS_LIMIT} sessions already wait for their turn"
+        return None
+
+    async def abort(self, run_id: str) -> None:
+        run = self._runs.get(run_id)
+        if run.status is None:
+            self._recovery.demand_ready("abort a run")
+            lane = self._sessions.lane(run.session)
+            await self._call_off(run, "aborted")
+            if run.status is None and not self._requests.is_inside:
+                self._recovery.demand_ready("abort a run")  # a stop came first
+            await lane.turns.abandon(run_id)
+
+    async def pursue(self, perception: Perception) -> str:
+        """Make a run of what was noticed, once; its id. Raises: as `submit`.
+
+        Who was noticed does not say which form the answer has.
+        """
+        parts = sorted(each.id for each in perception.evidence or (perception,))
+        key = f"{PURSUED}{blake2b(' '.join(parts).encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+        if OUTPUT in perception.attributes:
+            said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
+            perception = replace(perception, attributes=said)
+        return (await self.submit(perception, perception.session, "followup", key)).run_id
+
+    def late(self, run: Run, why: str) -> None:
+        """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
+        if self._core.state in ("running", "pausing"):
+            self._requests.in_background(self._call_off(run, why), "ending of a run")
+
+    async def _call_off(self, run: Run, reason: str) -> None:
+        """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
+        lane, end = self._sessions.lane(run.session), End("error", reason)
+        if lane.is_answering(run):  # it is over, and its answer stands
+            if not self._requests.is_inside:
+                await self._runs.wait(run.id, None)
+            return
+        is_waiting = lane.inbox.drop(run)
+        if is_waiting and lane.is_asking:  # a hook is asked about the cycle that was to begin it
+            lane.cut(reason)
+        if not is_waiting and lane.cycle is not None and lane.is_pursuing(run):
+            if lane.stop_reason:
+                lane.stop_reason = reason  # cut already, for another reason
+            else:
+                lane.cut(reason)
+            grace = self._setup.steps[lane.cycle.phase].grace
+            if (await self._runs.wait(run.id, grace)).status == "timeout":
+                lane.strand.abandon()
+                await self._runs.wait(run.id, grace)
+            if run.status is None and not self._recovery.is_ready:
+                return  # a stop came first, and its end could not be kept: it goes on at the next start
+        if run.into is not None:  # it has become a part of another one, which goes on
+            run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
+        lane.leave(run)
+        ending = self._end(run, end, lane)
+        if run.status is not None or self._recovery.work.journal is None:  # then there is nothing to wait for
+            await ending
+        else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
+            await asyncio.shield(self._requests.in_background(ending, "ending of a run"))
+
+    async def _end(self, run: Run, end: End, lane: Lane) -> None:
+        """End a run that its session's lane has left; people are told once it is on disk."""
+        await self._recovery.ends.keep(run, end)
+        self._runs.end(run, end)
+        self._sessions.left(lane)

@@ -1,0 +1,96 @@
+"""What used up budgets do to their agent: it turns from models to its rules, and in the end it is paused.
+
+Both end by themselves once the budget is renewed. What people say counts more: an agent that somebody resumes goes on,
+until a budget is used up anew. Slowing down is asked for by the lane (`Budgets.paced`), people are asked about calls
+by the executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from spar.budgets.windows import Measure
+from spar.events import ErrorOccurred, StateChanged
+from spar.health.health import Health
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.observe.logs import get_logger
+from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
+from spar.types import Fault
+
+log = get_logger("spar.budgets")
+
+#: The kind of the alert that a pause is told by.
+ALERT: Final = "budget"
+
+
+class Restraint:
+    """Carries out the measures of one agent's budgets; told of those in force whenever they change.
+
+    Args: pause: asks the agent to pause; resume: has it go on.
+    """
+
+    __slots__ = ("_core", "_degraded", "_health", "_measures", "_pause_agent", "_resume", "_setup", "_watch")
+
+    def __init__(self, core: Core, setup: Setup, health: Health, *, pause: Callable[[], object],
+                 resume: Callable[[], object]) -> None:  # fmt: skip
+        self._core, self._setup, self._health = core, setup, health
+        self._pause_agent, self._resume = pause, resume
+        self._measures: Mapping[Measure, str] = {}
+        self._degraded = ""  # the reason that the planner was given
+        self._watch: Callable[[], None] | None = None  # over the agent's state, while it is paused by this
+
+    def __call__(self, measures: Mapping[Measure, str]) -> None:
+        before, self._measures = self._measures, dict(measures)
+        for measure in measures.keys() - before.keys():
+            log.warning("budget measure", agent=self._core.name, measure=measure, reason=measures[measure])
+        for measure in before.keys() - measures.keys():
+            log.info("budget measure ended", agent=self._core.name, measure=measure)
+        if ("degrade" in measures) != ("degrade" in before):
+            self._degrade(measures.get("degrade", ""))
+        if ("pause" in measures) != ("pause" in before):
+            self._pause(measures.get("pause", ""))
+
+    def _degrade(self, reason: str) -> None:
+        """Have the planner do without models, if it can; "": no longer, unless it does for another reason by now."""
+        module = self._setup.modules["plan"]
+        part: Any = module.part
+        given, self._degraded = self._degraded, reason
+        try:
+            if reason:
+                if offers(part, Degradable):
+                    part.degrade(reason)
+            elif offers(part, Restorable) and (not offers(part, StatesDegradation) or part.degraded_reason == given):
+                part.restore()
+        except Exception as error:
+            fault = Fault.of(error, part=module.name, phase="plan")
+            self._core.events.publish(
+                ErrorOccurred(cycle_id="", phase="plan", error=fault, policy="continue", exception=error)
+            )
+
+    def _pause(self, reason: str) -> None:
+        if reason:
+            self._watch = self._core.events.subscribe(StateChanged, self._changed)
+            self._health.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
+            self._pause_agent()
+            return
+        self._health.recovered(ALERT)
+        if self._let_go() and self._core.state in ("pausing", "paused"):
+            self._resume()
+
+    def _let_go(self) -> bool:
+        """Whether the agent was still paused by this; it is not any more."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch()
+        return watch is not None
+
+    def _changed(self, event: StateChanged) -> None:
+        """A start does not end a pause, a person's word does."""
+        if event.new == "running":
+            if event.old in ("pausing", "paused"):
+                self._let_go()
+            else:  # not before the lanes have begun: they end at their next look at the state
+                asyncio.get_running_loop().call_soon(self._pause_agent)

@@ -1,0 +1,381 @@
+"""What happened, told to whoever wants to know.
+
+Publishing cannot fail and cannot wait. A handler that raises is logged, counted and skipped, and turned off for a while
+after ten failures in a row; an async handler has a bounded queue, a task of its own and a few seconds for each event;
+one that is slow loses the oldest events, which is counted and told by a `Gap`. Subscribers are receivers of blinker
+signals (`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
+`wanted[PhaseCompleted]` first, so an event that nobody wants is not even made.
+
+This is the one place that knows blinker. What is told is `spar.events`, who is told `spar.bus.subscriptions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import blinker
+
+from spar.bus.subscriptions import (
+    FAILURES_UNTIL_OFF,
+    HANDLER_WITHIN,
+    EventStream,
+    Subscription,
+    current_task,
+    is_cancelled,
+    name_of,
+)
+from spar.clock import Clock, SystemClock
+from spar.endings import ENDS_PROCESS, is_closing
+from spar.events import Event, Gap
+
+#: Whose async handlers the current task is one of: there, `stop()` and `pause()` are requests.
+HANDLING: contextvars.ContextVar[tuple[Events, ...]] = contextvars.ContextVar("handling", default=())
+QUEUE_LIMIT = 1024
+
+E = TypeVar("E", bound=Event)
+Handler = Callable[[E], Any]
+
+
+class Events:
+    """The event bus of one agent. Publish from the event loop's thread only."""
+
+    __slots__ = ("__weakref__", "_channels", "_now", "_streams", "_tasks", "agent", "clock", "dropped", "gaps",
+                 "handler_errors", "left_behind", "off", "on_handler_error", "runs", "seq", "wanted")  # fmt: skip
+
+    def __init__(self, agent: str = "", *, clock: Clock | None = None) -> None:
+        self.agent = agent
+        self.clock: Clock = clock or SystemClock()
+        self._now = self.clock.now
+        self.seq = 0
+        self.handler_errors = 0
+        self.dropped = self.gaps = 0
+        #: Handlers that failed too often and are turned off; `restore()` of each lets it hear again.
+        self.off: set[Subscription] = set()
+        #: Tasks of async handlers that ignored their cancellation and still run.
+        self.left_behind: set[asyncio.Task[None]] = set()
+        self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
+        self._channels: dict[type[Event], _Channel] = {}
+        #: By class of event: who would be told, so that it answers whether anybody would.
+        self.wanted = _Routes(self._channels)
+        #: Who keeps what each run tells (`spar.runs.run_log.Streams`), where there are runs.
+        self.runs: Any = None
+        self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- listening
+
+    def subscribe(self, kind: type[E], handler: Handler[E] | None = None, *, buffer: int = QUEUE_LIMIT) -> Any:
+        """Call `handler(event)` for each event of this class (or of a subclass).
+
+        A plain function runs inline, an async one from its own queue of `buffer` events. Handlers are held
+        strongly. Returns a handle that unsubscribes when called; without a handler, a decorator.
+        """
+        if handler is None:
+
+            def decorate(function: Handler[E]) -> Handler[E]:
+                self.connect(kind, function, buffer)
+                return function
+
+            return decorate
+        return self.connect(kind, handler, buffer)
+
+    def stream(self, *kinds: type[Event], buffer: int = QUEUE_LIMIT) -> EventStream:
+        """An async iterator over events of these classes (none: all), subscribed now."""
+        for kind in kinds:
+            self._channel(kind)  # says what is no class of events
+        stream = EventStream(self.connect, self, kinds, buffer)
+        if self._streams is None:
+            self._streams = weakref.WeakValueDictionary()
+        self._streams[id(stream)] = stream
+        return stream
+
+    def _open_streams(self) -> list[EventStream]:
+        """The streams that somebody holds; their references are copied in one step, as others may be added."""
+        references = [] if self._streams is None else self._streams.valuerefs()
+        return [stream for reference in references if (stream := reference()) is not None]
+
+    def run(self, run_id: str, *, after: int = 0) -> Any:
+        """What a run did and does: an async iterator of `spar.runs.run_log.RunEvent`, those whose `seq` is above
+        `after`.
+
+        It ends after the terminal event, or when the agent stops; reading raises LookupError for an unknown run.
+        """
+        if self.runs is None:
+            raise LookupError(f"no run {run_id!r}: there are no runs without an agent")
+        return self.runs.follow(run_id, after)
+
+    def signal(self, kind: type[Event]) -> blinker.Signal:
+        """The blinker signal of a class of events; receivers are called as `receiver(agent_name, event=event)`."""
+        return self._channel(kind).signal
+
+    def listeners(self, kind: type[Event]) -> bool:
+        """Whether anybody would receive an event of exactly this class; `wanted[kind]` says the same, faster."""
+        return bool(self.wanted[kind])
+
+    # -- telling
+
+    def publish(self, event: Event) -> None:
+        """Stamp the event and hand it to every receiver. Never raises, never waits."""
+        self.seq = event.seq = self.seq + 1
+        event.agent = self.agent
+        if event.at is None:
+            event.at = self._now()
+        self.tell(event, self.wanted[type(event)])
+
+    def tell(self, event: Event, route: tuple[Subscription | _Strangers, ...]) -> None:
+        """Hand an event over to each of these, whatever the others do with it."""
+        for item in route:
+            try:
+                outcome = item.hand(event)
+                if outcome is not None and inspect.iscoroutine(outcome):  # `lambda event: queue.put(event)`
+                    self.see_through(outcome, item.name, item.failed)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:  # a CancelledError of its own is not the loop's cancellation
+                item.failed(error)
+            else:
+                item.delivered += 1
+                if item.failures and item.is_inline:
+                    item.failures = 0
+
+    def close(self) -> None:
+        """End the streams and the tasks of async handlers; subscriptions stay for the next start."""
+        for stream in self._open_streams():
+            stream.close()
+        self._streams = None
+        if self.runs is not None:
+            self.runs.close()
+        for task in list(self._tasks):
+            if task is not current_task():
+                task.cancel()
+
+    async def drain(self) -> None:
+        """Return once async handlers have seen everything published so far."""
+        for subscription in self.subscriptions:
+            await subscription.drain()
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for async handlers and the readers of streams; from any thread."""
+        streams = self._open_streams()
+        return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Who is told of events; from any thread."""
+        return tuple(item for channel in list(self._channels.values()) for item in channel.subscriptions)
+
+    # -- for subscriptions
+
+    def gap(self, missed: int, seq: int) -> Gap:
+        """Count and return what stands for events that a stream has lost, stamped as the last of them."""
+        self.gaps += 1
+        return Gap(missed=missed, agent=self.agent, seq=seq, at=self.clock.now())
+
+    def connect(
+        self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False
+    ) -> Subscription:
+        """Subscribe; what `only_keeps` events is told before whoever may publish some."""
+        if not callable(handler):
+            raise TypeError(f"a handler must be callable, found {handler!r}")
+        self._channel(kind)  # says what is no class of events
+        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
+        self._admit(subscription)
+        return subscription
+
+    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
+        """Tell this subscription nothing more, until it returns if it is to. Idempotent."""
+        channel = self._channels[subscription.kind]
+        if is_to_return:
+            self.off.add(subscription)
+        else:
+            self.off.discard(subscription)
+        if subscription in channel.subscriptions:
+            channel.subscriptions = tuple(item for item in channel.subscriptions if item is not subscription)
+            for receiver in list(channel.signal.receivers.values()):
+                if getattr(receiver, "subscription", None) is subscription:
+                    channel.signal.disconnect(receiver)
+            self.rerouted()
+            self.dropped += subscription.dropped
+        subscription.close()
+
+    def take_back(self, subscription: Subscription) -> bool:
+        """Tell a subscription that was turned off again; False if it was not, or was unsubscribed since."""
+        if subscription not in self.off:
+            return False
+        self.off.discard(subscription)
+        self.dropped -= subscription.dropped  # it counts for itself again
+        self._admit(subscription)
+        return True
+
+    def rerouted(self, *_: object, **__: object) -> None:
+        """Receivers have changed: routes are found anew when they are next needed."""
+        self.wanted.clear()
+
+    def see_through(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
+        """Run what a plain function returned to be awaited, as long as not too many such wait already."""
+
+        async def run() -> None:
+            task = asyncio.current_task()
+            try:
+                async with asyncio.timeout(HANDLER_WITHIN) as limit:
+                    await outcome
+            except TimeoutError as error:
+                failed(
+                    TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event") if limit.expired() else error
+                )
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                if is_closing(error, task) or is_cancelled():
+                    raise
+                failed(error)
+
+        if len(self._tasks) >= QUEUE_LIMIT or self.spawn(run(), f"handler {name}") is None:
+            self.dropped += 1
+            outcome.close()
+
+    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None:
+        """Count a failure and have it told."""
+        self.handler_errors += 1
+        try:
+            self.on_handler_error(name, error, turned_off)
+        except Exception:  # whoever is told cannot say anything either; the failure is counted
+            pass
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None:
+        """A task in which `stop()` and `pause()` are requests; None without a running event loop."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            work.close()
+            return None
+        context = contextvars.copy_context()
+        context.run(HANDLING.set, (*HANDLING.get(), self))
+        task: asyncio.Task[None] = loop.create_task(work, name=name, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- inside
+
+    def _admit(self, subscription: Subscription) -> None:
+        channel = self._channel(subscription.kind)
+        channel.signal.connect(self._receiver_of(subscription), weak=False)
+        channel.subscriptions += (subscription,)
+        self.rerouted()
+
+    def _channel(self, kind: type[Event]) -> _Channel:
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            raise TypeError(f"events are subscribed to by their class, found {kind!r}")
+        channel = self._channels.get(kind)
+        if channel is None:
+            channel = self._channels[kind] = _Channel(self, kind)
+            channel.signal.receiver_connected.connect(self.rerouted, weak=False)
+            channel.signal.receiver_disconnected.connect(self.rerouted, weak=False)
+            self.rerouted()
+        return channel
+
+    def _receiver_of(self, subscription: Subscription) -> Callable[..., None]:
+        """The blinker receiver of a subscription: `signal.send(agent, event=event)` by hand reaches it too."""
+
+        def receive(sender: object, *, event: Event) -> None:
+            self.tell(event, (subscription,))
+
+        cast(Any, receive).subscription = subscription
+        return receive
+
+
+class _Channel:
+    """All receivers of one class of events: the blinker signal, and of it our own subscriptions and the strangers."""
+
+    __slots__ = ("signal", "strangers", "subscriptions")
+
+    def __init__(self, events: Events, kind: type[Event]) -> None:
+        self.signal = blinker.Signal(kind.__doc__)
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self.strangers = _Strangers(events, self)
+
+    @property
+    def has_strangers(self) -> bool:
+        return len(self.signal.receivers) > len(self.subscriptions)
+
+
+class _Strangers:
+    """The receivers that others connected to a signal: told one by one, each isolated from the rest."""
+
+    __slots__ = ("_channel", "_events", "_failures", "delivered", "failures")
+    is_inline = True
+    name = "receivers of a signal"
+
+    def __init__(self, events: Events, channel: _Channel) -> None:
+        self._events, self._channel = events, channel
+        self._failures: dict[tuple[int, int], int] = {}
+        self.delivered = self.failures = 0
+
+    def hand(self, event: Event) -> None:
+        events, channel = self._events, self._channel
+        for receiver in channel.signal.receivers_for(events.agent):
+            if getattr(receiver, "subscription", None) is not None:
+                continue
+            try:
+                outcome = receiver(events.agent, event=event)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                self._failed(receiver, error)
+            else:
+                if inspect.iscoroutine(outcome):
+                    events.see_through(outcome, name_of(receiver), partial(self._failed, receiver))
+                elif self._failures:
+                    self._failures.pop(_identity(receiver), None)
+        if not channel.has_strangers:  # the last one died, of which a signal says nothing
+            events.rerouted()
+
+    def failed(self, error: BaseException) -> None:
+        """Not one of them has failed, but what tells them (a stack too deep)."""
+        self._events.tell_of_failure(self.name, error, False)
+
+    def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
+        key = _identity(receiver)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        turned_off = failures >= FAILURES_UNTIL_OFF
+        if turned_off:
+            del self._failures[key]
+            self._channel.signal.disconnect(receiver)
+        self._events.tell_of_failure(name_of(receiver), error, turned_off)
+
+
+class _Routes(dict[type[Event], tuple[Subscription | _Strangers, ...]]):
+    """Where an event of a class goes: found once, so that publishing looks nothing up."""
+
+    __slots__ = ("_channels",)
+
+    def __init__(self, channels: dict[type[Event], _Channel]) -> None:
+        super().__init__()
+        self._channels = channels
+
+    def __missing__(self, kind: type[Event]) -> tuple[Subscription | _Strangers, ...]:
+        channels = [self._channels[base] for base in kind.__mro__ if base in self._channels]
+        found = [item for channel in channels for item in channel.subscriptions]
+        # A plain handler may publish: who only keeps events has to have this one before that one.
+        found.sort(key=lambda item: not item.only_keeps)
+        # Our own subscriptions are receivers too; only signals that others connected to are asked again.
+        strangers = [channel.strangers for channel in channels if channel.has_strangers]
+        route = self[kind] = (*found, *strangers)
+        return route
+
+
+def _identity(receiver: Any) -> tuple[int, int]:
+    """The same for every look at a bound method, of which each is another object."""
+    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
+
+
+def _ignore(name: str, error: BaseException, turned_off: bool) -> None:
+    return None

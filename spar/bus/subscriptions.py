@@ -1,0 +1,387 @@
+"""Who is told of events: plain handlers, async handlers with a queue and a task, streams with a buffer.
+
+Each is bounded and counts what it loses; none can slow or stop whoever publishes. An async handler that hangs over one
+event is cancelled, which is a failure; one that keeps failing is turned off, and tried again after a while, as a sensor
+is. The bus (`spar.bus.bus`) makes them and hands the events over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+from spar.clock import Clock, Timer
+from spar.endings import ENDS_PROCESS, is_closing
+from spar.events import Event, Gap
+
+#: Failures in a row until a handler is turned off, and seconds until it is tried again: one more turns it off again.
+FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
+#: Seconds that an async handler may take over one event, and from its cancellation until it is left behind.
+HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
+#: What a handler raises to end the process; everything else is its own failure.
+
+
+class Bus(Protocol):
+    """The bus as a subscription uses it: to leave, to come back, to have failures told and work done in a task."""
+
+    clock: Clock
+    left_behind: set[asyncio.Task[None]]
+
+    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
+    def take_back(self, subscription: Subscription) -> bool: ...
+    def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None: ...
+
+
+class Subscription:
+    """One handler of one class of events; call it to unsubscribe.
+
+    `delivered` (handed over without an error; for an async handler, to its queue), `failures` (in a row), `dropped`
+    and `is_off` can be read at any time.
+    """
+
+    __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_cut", "_left", "_probe", "_queue",
+                 "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline", "is_off", "kind", "name",
+                 "only_keeps")  # fmt: skip
+
+    def __init__(
+        self, bus: Bus, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
+    ) -> None:
+        if limit < 1:
+            raise ValueError(f"a buffer must hold at least one event, found {limit!r}")
+        self._bus, self.kind, self._handler = bus, kind, handler
+        self.name = name_of(handler)
+        self.delivered = self.failures = self.dropped = 0
+        self.is_off = False
+        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async is an async handler
+        )
+        #: Its handler is called by whoever publishes, and has failed or not when that returns.
+        self.is_inline = not is_async
+        #: It puts events away and cannot publish any: such ones are told first, so that they see events in order.
+        self.only_keeps = only_keeps or is_async
+        #: What the bus calls with each event.
+        self.hand: Callable[[Any], Any] = self._put if is_async else handler
+        self._queue: deque[Event] = deque(maxlen=limit if is_async else 0)
+        self._wake: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: Since when the handler is busy with one event (monotonic seconds), and what looks whether that is too long.
+        self._began: float | None = None
+        self._deadline: Timer | None = None
+        self._is_cut = False
+        self._left = 0  # of its calls, how many ignored their cancellation and still run
+        self._probe: Timer | None = None
+
+    def __call__(self) -> None:
+        """Unsubscribe. Idempotent; what is queued for an async handler is dropped."""
+        self._bus.forget(self)
+        self.hand = self._handler = _nobody
+
+    @property
+    def waiting(self) -> int:
+        """How many events an async handler has yet to see."""
+        return len(self._queue)
+
+    def failed(self, error: BaseException) -> None:
+        """Count a failure of the handler; too many in a row turn it off."""
+        self.failures += 1
+        turned_off = self.failures >= FAILURES_UNTIL_OFF and not self.is_off
+        if turned_off:
+            self._bus.forget(self, is_to_return=True)
+            self._call_at(PROBE_AFTER, self._try_again)
+        self._bus.tell_of_failure(self.name, error, turned_off)
+
+    def restore(self) -> None:
+        """Let a handler that was turned off hear events again; its next failure turns it off again."""
+        if self.is_off and self._bus.take_back(self):
+            self._disarm()
+            self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
+            self.hand = self._handler if self.is_inline else self._put
+
+    async def drain(self) -> None:
+        """Return once an async handler has seen everything that was queued for it."""
+        task = self._task
+        if task is None or task is current_task():
+            return
+        while not task.done() and task is self._task and (self._queue or self._wake is None):
+            await self._bus.clock.sleep(0.001)
+
+    def close(self) -> None:
+        """Hear nothing more; the bus has forgotten it."""
+        self.is_off = True
+        # Whoever is just being told of an event still has this subscription on the list.
+        self.hand = _nobody
+        self._queue.clear()
+        self._disarm()
+        if self._task is not None and not self._task.done() and self._task is not current_task():
+            self._task.cancel()
+
+    # -- an async handler
+
+    def _put(self, event: Event) -> None:
+        queue, wake = self._queue, self._wake
+        if len(queue) == queue.maxlen:
+            self.dropped += 1
+        queue.append(event)
+        if wake is not None:
+            if not wake.done():
+                wake.set_result(None)
+        elif self._task is None or self._task.done():
+            self._begin()
+
+    def _begin(self) -> None:
+        self._began, self._is_cut = None, False
+        if self._deadline is not None:  # of an event loop that may have ended
+            self._deadline.cancel()
+            self._deadline = None
+        self._task = self._bus.spawn(self._serve(self._queue), f"handler {self.name}")
+
+    async def _serve(self, queue: deque[Event]) -> None:
+        loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._bus.clock
+        while not (self.is_off or is_cancelled()):  # a handler may swallow the cancellation of this task
+            while queue and not (self.is_off or is_cancelled()):
+                self._began = clock.monotonic()
+                if self._deadline is None:
+                    self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._judge)
+                failure: BaseException | None = None
+                try:
+                    await self._handler(queue.popleft())
+                except ENDS_PROCESS:
+                    raise
+                except BaseException as error:
+                    if is_closing(error, task):
+                        raise
+                    if task is self._task and self._is_cut:
+                        self._uncut()
+                    if is_cancelled():
+                        raise
+                    failure = error
+                if task is not self._task:  # it was left behind meanwhile, and another one serves
+                    return
+                if self._began is None:  # it was cut
+                    failure = self._too_late("was cancelled")
+                elif self._is_cut:  # it took no notice, and ended by itself
+                    self._uncut()
+                    failure = self._too_late("was cancelled")
+                self._began = None
+                if failure is None:
+                    self.failures = 0
+                else:
+                    self.failed(failure)
+            if self.is_off or is_cancelled():
+                return
+            self._wake = loop.create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+
+    def _uncut(self) -> None:
+        self._began, self._is_cut = None, False
+        if (task := current_task()) is not None:
+            task.uncancel()
+
+    def _judge(self) -> None:
+        """Is the handler too long over one event? One timer serves many: it is put forward when it finds it is not."""
+        self._deadline = None
+        if self._began is None or self.is_off or self._task is None or self._task.done():
+            return
+        clock = self._bus.clock
+        due = self._began + HANDLER_WITHIN
+        if (now := clock.monotonic()) < due:
+            self._deadline = clock.call_at(due, self._judge)
+        elif not self._is_cut:
+            self._is_cut = True
+            self._task.cancel()
+            self._deadline = clock.call_at(now + HANDLER_GRACE, self._judge)
+        else:
+            self._leave_behind(self._task)
+
+    def _leave_behind(self, task: asyncio.Task[None]) -> None:
+        """The handler ignores its cancellation: what comes next does not wait for it."""
+        self._left += 1
+        self._bus.left_behind.add(task)
+        task.add_done_callback(self._came_back)
+        self._task, self._began = None, None
+        self.failed(self._too_late("was left behind"))
+        if self._queue and not self.is_off:
+            self._begin()
+
+    def _came_back(self, task: asyncio.Task[None]) -> None:
+        self._left -= 1
+        self._bus.left_behind.discard(task)
+
+    @staticmethod
+    def _too_late(end: str) -> TimeoutError:
+        return TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event and {end}")
+
+    # -- off and on again
+
+    def _try_again(self) -> None:
+        self._probe = None
+        if self._left:  # what it left behind has not ended: nothing would be different
+            self._call_at(PROBE_AFTER, self._try_again)
+        else:
+            self.restore()
+
+    def _call_at(self, seconds: float, act: Callable[[], None]) -> None:
+        clock = self._bus.clock
+        try:
+            self._probe = clock.call_at(clock.monotonic() + seconds, act)
+        except RuntimeError:  # no event loop runs: it stays off until somebody restores it
+            self._probe = None
+
+    def _disarm(self) -> None:
+        for timer in (self._probe, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._probe = self._deadline = None
+
+
+class Losses(Protocol):
+    """The account of what the readers of streams have missed; `gap` stands for that, and is counted."""
+
+    dropped: int
+
+    def gap(self, missed: int, seq: int) -> Gap: ...
+
+
+class _Buffer:
+    """What a stream has not read yet. Held by its subscriptions, so that the stream itself can go away unread."""
+
+    __slots__ = ("_losses", "kept", "missed", "wake")
+
+    def __init__(self, losses: Losses, limit: int) -> None:
+        self._losses = losses
+        self.kept: deque[Event] = deque(maxlen=limit)
+        self.missed = 0
+        self.wake: asyncio.Future[None] | None = None
+
+    def receive(self, event: Event) -> None:
+        if len(self.kept) == self.kept.maxlen:
+            self.missed += 1
+            self._losses.dropped += 1
+        self.kept.append(event)
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
+
+    def gap(self) -> Gap:
+        """Stands for what was missed, stamped as the last of it: to resume after it is to miss nothing more."""
+        missed, self.missed = self.missed, 0
+        return self._losses.gap(missed, self.kept[0].seq - 1)
+
+
+class EventStream(AsyncIterator[Event]):
+    """An async iterator over events, subscribed from the moment it was made; ends when the agent stops.
+
+    When its bounded buffer overflows, the oldest events go and one `Gap` stands in their place. One that nobody
+    holds any more is closed.
+    """
+
+    def __init__(
+        self, connect: Callable[..., Subscription], losses: Losses, kinds: tuple[type[Event], ...], buffer: int
+    ) -> None:
+        if buffer < 1:
+            raise ValueError(f"a stream's buffer must hold at least one event, found {buffer!r}")
+        self._buffer = _Buffer(losses, buffer)
+        self._closed = False
+        receive = self._buffer.receive
+        self._subscriptions = [connect(kind, receive, only_keeps=True) for kind in _widest(kinds)]
+        weakref.finalize(self, _forget, _running_loop(), self._subscriptions).atexit = False
+
+    @property
+    def waiting(self) -> int:
+        """How many events are buffered for whoever reads."""
+        return len(self._buffer.kept)
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        buffer = self._buffer
+        while True:
+            if buffer.missed:
+                return buffer.gap()
+            if buffer.kept:
+                return buffer.kept.popleft()
+            if self._closed:
+                raise StopAsyncIteration
+            buffer.wake = asyncio.get_running_loop().create_future()
+            try:
+                await buffer.wake
+            finally:
+                buffer.wake = None
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream: what is buffered can still be read."""
+        self._closed = True
+        _unsubscribe(self._subscriptions)
+        wake = self._buffer.wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+
+    async def __aenter__(self) -> EventStream:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def is_cancelled() -> bool:
+    """Whether the current task is cancelled from outside, and not only what it awaits has raised that."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def name_of(handler: Any) -> str:
+    return getattr(handler, "__qualname__", None) or repr(handler)
+
+
+def _widest(kinds: tuple[type[Event], ...]) -> list[type[Event]]:
+    """The classes to subscribe to: a class whose parent is asked for too would bring its events twice."""
+    asked = list(dict.fromkeys(kinds or (Event,)))
+    return [kind for kind in asked if not any(base in asked for base in kind.__mro__[1:])]
+
+
+def _unsubscribe(subscriptions: list[Subscription]) -> None:
+    for subscription in subscriptions:
+        subscription()
+
+
+def _forget(loop: asyncio.AbstractEventLoop | None, subscriptions: list[Subscription]) -> None:
+    """End the subscriptions of a stream that is gone, in the thread of the event loop that it was made in.
+
+    The collector that finds it may run in any other thread.
+    """
+    if loop is None or loop is _running_loop():
+        _unsubscribe(subscriptions)
+        return
+    try:
+        loop.call_soon_threadsafe(_unsubscribe, subscriptions)
+    except RuntimeError:  # it is closed: nothing runs there that could be disturbed
+        _unsubscribe(subscriptions)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _nobody(event: Event) -> None:
+    return None

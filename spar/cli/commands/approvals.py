@@ -1,0 +1,259 @@
+"""What waits for people, and their answers. Whoever answers is first shown exactly what would run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, get_args
+from urllib.parse import quote
+
+import click
+
+from spar.cli.context import Options, fail, printable, service, show
+from spar.records.approvals import ApprovalStatus
+from spar.service import exit_codes as exits
+
+#: As text, what was decided.
+_DONE = {"approve": "approved", "deny": "denied", "edit": "approved with other parameters", "replace": "replaced"}
+
+
+@click.group()
+def approvals() -> None:
+    """What waits for your answer, and what was answered."""
+
+
+@approvals.command("list")
+@click.option("--all", "is_all", is_flag=True, help="Also what was answered, has expired or was used.")
+@click.option("--status", type=click.Choice([*get_args(ApprovalStatus), "all"]), help="Only these (default: pending).")
+@click.pass_obj
+def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
+    """List what waits, newest first, a line each.
+
+    \b
+    Examples:
+      spar approvals list
+      spar approvals list --all
+      spar approvals list --status denied --json
+    """
+    if is_all and status not in (None, "all"):
+        fail(f"--all and --status {status} exclude each other", exits.USAGE)
+    wanted = "all" if is_all else status or "pending"
+    with service(options) as client:
+        found = client.get("/v1/approvals", status=wanted)
+    nothing = "nothing waits for an answer" if wanted == "pending" else "no approvals of that kind"
+    show(options, found, None if options.as_json else "\n".join(_lines(found)) or nothing)
+
+
+@approvals.command("show")
+@click.argument("approval_id", metavar="ID")
+@click.pass_obj
+def show_approval(options: Options, approval_id: str) -> None:
+    """Show one whole: what would run, and why it asks (a unique beginning of its id is enough).
+
+    \b
+    Example:
+      spar approvals show 18ea10a4
+    """
+    with service(options) as client:
+        found = client.get(_path(approval_id))
+    show(options, found, found["text"])
+
+
+def _answer(function: Any) -> Any:
+    """The options that every answer takes."""
+    for option in (
+        click.option("--digest", metavar="BEGINNING", help="Answer only if the digest of what waits begins like this."),
+        click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask whether to go on."),
+        click.option("--reason", default="", help="Why; it is kept, and the plan is told of a denial."),
+        click.argument("approval_id", metavar="ID"),
+    ):
+        function = option(function)
+    return click.pass_obj(function)
+
+
+@approvals.command()
+@click.option(
+    "--for", "duration", metavar="DURATION", help="Also let further calls with just these parameters pass: 1h."
+)
+@click.option("--any-session", is_flag=True, help="With --for: in every session, not in this one only.")
+@_answer
+def approve(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, duration: str | None,
+            any_session: bool) -> None:  # fmt: skip
+    """Let a call run, once. It is shown first; in a terminal you are asked whether to go on.
+
+    \b
+    Examples:
+      spar approvals approve 18ea10a4
+      spar approvals approve 18ea10a4 --yes --digest 3f9a0c
+      spar approvals approve 18ea10a4 --for 1h --any-session
+    """
+    if any_session and duration is None:
+        fail("--any-session goes with --for DURATION", exits.USAGE)
+    more: dict[str, Any] = {}
+    if duration is not None:
+        more = {"grant_for": _seconds(duration), "grant_session": not any_session}
+    _decide(options, approval_id, "approve", reason, is_sure, digest, lambda shown: more)
+
+
+@approvals.command()
+@_answer
+def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None) -> None:
+    """Keep a call from running.
+
+    \b
+    Example:
+      spar approvals deny 18ea10a4 --reason "not on a Friday"
+    """
+    _decide(options, approval_id, "deny", reason, is_sure, digest, lambda shown: {})
+
+
+@approvals.command()
+@click.option("--param", "changes", multiple=True, metavar="KEY=VALUE", help="Another value for one parameter.")
+@click.option("--params", "whole", metavar="JSON", help="All parameters, instead of those that were planned.")
+@_answer
+def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, changes: tuple[str, ...],
+         whole: str | None) -> None:  # fmt: skip
+    """Let a call run with other parameters; they are checked against the tool again.
+
+    A VALUE that is JSON is taken as that, anything else as text.
+
+    \b
+    Examples:
+      spar approvals edit 18ea10a4 --param path=/tmp/other --param count=3
+      spar approvals edit 18ea10a4 --params '{"argv": ["uptime"]}'
+    """
+    if bool(changes) == (whole is not None):
+        fail("say what to change: --param KEY=VALUE, or --params JSON for all of them", exits.USAGE)
+    given = _object("--params", whole) if whole is not None else None
+    pairs = dict(map(_pair, changes))
+    _decide(
+        options, approval_id, "edit", reason, is_sure, digest,
+        lambda shown: {"params": {**shown["call"]["params"], **pairs} if given is None else given},
+    )  # fmt: skip
+
+
+@approvals.command()
+@_answer
+@click.argument("call", metavar="CALL")
+def replace(options: Options, approval_id: str, call: str, reason: str, is_sure: bool, digest: str | None) -> None:
+    """Let another CALL run in its place, as JSON: {"_tool": name, …parameters}.
+
+    \b
+    Example:
+      spar approvals replace 18ea10a4 '{"_tool": "note", "text": "asked to delete everything"}'
+    """
+    given = _object("CALL", call)
+    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda shown: {"call": given})
+
+
+@approvals.command()
+@click.pass_obj
+def grants(options: Options) -> None:
+    """List the grants in force: calls that pass without being asked about.
+
+    \b
+    Example:
+      spar approvals grants
+    """
+    with service(options) as client:
+        found = client.get("/v1/grants")
+    show(options, found, None if options.as_json else "\n".join(map(_grant, found)) or "no grants are in force")
+
+
+@approvals.command()
+@click.argument("grant_id", metavar="ID")
+@click.pass_obj
+def revoke(options: Options, grant_id: str) -> None:
+    """End a grant: what it let pass is asked about again.
+
+    \b
+    Example:
+      spar approvals revoke 18ea10a4
+    """
+    with service(options) as client:
+        ended = client.delete(f"/v1/grants/{quote(grant_id, safe='', errors='replace')}")
+    show(options, ended, None if options.as_json else f"revoked: {_grant(ended)}")
+
+
+# -- the answer
+
+
+def _decide(options: Options, approval_id: str, decision: str, reason: str, is_sure: bool, digest: str | None,
+            more: Any) -> None:  # fmt: skip
+    """Show what waits, make sure, and answer about exactly what was shown."""
+    with service(options) as client:
+        shown = client.get(_path(approval_id))
+        if digest is not None and not shown["digest"].startswith(digest.lower()):
+            fail(f"approval {shown['id']} waits with digest {shown['digest']}, which does not begin with {digest!r}")
+        body = {"digest": shown["digest"], "decision": decision, "reason": reason, **more(shown)}
+        if shown["status"] == "pending":
+            _make_sure(shown, decision, body, is_asked=not (is_sure or options.as_json) and sys.stdin.isatty())
+        answer = client.post(_path(shown["id"]), body)
+    grant = f"; grant {answer['grant']}" if answer["grant"] else ""
+    what = f"{answer['id']} ({answer['call']['tool']}, digest {answer['digest'][:12]})"
+    show(options, answer, f"{_DONE[decision]}: {what} by {answer['decided_by']}{grant}")
+
+
+def _make_sure(shown: dict[str, Any], decision: str, body: dict[str, Any], *, is_asked: bool) -> None:
+    """Show it on standard error, so that standard output is the answer alone; nothing but a clear yes goes on."""
+    from spar.data.text import value_lines
+
+    instead = body.get("params") or body.get("call")
+    lines = [shown["text"], *(["  to run instead", *value_lines(instead, 2)] if instead is not None else [])]
+    click.echo(printable("\n".join(lines)), err=True)
+    if is_asked and not click.confirm(f"{decision}?", default=False, err=True):
+        fail("not answered; it still waits")
+
+
+def _path(approval_id: str) -> str:
+    if not approval_id.strip():
+        fail("ID is empty; spar approvals list shows those that wait", exits.USAGE)
+    return f"/v1/approvals/{quote(approval_id, safe='', errors='replace')}"
+
+
+def _seconds(text: str) -> float:
+    from spar.config.fields import Duration, seconds
+
+    if not (found := seconds(text)):
+        fail(f"--for {text!r}: {Duration(above_zero=True).sentence(text)}", exits.USAGE)
+    return found
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        fail(f"--param {text!r}: must be KEY=VALUE", exits.USAGE)
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fail(f"{name} {text!r:.200}: must be a JSON object: {error}", exits.USAGE)
+    if not isinstance(found, dict):
+        fail(f"{name} {text!r:.200}: must be a JSON object", exits.USAGE)
+    return found
+
+
+def _lines(found: list[dict[str, Any]]) -> list[str]:
+    import msgspec
+
+    from spar.records.approvals import Approval
+    from spar.review.approvals import summary
+    from spar.types import utcnow
+
+    return [summary(approval, utcnow()) for approval in msgspec.convert(found, list[Approval])]
+
+
+def _grant(found: dict[str, Any]) -> str:
+    import msgspec
+
+    from spar.records.approvals import Grant
+    from spar.review.approvals import grant_line
+    from spar.types import utcnow
+
+    return grant_line(msgspec.convert(found, Grant), utcnow())

@@ -1,0 +1,144 @@
+"""The configuration: write one, is it right, what is in force, what could be written; and the parts it can name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+from msgspec.structs import asdict
+
+from spar.cli.context import Options, fail, show, write
+from spar.cli.tables import table
+from spar.service import exit_codes as exits
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=Path("config.toml"))
+@click.pass_obj
+def init(options: Options, file: Path) -> None:
+    """Write the defaults, with comments, to a new file (config.toml); a file that is there is never overwritten.
+
+    \b
+    Examples:
+      spar init
+      spar init /etc/spar/config.toml
+    """
+    from spar.config.lines import PACKAGED
+
+    text = PACKAGED.read_bytes()
+    try:
+        with file.open("xb") as new:
+            new.write(text)
+    except FileExistsError:
+        fail(f"{file}: is there already and stays as it is; name another file, or move it away", exits.CANNOT_CREATE)
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
+    told = f"{file} written; read it, change it, check it with: spar -c {file} config check"
+    show(options, {"file": str(file), "bytes": len(text)}, told)
+
+
+@click.group()
+def config() -> None:
+    """Check, show or describe the configuration."""
+
+
+@config.command()
+@click.pass_obj
+def check(options: Options) -> None:
+    """Read the configuration and build every part it names; starts nothing; exit 78 if something is wrong.
+
+    What can be used and will not work, such as a model whose key is not set, is said as a warning.
+
+    \b
+    Examples:
+      spar config check
+      spar -c new.toml config check
+    """
+    from spar.agent.agent import build_agent
+    from spar.errors import ConfigError
+    from spar.service.app import warnings_of
+
+    loaded = options.load()
+    try:
+        agent = build_agent(loaded)
+        warnings = warnings_of(agent)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+    settings = loaded.settings
+    counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
+    text = ", ".join(f"{number} {name}" for name, number in counts.items())
+    where = str(loaded.path) if loaded.path else "no file, the defaults"
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    told = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
+    show(options, told, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
+
+
+@config.command("show")
+@click.option("--origins", is_flag=True, help="Say where each value comes from.")
+@click.pass_obj
+def show_config(options: Options, origins: bool) -> None:
+    """Show the settings in force; what looks like a secret is masked.
+
+    \b
+    Examples:
+      spar config show
+      spar config show --origins
+    """
+    from spar.config.load import show as rendered
+
+    loaded = options.load()
+    if loaded.path is not None and _is_standard_output(loaded.path):
+        sentence = f"{loaded.path}: is where this would be written, and the shell has emptied it to do so"
+        fail(f"{sentence}; a new commented one comes from: spar init", exits.CONFIG)
+    if options.as_json:
+        show(options, json.loads(loaded.settings.model_dump_json()))
+    else:
+        write(rendered(loaded, origins=origins))
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Return whether a command writes into the very file that it reads (`spar config show > config.toml`)."""
+    try:
+        return os.path.samestat(os.fstat(1), path.stat())
+    except OSError:
+        return False
+
+
+@config.command()
+@click.pass_obj
+def schema(options: Options) -> None:
+    """Print the JSON schema of config.toml, for editors.
+
+    \b
+    Example:
+      spar config schema > config.schema.json
+    """
+    from spar.config.factory import default_registry
+    from spar.config.schema import schema as make
+
+    show(options, make(default_registry()))
+
+
+@click.command()
+@click.option("--broken", is_flag=True, help="Only those that cannot be loaded.")
+@click.pass_obj
+def parts(options: Options, broken: bool) -> None:
+    """List the parts that the configuration can name with `use`, and who ships them.
+
+    \b
+    Examples:
+      spar parts
+      spar parts --broken
+    """
+    from spar.config.factory import default_registry
+
+    listed = [item for item in default_registry().parts() if item.error or not broken]
+    rows = [asdict(item) for item in listed]
+    text = table(
+        ("group", "name", "from", "object", ""),
+        [(i.group, i.name, i.distribution, i.value, f"BROKEN: {i.error}" if i.error else "") for i in listed],
+    )
+    show(options, rows, text if listed else "none")

@@ -1,0 +1,155 @@
+"""Follow a run: its answer on standard output as it is written, what its tools do on standard error.
+
+When the connection breaks, or the service is started anew, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from spar.cli.context import Client, NotRunningError, Options, fail, one_line, printable, service, write
+from spar.service import exit_codes as exits
+
+#: What is shown of a run that ended well and told nobody anything.
+NO_ANSWER = "(handled, no answer)"
+#: Seconds without a sign of life after which a connection is taken for broken; the service gives one every 15 s.
+SILENCE = 45.0
+#: How often in a row it is tried to go on without anything coming of it, a second apart.
+TRIES = 30
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only what comes after the event with this seq.")
+@click.pass_obj
+def follow(options: Options, run_id: str, after: int) -> int:
+    """Follow a run to its end: what it does, and its answer as it is written. With --json one event a line.
+
+    Exit 0 when it ended well, 1 when it failed. Stopping this does not stop the run (spar abort does).
+
+    \b
+    Examples:
+      spar follow "$(spar send --no-wait 'tell me a long story')"
+      spar --json follow 18ea256e775307670000245362 --after 17
+    """
+    with service(options, timeout=SILENCE) as client:
+        return follow_run(options, client, run_id, after)
+
+
+def path_of(run_id: str) -> str:
+    return f"/v1/runs/{quote(run_id, safe='', errors='replace')}"
+
+
+def has_failed(status: dict[str, Any]) -> bool:
+    """Whether an answered run leaves a call that did not go well; one that waits for an answer may still do."""
+    return any(each["error"]["kind"] != "parked" for each in status["errors"])
+
+
+def follow_run(options: Options, client: Client, run_id: str, after: int = 0) -> int:
+    """Print what a run does until it ends; the exit code."""
+    printed, tries, why = _Printed(), 0, "the service does not answer any more"
+    while True:
+        try:
+            for event in _events(client, run_id, after):
+                after, tries = event["seq"], 0
+                if options.as_json:
+                    write(json.dumps(event))
+                else:
+                    printed.show(event)
+                if event["stream"] == "lifecycle" and event["data"]["phase"] in ("end", "error"):
+                    if event["data"]["phase"] == "error":
+                        return exits.FAILED
+                    status = client.get(f"{path_of(run_id)}/wait", timeout=0)
+                    return exits.FAILED if has_failed(status) else exits.OK
+        except NotRunningError as error:
+            why = str(error) or why
+        tries += 1
+        if tries > TRIES:
+            fail(f"{why}; go on with: spar follow {run_id} --after {after}", exits.UNAVAILABLE)
+        time.sleep(1.0)
+
+
+def _events(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]:
+    for line in client.lines(f"{path_of(run_id)}/events", after=after):
+        name, _, value = line.partition(": ")
+        if name == "data":
+            yield json.loads(value)
+
+
+class _Printed:
+    """What has been printed of a run."""
+
+    def __init__(self) -> None:
+        self._text = ""  # of the answer, since it was last begun
+
+    def show(self, event: dict[str, Any]) -> None:
+        data = event["data"]
+        match event["stream"]:
+            case "assistant" if "text" in data:
+                self._write(data["text"], is_new=data["reset"])
+            case "assistant" if not data["is_answer"]:
+                self._end_line()
+                write(printable(data["sent"]))
+            case "tool" if line := _of_tool(data):
+                self._note(line)
+            case "compaction" if data["phase"] == "start":
+                self._note("the conversation is summed up")
+            case "gap":
+                number = "some" if data["missed"] is None else data["missed"]
+                self._note(f"{number} earlier events are not kept any more")
+                self._text = ""  # some of it may be missing
+            case "lifecycle" if data["phase"] == "outcome" and data["outcome"] != "started":
+                self._note(f"the message was {data['outcome']}")
+            case "lifecycle" if data["phase"] == "end":
+                self._answer(data.get("reply") or data["output"])
+            case "lifecycle" if data["phase"] == "error":
+                self._note(f"the run failed: {data['error']}")
+
+    def _write(self, text: str, *, is_new: bool) -> None:
+        if is_new and self._text:
+            self._note("it is written anew")
+            self._text = ""
+        self._text += text
+        write(printable(text), end="")
+
+    def _answer(self, output: Any) -> None:
+        """The whole answer, if it was not written piece by piece."""
+        whole = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
+        if output is None and not self._text:
+            whole = NO_ANSWER
+        is_written = output is None or self._text.strip() == whole.strip()
+        self._end_line()
+        if not (self._text and is_written):
+            write(printable(whole))
+
+    def _note(self, line: str) -> None:
+        self._end_line()
+        click.echo(one_line(printable(line)), err=True)
+
+    def _end_line(self) -> None:
+        if self._text and not self._text.endswith("\n"):
+            self._text += "\n"
+            write("")
+
+
+def _of_tool(data: dict[str, Any]) -> str:
+    """What a call does, in a line; "" for what need not be said."""
+    tool, said = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
+    match data["phase"]:
+        case "start":
+            return f"{tool} …"
+        case "progress":
+            return f"{tool}: {json.dumps(data['progress'], ensure_ascii=False)[:200]}"
+        case "approval" if data["state"] == "requested":
+            return f"{tool}: waits for approval; spar approvals list"
+        case "approval":
+            return f"{tool}: approval {data.get('decision') or data['state']}"
+        case "result" | "error" | "skipped" | "in_doubt":
+            return f"{tool}: {data.get('status') or data['phase']}{f': {said}' if said else ''}"
+    return ""

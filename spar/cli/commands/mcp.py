@@ -1,0 +1,78 @@
+"""The tools of MCP servers: which wait to be looked at by a person, and their acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spar.cli.context import Options, fail, show
+from spar.service import exit_codes as exits
+
+
+@click.group()
+def mcp() -> None:
+    """Look at tools of MCP servers that changed, and accept them."""
+
+
+@mcp.command("list")
+@click.pass_obj
+def list_servers(options: Options) -> None:
+    """Show the configured servers and the tools of theirs that are switched off until they are accepted.
+
+    \b
+    Example:
+      spar mcp list
+    """
+    from spar.errors import SparError
+
+    try:
+        found = {name: server.waiting() for name, server in _servers(options).items()}
+    except SparError as error:
+        fail(str(error))
+    lines = []
+    for name, waiting in found.items():
+        lines.append(f"{name}: {f'{len(waiting)} tools wait to be accepted' if waiting else 'nothing waits'}")
+        lines += [f"  {tool}: {why}" for tool, why in waiting.items()]
+    show(options, found, "\n".join(lines) or "no MCP server is configured")
+
+
+@mcp.command()
+@click.argument("server")
+@click.argument("tools", nargs=-1)
+@click.pass_obj
+def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
+    """Accept tools of SERVER as they are now: the named ones, or all that wait. A running service notices.
+
+    \b
+    Examples:
+      spar mcp accept git
+      spar mcp accept git git_log
+    """
+    from spar.errors import SparError
+
+    servers = _servers(options)
+    if server not in servers:
+        fail(f"no MCP server named {server!r}; known: {', '.join(servers) or 'none'}", exits.USAGE)
+    try:
+        taken: dict[str, str] = servers[server].accept(tools)
+    except LookupError as error:
+        fail(str(error.args[0]), exits.USAGE)
+    except SparError as error:
+        fail(str(error))
+    text = "\n".join(f"accepted {tool}: {why}" for tool, why in taken.items())
+    show(options, {"server": server, "accepted": taken}, text or f"nothing of {server} waits to be accepted")
+
+
+def _servers(options: Options) -> dict[str, Any]:
+    """The configured sources of tools whose tools are accepted, by name. Ends the command when they cannot be built."""
+    from spar.config.factory import Parts
+    from spar.errors import ConfigError
+    from spar.ports.optional import AcceptsTools, offers
+
+    loaded = options.load()
+    try:
+        tools = Parts(loaded).tools()
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+    return {tool.name: tool for tool in tools if offers(tool, AcceptsTools)}

@@ -1,0 +1,159 @@
+"""Give it work: a message, a wait, an end, one step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spar.cli.commands.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
+from spar.cli.context import Client, NotRunningError, Options, connect, fail, one_line, printable, service, show
+from spar.cli.tables import model_lines
+from spar.service import exit_codes as exits
+from spar.types import PHASES, Phase
+
+
+@click.command()
+@click.argument("text")
+@click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
+@click.option("--key", help="An idempotency key: the same key is never handled twice.")
+@click.option("--mode", help="What becomes of it while its session is busy: steer, followup, collect, interrupt.")
+@click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
+@click.option("--follow", "is_followed", is_flag=True, help="Print the answer as it is written, however long it takes.")
+@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
+@click.pass_obj
+def send(
+    options: Options,
+    text: str,
+    session: str,
+    key: str | None,
+    mode: str | None,
+    no_wait: bool,
+    is_followed: bool,
+    timeout: float,
+) -> int:
+    """Send a message to the running service and print its answer ("-" reads it from standard input).
+
+    Exits 0 when it ended well, 1 when it or one of its calls failed, 124 when there is no answer yet.
+
+    \b
+    Examples:
+      spar send "what is the load?"
+      spar send --session alice "hello"
+      spar send --mode steer "no, the other one"
+      spar send --follow "tell me a long story"
+      echo "a long text" | spar send -
+    """
+    message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    with service(options, timeout=max(timeout, SILENCE) + 15) as client:
+        receipt = client.post("/v1/runs", {
+            "message": message, "session": session, "idempotency_key": key, "mode": mode
+        })  # fmt: skip
+        if no_wait:
+            show(options, receipt, receipt["run_id"])
+            return exits.OK
+        if is_followed:
+            return follow_run(options, client, receipt["run_id"])
+        status = client.get(f"/v1/runs/{receipt['run_id']}/wait", timeout=timeout)
+        return _report(options, client, status, timeout)
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
+@click.pass_obj
+def wait(options: Options, run_id: str, timeout: float) -> int:
+    """Wait for a run; exit 0 when it ended well, 1 when it or one of its calls failed, 124 when it still goes on.
+
+    \b
+    Example:
+      spar wait "$(spar send --no-wait 'how are you?')"
+    """
+    with service(options, timeout=timeout + 15) as client:
+        return _report(options, client, client.get(f"{path_of(run_id)}/wait", timeout=timeout), timeout)
+
+
+@click.command()
+@click.argument("run_id")
+@click.pass_obj
+def abort(options: Options, run_id: str) -> None:
+    """Call a run off: one that waits never starts, one that goes on is cancelled; returns when that has settled.
+
+    \b
+    Example:
+      spar abort "$(spar send --no-wait 'count all files')"
+    """
+    with service(options, timeout=150.0) as client:
+        status = client.post(f"{path_of(run_id)}:abort")
+    show(options, status, f"{status['run_id']}: {status['error'] or status['status']}")
+
+
+#: What is said of calls that an answered run leaves, by the kind of their error.
+_LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
+
+
+def _report(options: Options, client: Client, status: dict[str, Any], timeout: float) -> int:
+    if status["status"] == "ok":
+        told = status["output"] if status["output"] is not None else status["reply"]
+        text = told if isinstance(told, str) else NO_ANSWER if told is None else None
+        show(options, status if options.as_json else told, text)
+        if not options.as_json:
+            for each in status["errors"]:
+                error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")
+                called = f"{each['call']['_tool']}: " if each["call"] else ""
+                click.echo(one_line(printable(f"{what}: {called}{error['message']}")), err=True)
+        return exits.FAILED if has_failed(status) else exits.OK
+    if options.as_json:
+        show(options, status)
+    if status["status"] == "timeout":
+        for line in (each for agent in client.get("/v1/status")["agents"] for each in model_lines(agent)):
+            click.echo(line, err=True)
+        click.echo(f"no answer within {timeout:g} s; ask again with: spar wait {status['run_id']}", err=True)
+        return exits.TIMED_OUT
+    click.echo(f"the run failed: {printable(status['error'])}", err=True)
+    return exits.FAILED
+
+
+@click.command()
+@click.argument("phase", type=click.Choice(PHASES))
+@click.argument("given", required=False)
+@click.pass_obj
+def step(options: Options, phase: Phase, given: str | None) -> None:
+    """Run one phase and print what it brought, on a paused running service or standing alone.
+
+    Without GIVEN (a JSON value, or @FILE) it goes on from what the last step brought. To act, GIVEN is an action, a
+    list of calls or one call.
+
+    \b
+    Examples:
+      spar step sense
+      spar step plan
+      spar step plan '[{"content": "disk full", "kind": "message"}]'
+      spar step act '[{"_tool": "note", "text": "hello"}]'
+      spar step act && spar step reflect
+    """
+    body = _given(given)
+    if body is not None and phase == "sense":
+        fail("sense takes nothing: it looks for itself", exits.USAGE)
+    folder = options.state_dir()
+    try:
+        with connect(folder, 900.0) as client:
+            name = client.get("/v1/status")["agents"][0]["name"]
+            show(options, client.post(f"/v1/agents/{name}:step_{phase}", body))
+    except NotRunningError:
+        from spar.cli.commands.step import step_alone
+
+        show(options, step_alone(options.load(), phase, body, folder))
+
+
+def _given(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        source = Path(text[1:]).read_text() if text.startswith("@") else text
+        return json.loads(source)
+    except (OSError, ValueError) as error:
+        fail(f"{text!r}: must be a JSON value or @FILE with one: {error}", exits.USAGE)

@@ -1,0 +1,260 @@
+"""The service as a process: run it, look at it, pause, resume, stop, reload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spar.cli.context import Options, fail, one_line, printable, service, show
+from spar.cli.tables import ID, local, model_lines
+from spar.service import exit_codes as exits
+
+
+@click.command()
+@click.option("--resume", is_flag=True, help="Go on also if the agent was paused when its last process ended.")
+@click.pass_obj
+def run(options: Options, resume: bool) -> int:
+    """Run the service in the foreground until it is stopped (Ctrl+C drains, twice cancels).
+
+    An agent that was paused when its last process ended comes back paused, and the log says so.
+
+    \b
+    Examples:
+      spar run
+      spar -c /etc/spar/config.toml run
+      spar --set agent.loop_interval=adaptive --set service.port=0 run
+    """
+    loaded = options.load()
+    from spar.errors import ConfigError
+    from spar.service.process import CannotStartError
+    from spar.service.process import run as run_service
+
+    try:
+        return run_service(loaded, reload=options.load_again, resume=resume)
+    except CannotStartError as error:
+        fail(str(error), error.code)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+
+
+@click.command()
+@click.pass_obj
+def status(options: Options) -> None:
+    """Show what the running service is doing: state, pace, cycles, what waits for you, sensors, alerts.
+
+    \b
+    Examples:
+      spar status
+      spar --json status | jq '.agents[0].stats'
+    """
+    with service(options) as client:
+        answer = client.get("/v1/status")
+    show(options, answer, "\n".join(_lines(answer)))
+
+
+def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.Command:
+    @click.pass_obj
+    def command(options: Options) -> None:
+        with service(options, timeout=timeout) as client:
+            name = client.get("/v1/status")["agents"][0]["name"]
+            answer = client.post(f"/v1/agents/{name}:{verb}")
+        show(options, answer, f"{answer['agent']}: {_told(answer)}")
+
+    return click.Command(verb, callback=command, help=f"{text}\n\n\b\nExample:\n  {example}")
+
+
+def _told(answer: dict[str, Any]) -> str:
+    """What a verb has brought about, in a few words."""
+    if "changed" not in answer:
+        return f"{answer['before']} → {answer['after']}"
+    said = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
+    return said + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
+
+
+pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.", "spar pause")
+resume = _verb("resume", "Go on after a pause.", "spar resume")
+reload = _verb(
+    "reload",
+    "Read the configuration again and apply what can be applied between two cycles.",
+    "spar config check && spar reload",
+)
+
+
+@click.command()
+@click.option(
+    "--wait", "seconds", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for its end."
+)
+@click.pass_obj
+def stop(options: Options, seconds: float) -> None:
+    """Let the running service finish the cycle in hand and end; returns when it has gone.
+
+    \b
+    Examples:
+      spar stop
+      spar stop --wait 5
+    """
+    import time
+
+    from spar.service.lockfile import LockFile
+
+    with service(options) as client:
+        name = client.get("/v1/status")["agents"][0]["name"]
+        answer = client.post(f"/v1/agents/{name}:stop")
+    until, lock = time.monotonic() + seconds, LockFile(options.state_dir())
+    while lock.is_held():  # the kernel lets go of it, however the process ends
+        if time.monotonic() >= until:
+            fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
+        time.sleep(0.05)
+    show(
+        options,
+        {"agent": answer["agent"], "before": answer["before"], "after": "stopped"},
+        f"{answer['agent']}: stopped",
+    )
+
+
+def _lines(status: dict[str, Any]) -> list[str]:
+    lines = [f"spar {status['version']}, process {status['pid']}, since {status['started_at'][:19]}Z, "
+             f"configuration {status['config'] or 'the defaults'}"]  # fmt: skip
+    for agent in status["agents"]:
+        stats = agent["stats"]
+        kept = agent["kept"]
+        outcomes = ", ".join(f"{number} {name}" for name, number in stats["outcomes"].items() if number) or "none yet"
+        lines += [
+            f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}",
+            f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
+            f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
+            f"  phases   {_phases(stats)}",
+        ]
+        if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
+            lines.append(f"  calls    {calls} since the start")
+        lines.append(f"  memory   {_kept(kept)}")
+        lines += [f"  budget   {_budget(each)}" for each in agent["budgets"] if each["used"] or each["refused"]]
+        lines += [f"  {line.replace('model ', 'model    ', 1)}" for line in model_lines(agent)]
+        lines += [f"  warning  {_line(each)}" for each in agent["warnings"]]
+        if (asked := agent["approvals"])["pending"]:
+            lines.append(f"  waiting  {_waiting(asked)}")
+        if left := _left(agent["recovery"]):
+            lines.append(f"  recovery {left}")
+        for lane in agent["lanes"]:
+            lines.append(f"  session  {_line(lane['session'])}: {_doing(lane)}, {lane['waiting']} waiting")
+        for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
+            error = sensor.get("last_error") if sensor.get("state") != "ok" else None  # what is over is in the log
+            extra = f": {_line(error)}" if error else ""
+            lines.append(f"  sensor   {name}: {sensor.get('state', '?')}{_losses(sensor)}{extra}")
+        for name, part in agent["modules"]["act"].get("parts", {}).items():
+            if said := _of_tool(part):
+                lines.append(f"  tool     {name}: {said}")
+        for phase, module in agent["modules"].items():
+            if error := module.get("error"):
+                lines.append(f"  {phase:8} {module['use']}: {_line(error)}")
+        lines += [f"  alert    {_alert(alert)}" for alert in agent["alerts"]]
+        if agent["health"]["degraded"]:
+            lines.append("  degraded the planner makes do with less")
+        lines += [
+            f"  step     {step['at'][:19]}Z {step['step']} {_line(step['part'])}: {_line(step['reason'])}"
+            for step in agent["health"]["steps"][-5:]
+        ]
+        if agent["blocked_by"]:
+            lines += [
+                "  blocked  the event loop, by:",
+                *(f"    {printable(line)}" for line in agent["blocked_by"].splitlines()),
+            ]
+    lines += [f"  {name:8} {address}" for name, address in status["addresses"].items()]
+    return lines
+
+
+def _doing(lane: dict[str, Any]) -> str:
+    """What a session is at, and for how long."""
+    if lane["cycle"]:
+        return f"{lane['phase']} for {lane['phase_seconds'] or 0.0:.0f} s, cycle {lane['cycle'][:ID]}"
+    return "waits for a model" if lane["waits_for_model"] else "resting"
+
+
+def _alert(alert: dict[str, Any]) -> str:
+    """An alert in one line: what, whose, since when, why."""
+    whose = f" in session {_line(alert['session'])}" if alert["session"] not in ("", "main") else ""
+    since = local(alert["since"])
+    return f"{alert['kind']} ({alert['severity']}){whose} since {since}: {_line(alert['message'].splitlines()[0])}"
+
+
+def _kept(kept: dict[str, int]) -> str:
+    """What became of experiences and cycles that were to be remembered."""
+    said = f"{kept['stored']} cycles and experiences written"
+    if kept["waiting"]:
+        said += f", {kept['waiting']} still to be written"
+    return said + (f", {kept['lost']} lost because the memory could not take them" if kept["lost"] else "")
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    """How much of a budget is used; money is in millionths."""
+    scale = 1_000_000 if budget["budget"].endswith("money") else 1
+    used, limit = (f"{budget[name] / scale:g}" for name in ("used", "limit"))
+    refused = f", {budget['refused']} refused" if budget["refused"] else ""
+    return f"{budget['budget']}: {used} of {limit} used ({budget['ratio']:.0%}){refused}"
+
+
+def _of_tool(part: Any) -> str:
+    """What a person should know of a tool: the sandbox of its programs, or how its server is. "" for any other."""
+    match part:
+        case {"sandbox": {"asked": 0}}:
+            return "sandbox level 0, as configured"
+        case {"sandbox": {"asked": int(asked), "level": int(level), "why": why}} if level < asked:
+            return f"off: sandbox level {asked} is asked for, this machine offers level {level}; {_line(why)}"
+        case {"sandbox": {"level": int(level), "refused": refused, "probes": probes, "why": why}}:
+            said = f"sandbox level {level}, {refused} of {probes} probes refused"
+            return said if level == 2 else f"{said}; {_line(why)}"
+        case {"server": _, "state": "down", "error": error}:
+            return f"down: {_line(error)}"
+        case {"server": _, "state": state, "tools": list(tools), "off": dict(off)}:
+            return ", ".join([state, f"{len(tools)} tools", *(f"{name} is off: {_line(off[name])}" for name in off)])
+    return ""
+
+
+def _losses(sensor: Any) -> str:
+    """What of a sensor did not arrive, in a few words; "" if all did."""
+    missed = sum(sensor.get("missed", {}).get("counts", {}).values())
+    latest = sensor.get("missed", {}).get("latest") or [{}]
+    said = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
+    if missed:
+        said.append(f"{missed} ticks missed, the latest due {latest[-1].get('due_at', '?')[:19]}Z")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _line(text: Any) -> str:
+    return one_line(printable(str(text)))
+
+
+def _waiting(asked: dict[str, Any]) -> str:
+    from spar.review.approvals import span
+
+    number, word = asked["pending"], "call waits" if asked["pending"] == 1 else "calls wait"
+    return f"{number} {word} for approval, the oldest for {span(asked['oldest_age_seconds'])}; spar approvals list"
+
+
+def _left(recovery: dict[str, Any]) -> str:
+    """What recovery has left to people, and what it has yet to do; "" for nothing."""
+    said = {
+        "in doubt": (recovery["in_doubt"], " (spar calls list)"),
+        "dead letters": (recovery["dead_letters"], " (spar dead list)"),
+        "waiting": (recovery["in_hand"] - recovery["to_be_retried"], ""),
+        "to be retried": (recovery["to_be_retried"], ""),
+    }
+    return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in said.items() if number > 0)
+
+
+def _phases(stats: dict[str, Any]) -> str:
+    """Return the mean duration of each phase and how often it failed, in one line."""
+    failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
+    means = stats["phase_mean_seconds"].items()
+    return ", ".join(f"{phase} mean {_time(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds * 1e6:.0f} µs"
+        if seconds < 1e-3
+        else f"{seconds * 1e3:.1f} ms"
+        if seconds < 1
+        else f"{seconds:.2f} s"
+    )

@@ -1,0 +1,74 @@
+"""What was said and done in a session; read from the store, whether the service runs or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from spar.cli.commands.cycles import from_store
+from spar.cli.context import Options, fail, show
+from spar.cli.tables import local, table, zoned
+
+
+@click.command()
+@click.argument("session", required=False)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
+@click.option("--before", type=click.IntRange(1), help="Only what comes before the entry with this number.")
+@click.pass_obj
+def transcript(options: Options, session: str | None, limit: int, before: int | None) -> None:
+    """Show what was said and done in a session, oldest first; without SESSION, which sessions there are.
+
+    \b
+    Examples:
+      spar transcript
+      spar transcript main
+      spar --json transcript main --limit 200
+    """
+    agent = options.load().settings.agent.name
+
+    async def ask(store: Any) -> Any:
+        from spar.ports.optional import offers
+        from spar.ports.store import KeepsTranscripts
+
+        if not offers(store, KeepsTranscripts):
+            raise LookupError("this memory keeps no transcripts")
+        kept = store.transcripts
+        return await (kept.sessions(agent) if session is None else kept.tail(agent, session, limit, before))
+
+    found = from_store(options, ask)
+    if session is None:
+        show(options, found, _sessions(found) if found else "no transcripts yet")
+    elif not found:
+        fail(f"no transcript of session {session!r}; spar transcript shows which there are")
+    else:
+        show(options, found, _entries(found))
+
+
+def _sessions(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (local(each["last_at"]), str(each["entries"]), f"{-(-each['bytes'] // 1024)} KiB", each["session"])
+        for each in found
+    ]
+    return table((zoned("last entry"), ">entries", ">size", "session"), rows)
+
+
+def _entries(found: list[dict[str, Any]]) -> str:
+    rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in found]
+    return table((">seq", zoned("at"), "kind", "text"), rows)
+
+
+def _said(kind: str, body: dict[str, Any]) -> str:
+    """What an entry says, in a line."""
+    if kind == "turn":
+        calls = body.get("calls") if isinstance(body.get("calls"), list) else []
+        done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
+                if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
+        return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
+    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
+    return _text(body.get("error") or body.get(named) or body.get("status") or "")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,15 @@
+"""The configuration: from the text of `config.toml` to settings and parts.
+
+model      the tables of `config.toml`: each setting with its type, its default and the reason for it
+parts      the tables that name a part and its options
+fields     the types of single values, and their errors in one sentence
+amounts    the type of a budget's amount: a count, money, or "off"
+load       merges file, environment and command line into the settings
+given      reads settings that are given as text: environment variables and `--set`
+lines      finds and reads the file, and finds the line of a value
+registry   finds the parts that configuration can name, and builds them from their options
+signature  reads the signature of a constructor as the description of its options
+factory    builds the parts that the settings name
+defaults   builds the modules of an agent for which nothing was given
+schema     generates the JSON schema of `config.toml` for editors
+"""

@@ -1,0 +1,153 @@
+"""What an agent made by hand does where nothing was given.
+
+The settings and the registry are loaded when they are first needed: who gives all four modules needs no registry.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spar.errors import ConfigError
+from spar.types import Action, ActionResult, Perception, Phase, Reflection
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+
+
+#: Sections that describe parts, and the argument that brings the part itself.
+_OF_PARTS = {
+    "sense": "sense=", "sensors": "sense=", "perception": "sense=", "plan": "plan=", "rules": "plan=", "act": "act=",
+    "tools": "tools=", "reflect": "reflect=", "plugins": "them the agent",
+}  # fmt: skip
+#: Sections that the built-in executor takes.
+_OF_EXECUTOR = ("acting", "approval")
+
+
+async def sense_nothing() -> Sequence[Perception]:
+    return ()
+
+
+async def plan_nothing(perceptions: Sequence[Perception]) -> Action | None:
+    return None
+
+
+async def act_nothing(action: Action) -> ActionResult:
+    return ActionResult(action)
+
+
+async def reflect_nothing(result: ActionResult) -> Reflection:
+    return Reflection(result=result)
+
+
+def hear(text: str, session: str) -> Perception:
+    """The perception that a message is."""
+    return Perception(text, source="message", kind="message", session=session, trust="trusted")
+
+
+def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
+    """The settings that were given, validated; without any those that everything has. Raises: ConfigError."""
+    if given is None:
+        return _settings()
+    from spar.config.load import Settings, from_mapping
+
+    if isinstance(given, Settings):
+        return given
+    made = from_mapping(given)
+    if "calls" not in (given.get("runs") or {}):
+        made = made.model_copy(update={"runs": made.runs.model_copy(update={"calls": "off"})})
+    return made if "budgets" in given else without_budgets(made)
+
+
+@functools.cache
+def _settings() -> Settings:
+    return settings({})
+
+
+def without_budgets(settings: Settings) -> Settings:
+    """The same without limits: who makes an agent by hand says what it may use, or it may use all."""
+    from spar.config.model import BudgetSettings
+
+    return settings.model_copy(update={"budgets": BudgetSettings.off()})
+
+
+def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> None:
+    """Raises: ConfigError for settings that an agent made from parts cannot apply to them."""
+    if not isinstance(given, Mapping):
+        return  # none, or the composition root's, which has built the parts from them
+    for section, argument in _OF_PARTS.items():
+        if section in given:
+            raise ConfigError(
+                f"settings= cannot apply [{section}]: give {argument}, or make the agent by Agent.from_config",
+                path=(section,),
+            )
+    if act is not None:
+        for section in _OF_EXECUTOR:
+            if section in given:
+                raise ConfigError(
+                    f"settings= cannot apply [{section}] to your own act=: give them to it, or give tools= instead",
+                    path=(section,),
+                )
+
+
+def acting(settings: Settings) -> dict[str, Any]:
+    """What the built-in executor takes of the settings: the arguments `settings` and `approval_timeout`."""
+    approval = settings.approval
+    given = {**settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
+    return {"settings": given, "approval_timeout": approval.expires}
+
+
+def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any], settings: Settings,
+            said: Mapping[str, Any] | Settings | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
+    """The four parts, with what stands in for those that were not given.
+
+    Args: given: the tools; said: the settings as the caller gave them; confirm: what the executor asks instead of
+        keeping questions for people.
+    Raises: ConfigError for tools, settings or a `confirm` that nothing here can use.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"tools= must be a list of tools, found {given!r}")
+    tools = tuple(given)
+    check_applicable(said, act)
+    if confirm is not None and not callable(confirm):
+        raise ConfigError(
+            f"confirm= must be a function that takes a call and returns a verdict, found {confirm!r:.100}"
+        )
+    if act is None:
+        is_told = isinstance(said, Mapping) and any(section in said for section in _OF_EXECUTOR)
+        has_calls = plan is not None or tools or confirm is not None or is_told
+        act = _executor(tools, settings, said, confirm) if has_calls else act_nothing
+    elif tools:
+        raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")
+    elif confirm is not None:
+        raise ConfigError(
+            "confirm= belongs to the built-in executor: your act module asks by itself, or leave act= out"
+        )
+    if reflect is None:
+        reflect = _reflector() if plan is not None else reflect_nothing
+    return {
+        "sense": sense if sense is not None else sense_nothing,
+        "plan": plan if plan is not None else plan_nothing,
+        "act": act,
+        "reflect": reflect,
+    }
+
+
+def _executor(tools: tuple[Any, ...], settings: Settings, said: Mapping[str, Any] | Settings | None,
+              confirm: Any) -> Any:  # fmt: skip
+    from spar.config.registry import Registry
+
+    terms = acting(settings)
+    if said is None or (isinstance(said, Mapping) and "approval" not in said):
+        # As with budgets: who makes an agent by hand says what is to be asked, or only tools and hooks ask.
+        terms["settings"]["approval"]["untrusted"] = "auto"
+    executor = Registry().resolve("spar.actors", "executor")(tools, **terms)
+    executor.confirm = confirm
+    return executor
+
+
+def _reflector() -> Any:
+    from spar.config.registry import Registry
+
+    return Registry().resolve("spar.reflectors", "standard")()

@@ -1,0 +1,141 @@
+"""Settings that are given as text: environment variables and `--set` on the command line.
+
+`SPAR_LOG__LEVEL=debug` and `--set log.level=debug` name a key by its path. A whole table or list is written as JSON;
+what is more exact wins over the table around it. Case does not matter in a variable's name, so keys of a part's own
+that have capital letters are given inside a JSON table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, get_origin
+
+from msgspec import Struct
+from pydantic import BaseModel
+
+from spar.config.fields import did_you_mean, shown, unknown_key
+from spar.config.lines import KeyPath, Problem, dotted
+from spar.config.model import Settings
+
+PREFIX = "SPAR_"
+
+#: Variables that are no settings: they act before there are any.
+PROCESS_VARIABLES = {
+    "SPAR_CONFIG": "the configuration file to use when none is named",
+    "SPAR_CRASH": "where to crash on purpose, for tests of recovery",
+    "SPAR_CRASH_LOG": "where to note the crash points that were reached",
+    "SPAR_PLUGINS": '"off": parts of other packages are not looked up by name',
+}
+
+#: Where a value was given, which key it is for, and its text.
+Item = tuple[str, KeyPath, str]
+
+
+class Given(Struct):
+    """What environment or command line say: a table, the label of each value in it, and what cannot be read."""
+
+    table: dict[str, Any]
+    given: dict[KeyPath, str]
+    wrong: list[Problem]
+
+
+def from_environment(environ: Mapping[str, str]) -> Iterator[Item]:
+    for name, text in environ.items():
+        if name.upper().startswith(PREFIX) and name not in PROCESS_VARIABLES:
+            yield name, tuple(name[len(PREFIX) :].lower().split("__")), text
+
+
+def from_command_line(overrides: Mapping[str, str]) -> Iterator[Item]:
+    for key, text in overrides.items():
+        yield f"--set {key}", tuple(key.split(".")), text
+
+
+def read_as_given(items: Iterable[Item]) -> Given:
+    found = Given({}, {}, [])
+    # A whole table first, then what is inside it: the more exact one wins.
+    for label, path, text in sorted(items, key=lambda item: len(item[1])):
+        found.given[path] = label
+        try:
+            value = _parsed(label, path, text)
+        except ValueError as error:
+            found.wrong.append(Problem(path, f": {error}"))
+            continue
+        for leaf, inner in leaves(value, path):
+            found.given[leaf] = label
+            _put(found.table, leaf, inner)
+        if isinstance(value, dict) and value:
+            del found.given[path]
+    return found
+
+
+def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
+    for key in path[:-1]:
+        inner = table.get(str(key))
+        table[str(key)] = table = inner if isinstance(inner, dict) else {}
+    table[str(path[-1])] = value
+
+
+def _parsed(label: str, path: KeyPath, text: str) -> Any:
+    """The value that a text means for this key. Raises: ValueError with a sentence."""
+    read_as = _reader(label, path)
+    try:
+        return read_as(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"must be a list or a table written as JSON, found {shown(text, str(path[-1]))} ({error})"
+        ) from None
+
+
+def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
+    """How the text for a key is read: as it is, as JSON for tables and lists, as either where a part decides."""
+    if path[0] not in Settings.model_fields:
+        raise ValueError(_unknown_section(label, str(path[0])))
+    model: type[BaseModel] = Settings
+    for index, key in enumerate(path):
+        if key not in model.model_fields:
+            if model.model_config.get("extra") == "allow":
+                return _json_or_text
+            raise ValueError(unknown_key(str(key), tuple(model.model_fields)))
+        annotation = model.model_fields[str(key)].annotation
+        is_last = index == len(path) - 1
+        if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
+            model = annotation
+            continue
+        if get_origin(annotation) is dict:
+            return json.loads if is_last else _json_or_text
+        if get_origin(annotation) is tuple:
+            if not is_last:
+                raise ValueError(f"{dotted(path[: index + 1])} is a list: give the whole of it as JSON")
+            return json.loads
+        if not is_last:
+            raise ValueError(f"{dotted(path[: index + 1])} is a single value, there is nothing inside it")
+        return str
+    return json.loads
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _unknown_section(label: str, name: str) -> str:
+    known = tuple(Settings.model_fields)
+    if label.startswith(PREFIX):
+        for section in known:
+            if name.startswith(f"{section}_"):
+                meant = f"{PREFIX}{section}__{name[len(section) + 1 :].strip('_')}".upper()
+                return f"no such setting; section and key are joined by two underscores: {meant}"
+        return unknown_key(name, known) + did_you_mean(label, PROCESS_VARIABLES)
+    return unknown_key(name, known)
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value in nested tables with its path; lists and empty tables are values."""
+    if isinstance(value, Mapping) and (value or not path):
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, value

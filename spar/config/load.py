@@ -1,0 +1,246 @@
+"""Settings: `config.toml`, overridden by the environment, overridden by the command line.
+
+Everything that cannot be used is a `ConfigError` whose message is complete: file and line (or the variable, or the
+option), key, value, what is allowed; one line for each problem. The shapes are in `spar.config.model`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import PydanticBaseSettingsSource
+
+from spar.config.fields import problems, shown
+from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
+from spar.config.lines import PACKAGED, KeyPath, Problem, Refusal, Sources, dotted, find, read
+from spar.config.model import LAYERS, Settings
+from spar.errors import ConfigError
+from spar.observe.scrub import MASK, is_secret_name, scrub
+
+__all__ = [
+    "PROCESS_VARIABLES",
+    "RELOAD",
+    "Loaded",
+    "Settings",
+    "as_settings",
+    "changed",
+    "from_mapping",
+    "load",
+    "reloads",
+    "schema",
+    "show",
+]
+
+#: What a change needs, by the longest key that matches: "live" is applied at the next cycle boundary, where parts that
+#: are concerned are built anew; "restart" takes effect when the service starts again.
+RELOAD: dict[str, Literal["live", "restart"]] = {
+    "agent": "live",
+    "agent.name": "restart",
+    "health": "live",
+    "runs": "live",
+    "sessions": "live",
+    "sense": "live",
+    "plan": "live",
+    "act": "live",
+    "reflect": "live",
+    "perception": "live",
+    "sensors": "live",
+    "rules": "live",
+    "tools": "live",
+    "acting": "live",
+    "approval": "live",
+    "budgets": "live",
+    "memory": "restart",
+    "plugins": "restart",
+    "service": "restart",
+    "service.drain": "live",
+    "log": "restart",
+    "log.level": "live",
+}
+
+
+class Loaded(Struct, frozen=True):
+    """Settings, and where each of them came from."""
+
+    settings: Settings
+    sources: Sources
+
+    @property
+    def path(self) -> Path | None:
+        """The file that was read, None if there was none."""
+        return self.sources.file.path if self.sources.file else None
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start: the file's folder, or the current one."""
+        return self.sources.file.folder if self.sources.file else Path.cwd()
+
+    def origin(self, path: KeyPath) -> str:
+        """`config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
+        return self.sources.origin(path)
+
+
+def load(
+    path: Path | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read everything there is, in rising priority: defaults, file, environment, `{"log.level": "debug"}` (overrides).
+
+    Args: path: the file; None: the one that `config_file.find` finds, if any; environ: `os.environ` by default.
+    Raises: ConfigError that lists all that is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    found = find(environ) if path is None else path
+    # The packaged file describes a service that lives in the current folder, not in the package.
+    folder = Path.cwd() if path is None and found == PACKAGED else None
+    file = read(found, folder=folder) if found is not None else None
+    variables = read_as_given(from_environment(environ))
+    options = read_as_given(from_command_line(overrides or {}))
+    sources = Sources(file, {**variables.given, **options.given})
+    wrong = [*variables.wrong, *options.wrong]
+    settings = _build([options.table, variables.table, file.table if file else {}], sources, wrong)
+    return Loaded(settings, sources)
+
+
+def as_settings(given: Mapping[str, Any] | Settings | None) -> Settings:
+    """Settings as they are, the defaults for None, or those of a table."""
+    return given if isinstance(given, Settings) else from_mapping({} if given is None else given)
+
+
+def from_mapping(mapping: Mapping[str, Any]) -> Settings:
+    """Settings from a table shaped like `config.toml`; environment and files are not looked at. Raises: ConfigError."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
+    return _build([_copy(mapping)], Sources(), [])
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of `config.toml`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
+
+
+def changed(old: Settings, new: Settings) -> tuple[str, ...]:
+    """The dotted keys whose values differ; a list that differs anywhere is one key."""
+    before, after = (
+        {path: value for path, value in leaves(settings.model_dump()) if value != {}} for settings in (old, new)
+    )
+    missing = object()
+    keys = dict.fromkeys([*before, *after])
+    return tuple(dotted(key) for key in keys if before.get(key, missing) != after.get(key, missing))
+
+
+def reloads(key: str) -> Literal["live", "restart"]:
+    """What a change of this dotted key needs; see `RELOAD`."""
+    while key not in RELOAD:
+        key, dot, _ = key.rpartition(".")
+        if not dot:
+            return "restart"
+    return RELOAD[key]
+
+
+# -- building
+
+
+class _Layer(PydanticBaseSettingsSource):
+    """One source of values; pydantic-settings merges them, highest first."""
+
+    def __init__(self, table: dict[str, Any]) -> None:
+        super().__init__(Settings)
+        self._table = table
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._table.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self._table
+
+
+def _build(tables: Iterable[dict[str, Any]], sources: Sources, wrong: list[Problem]) -> Settings:
+    try:
+        arguments: Any = {LAYERS: [_Layer(table) for table in tables]}
+        settings = Settings(**arguments)
+    except ValidationError as error:
+        wrong = [*wrong, *problems(error, Settings)]
+    if wrong:
+        raise Refusal(wrong, sources)
+    return settings
+
+
+def _copy(value: Any) -> Any:
+    """Mappings as dicts with text for keys, so that later changes outside do not reach the settings."""
+    if isinstance(value, Mapping):
+        return {str(key): _copy(inner) for key, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+
+
+# -- showing
+
+
+def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"] = "toml") -> str:
+    """The values in effect, as TOML that can be loaded again or as JSON; secrets are masked.
+
+    With `origins` each line of TOML ends with where its value was set, and JSON becomes one object by dotted key.
+    """
+    table = _masked(loaded.settings.model_dump(exclude_none=True), "")
+    if form == "toml":
+        return "\n".join(_table_lines(table, (), loaded if origins else None)).lstrip("\n") + "\n"
+    if origins:
+        table = {dotted(path): {"value": value, "from": loaded.origin(path)} for path, value in leaves(table)}
+    return json.dumps(table, indent=2, default=str) + "\n"
+
+
+def _masked(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _masked(inner, key) for key, inner in value.items() if inner is not None}
+    if is_secret_name(name):
+        return MASK
+    if isinstance(value, (list, tuple)):
+        return [_masked(inner, "") for inner in value]
+    return scrub(value) if isinstance(value, str) else value
+
+
+def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None) -> Iterator[str]:
+    """The plain values of a table first, then the tables inside it, each under its header."""
+    inner: list[tuple[KeyPath, str, Mapping[str, Any]]] = []
+    for key, value in table.items():
+        here = (*path, key)
+        if isinstance(value, Mapping) and value:
+            inner.append((here, f"[{_header(here)}]", value))
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            inner += [((*here, index), f"[[{_header(here)}]]", item) for index, item in enumerate(value)]
+        else:
+            comment = f"  # {loaded.origin(here)}" if loaded else ""
+            yield f"{dotted((key,))} = {_toml(value)}{comment}"
+    for here, header, value in inner:
+        has_own = not value or any(not isinstance(item, Mapping) or not item for item in value.values())
+        if has_own or header.startswith("[["):
+            yield f"\n{header}"
+        yield from _table_lines(value, here, loaded)
+
+
+def _header(path: KeyPath) -> str:
+    return dotted(tuple(key for key in path if isinstance(key, str)))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float, datetime, date, time)):
+        return value.isoformat() if isinstance(value, (date, time)) else repr(value)
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{dotted((key,))} = {_toml(item)}" for key, item in value.items() if item is not None)
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value if item is not None)}]"
+    text = json.dumps(str(value).encode("utf-8", "replace").decode(), ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")

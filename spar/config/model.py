@@ -1,0 +1,522 @@
+"""The tables of `config.toml`: every setting with its type, its default, and why it is that.
+
+Only the shapes are here; reading them from files and elsewhere is `spar.config.load`' work. Durations are seconds
+and may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. Everything is frozen; unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from spar.budgets.windows import QUANTITIES, WINDOWS, Limits, in_micro
+from spar.config.amounts import Cap, Count, Money
+from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
+from spar.config.parts import (
+    ActPart,
+    Name,
+    Options,
+    Part,
+    PlanPart,
+    ReflectPart,
+    Section,
+    SensePart,
+    SensorPart,
+    Text,
+    ToolPart,
+)
+from spar.records.approvals import GRANTABLE
+
+#: The reserved argument through which `spar.config.load` hands over its sources.
+LAYERS = "_layers"
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+# -- [agent]
+
+
+class ErrorPolicies(Section):
+    """The consequence of an error in a phase."""
+
+    sense: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    """Skip the cycle: the next one senses anew."""
+    plan: Literal["skip", "continue", "retry", "pause", "stop"] = "skip"
+    """Skip the cycle; calls that a streamed plan had already begun still finish and are reflected on."""
+    act: Literal["skip", "reflect", "continue", "retry", "pause", "stop"] = "reflect"
+    """Let Reflect analyse the failure: a failed action is what there is most to learn from."""
+    reflect: Literal["skip", "continue", "retry", "pause", "stop"] = "continue"
+    """Go on: the action is done, and its outcome is remembered without a reflection."""
+
+    @field_validator("sense", "plan", "reflect", mode="before")
+    @classmethod
+    def _only_act_is_reflected_on(cls, value: Any) -> Any:
+        if value == "reflect":
+            raise PydanticCustomError(
+                "allowed", "must be 'skip', 'continue', 'retry', 'pause' or 'stop'; 'reflect' is for act only"
+            )
+        return value
+
+
+class PhaseLimits(Section):
+    """How long a phase may take and how often it is tried again within its cycle."""
+
+    timeout: Limit = 0.0
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
+    retries: Annotated[Whole, Ge(0), Le(100)] = 0
+    """Further attempts inside the same cycle; 0, because the next cycle is an attempt too."""
+    backoff: Seconds = 0.5
+    """Seconds before the first further attempt; doubles with each, up to a minute."""
+    grace: Seconds = 0.5
+    """Seconds between cancelling a phase and leaving it behind: enough to close a connection."""
+    opening: Limit = 60.0
+    """Seconds that opening its module may take, at the start, at a reload and in recovery; 0 or "off": as long as it
+    takes."""
+
+
+class SenseLimits(PhaseLimits):
+    """The limits of Sense."""
+
+    timeout: Limit = 30.0
+    """Seconds; polling sensors is quick, and each sensor has a timeout of its own."""
+
+
+class PlanLimits(PhaseLimits):
+    """The limits of Plan."""
+
+    timeout: Limit = 300.0
+    """Seconds; a slow model's long answer, after a conversation had to be summed up."""
+
+
+class ActLimits(PhaseLimits):
+    """The limits of Act."""
+
+    timeout: Limit = 600.0
+    """Seconds; the same as a run's own limit, for calls have timeouts of their own."""
+
+
+class ReflectLimits(PhaseLimits):
+    """The limits of Reflect."""
+
+    timeout: Limit = 60.0
+    """Seconds; it computes, and asks a model at most once."""
+
+
+class Phases(Section):
+    """The limits of each phase."""
+
+    sense: SenseLimits = SenseLimits()
+    """The limits of Sense."""
+    plan: PlanLimits = PlanLimits()
+    """The limits of Plan."""
+    act: ActLimits = ActLimits()
+    """The limits of Act."""
+    reflect: ReflectLimits = ReflectLimits()
+    """The limits of Reflect."""
+
+
+class AgentSettings(Section):
+    """The loop: its name, its pace, its answer to errors."""
+
+    name: Name = "main"
+    """The name of the agent in events, logs and metrics."""
+    loop_interval: Interval = 1.0
+    """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": by how much is going
+    on; "off": only when something is pushed or a trigger is due."""
+    min_interval: Seconds = 0.5
+    """Seconds; the pace of a busy agent under "adaptive", and the least that a proposed next look is taken for."""
+    max_interval: Seconds = 5.0
+    """Seconds; the pace of an idle agent under "adaptive", and the most that a proposed next look is taken for."""
+    busy_count: Annotated[Whole, Ge(1)] = 10
+    """How many perceptions in one cycle count as busy."""
+    plan_when_idle: bool = False
+    """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
+    errors: ErrorPolicies = ErrorPolicies()
+    """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
+    phases: Phases = Phases()
+    """Deadlines and attempts, by phase."""
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> AgentSettings:
+        if self.min_interval > self.max_interval:
+            _refuse(("min_interval",), self.min_interval, f"must be <= agent.max_interval ({self.max_interval:g})")
+        return self
+
+
+# -- [health]
+
+
+class HealthSettings(Section):
+    """When something counts as wrong, and how often it may be repaired."""
+
+    failing_after: Annotated[Whole, Ge(1)] = 5
+    """Failures in a row of one phase in one session until it counts as failing."""
+    slow_after: AutoSeconds = "auto"
+    """Seconds from which a cycle counts as slow; "auto": by what is usual for this agent, a second at least, and a
+    minute while it goes on."""
+    blocked_after: Positive = 1.0
+    """Seconds for which the event loop may not answer; no honest work holds it that long."""
+    stalled_after: AutoSeconds = "auto"
+    """Seconds without a completed cycle; "auto": three times the expected interval, and for a cycle in hand only if its
+    phase has no deadline."""
+    backoff: Seconds = 0.5
+    """Seconds before the first repair; doubles with each, up to a minute."""
+    max_restarts: Annotated[Whole, Ge(0)] = 5
+    """Restarts of one module within `within` seconds; one more and it is quarantined (Erlang/OTP's intensity)."""
+    within: Positive = 60.0
+    """Seconds over which restarts are counted."""
+
+
+# -- [runs]
+
+
+class RunSettings(Section):
+    """Runs, and the place of a message that arrives during a run."""
+
+    queue_mode: Literal["followup", "steer", "collect", "interrupt"] = "followup"
+    """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
+    request sees it, calls that have not started are put to the planner again. "collect": with others that come it
+    becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""
+    quiet: Seconds = 0.5
+    """Seconds without a further message until collected ones become one run."""
+    cap: Cap = "auto"
+    """How many messages may wait in one session; "auto": 20 of those that become part of something else, 1000 where
+    each gets an answer of its own."""
+    drop: Literal["old", "new", "summarize"] = "summarize"
+    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary
+    of it for the next run. Each sender is told."""
+    timeout: Limit = 600.0
+    """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
+    patience: Limit = 86_400.0
+    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any."""
+    inactivity: Limit = 0.0
+    """Seconds without any progress until a run is ended; 0 or "off": any."""
+    requests: Count = 40
+    """How many requests to models a run may take; one that has got nowhere by then will not."""
+    calls: Count = 200
+    """How many calls a run may make before it is ended; a cycle that has begun is not cut."""
+    tokens: Count = "off"
+    """Tokens of models that a run may take."""
+    money: Money = "off"
+    """The money that a run may cost."""
+    limit: Annotated[Whole, Ge(1)] = 8
+    """How many runs may be under way at once, over all sessions, `main` included; the oldest message goes first."""
+    verify_output: bool = True
+    """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
+    tell_errors: bool = True
+    """Whether people are told in one sentence that the run of their message failed."""
+
+
+# -- [sessions]
+
+
+class SessionSettings(Section):
+    """Sessions, and when one ends."""
+
+    idle: Limit = 0.0
+    """Seconds without a run after which a session ends, which hooks at `session_end` are told; 0 or "off": never."""
+
+
+# -- [acting]
+
+
+class ActingSettings(Section):
+    """How calls are carried out."""
+
+    max_parallel: Annotated[Whole, Ge(1)] = 64
+    """How many calls may run at once; they mostly wait for others."""
+    order: Literal["parallel", "plan"] = "parallel"
+    """"plan": calls of one action that are not only reading run one after another, in the order of the plan."""
+    largest_result: Annotated[Whole, Ge(1024), Le(256 * 1024 * 1024)] = 16 * 1024 * 1024
+    """Bytes of a result as JSON. The next call gets all of it; a call that returns more fails (`too_large`). Models and
+    people are shown a short form."""
+
+
+# -- [approval]
+
+
+class ApprovalRule(Section):
+    """One rule: the calls that it is about, by all that it names, and the decision. The first rule that matches counts.
+
+    A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
+    of these.
+    """
+
+    tool: Text | None = None
+    """A pattern for the tool's name."""
+    effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
+    """The effect of the call; one, or a list of which one must hold."""
+    trust: Literal["trusted", "untrusted"] | None = None
+    """Whether text from outside may have decided on the call; a rule that names it decides about such calls alone."""
+    session: Text | None = None
+    """A pattern for the session."""
+    params: Options | None = None
+    """The parameters by name: texts are patterns, lists match item by item, all else must be equal. A parameter that
+    the call leaves out matches nothing."""
+    decision: Literal["auto", "ask", "deny"]
+    """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
+
+
+class ApprovalSettings(Section):
+    """When people are asked about a call, and for how long."""
+
+    hold: Seconds = 0.0
+    """Seconds that a cycle waits for the answer, and everything of its session with it; then it goes on without the
+    call, which follows once there is one. 0: nothing waits for a person."""
+    expires: Positive = 900.0
+    """Seconds until a question that nobody has answered is a denial."""
+    untrusted: Literal["auto", "ask", "deny"] = "ask"
+    """The decision about calls that follow from untrusted text, of tools that are not declared safe with it."""
+    max_pending: Annotated[Whole, Ge(1)] = 10
+    """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
+    not read. Further questions are denied."""
+    grantable: tuple[Text, ...] = GRANTABLE
+    """Names of the programs (the files that links lead to) whose very calls a person may let pass for a time; calls of
+    any other are approved one by one."""
+    rules: tuple[ApprovalRule, ...] = ()
+    """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
+
+
+# -- [budgets]
+
+
+class WindowBudget(Section):
+    """The amounts that may be used within one window. 0: nothing; "off": any amount."""
+
+    calls: Count = "off"
+    """Calls of tools, each attempt one."""
+    effects: Count = "off"
+    """The calls of tools that change something."""
+    requests: Count = "off"
+    """Requests to models."""
+    tokens: Count = "off"
+    """Tokens of models, both ways."""
+    money: Money = "off"
+    """The cost of models, in units of the currency that their prices are given in."""
+
+
+class CycleBudget(WindowBudget):
+    """The amounts that one cycle may use; more is refused, and the next cycle has as much again."""
+
+    calls: Count = 10_000
+    """Calls of tools; a plan with more of them is a mistake."""
+    requests: Count = 8
+    """Requests to models; more do not make a plan better."""
+    money: Money = Decimal("0.5")
+    """Half a unit: a tenth of a day's."""
+
+
+class HourBudget(WindowBudget):
+    """The amounts that an hour, by the clock and in UTC, may use."""
+
+    effects: Count = 1_000
+    """Calls that change something: an agent that files what is dropped stays below, one that runs wild does not."""
+    requests: Count = 120
+    """Requests to models: one each half minute."""
+    tokens: Count = 200_000
+    """Tokens of models."""
+    money: Money = Decimal(1)
+    """The cost of models."""
+
+
+class DayBudget(WindowBudget):
+    """The amounts that a day (UTC) may use: less than its hours together."""
+
+    effects: Count = 10_000
+    """Calls that change something."""
+    tokens: Count = 2_000_000
+    """Tokens of models."""
+    money: Money = Decimal(5)
+    """The cost of models."""
+
+
+class MonthBudget(WindowBudget):
+    """The amounts that a month (UTC) may use."""
+
+    money: Money = Decimal(50)
+    """The cost of models: ten days at their limit."""
+
+
+class BudgetSettings(Section):
+    """How much may be used: the agent slows down at 80 %, does without or asks at 100 %, is paused at 120 %."""
+
+    cycle: CycleBudget = CycleBudget()
+    """One cycle."""
+    hour: HourBudget = HourBudget()
+    """An hour."""
+    day: DayBudget = DayBudget()
+    """A day."""
+    month: MonthBudget = MonthBudget()
+    """A month."""
+
+    @classmethod
+    def off(cls) -> BudgetSettings:
+        """No limit at all, as an agent has that is made by hand."""
+        none = WindowBudget().model_dump()
+        return cls.model_validate(dict.fromkeys(cls.model_fields, none))
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that there are, by window and quantity; money in millionths."""
+        return {
+            (window, quantity): in_micro(amount)
+            for window in WINDOWS
+            for quantity in QUANTITIES
+            if (amount := getattr(getattr(self, window), quantity)) != "off"
+        }
+
+
+# -- [memory]
+
+
+#: What survives of what was acknowledged: a power cut, the death of the process, neither.
+DURABILITIES = ("power", "process", "off")
+
+
+class MemorySettings(Section):
+    """The memory: the store for experiences and cycles. Keys beside `use` go to the store's constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    use: Text = "sqlite"
+    """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
+
+    @model_validator(mode="after")
+    def _durability_is_known(self) -> MemorySettings:
+        """Judge the key of the built-in store that decides what is lost, also where no store is made."""
+        given = (self.model_extra or {}).get("durability", DURABILITIES[0])
+        if self.use == "sqlite" and given not in DURABILITIES:
+            _refuse(("durability",), given, f"must be one of {', '.join(map(repr, DURABILITIES))}")
+        return self
+
+    @property
+    def options(self) -> Options:
+        return dict(self.model_extra or {})
+
+
+# -- [service], [log]
+
+
+class ServiceSettings(Section):
+    """The process."""
+
+    state_dir: Text = "state"
+    """Where the service keeps its own files; relative to the configuration file's folder."""
+    workspace: Text = "workspace"
+    """The only folder that tools may touch; relative to the configuration file's folder."""
+    host: Text = "127.0.0.1"
+    """The address that the API listens on; only this machine reaches the default."""
+    port: Annotated[Whole, Ge(0), Le(65535)] = 8420
+    """Its port; 0: any that is free."""
+    probes: bool = True
+    """Whether /livez, /startupz and /readyz are served."""
+    drain: Seconds = 20.0
+    """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+    memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
+    """Bytes of memory that the process takes, from which on caches are given up; 0: none. Usual use is a tenth."""
+    memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
+    """Bytes from which on the process drains and ends with 75, to be started again; 0: none. A leak ends here, before
+    the system kills something else."""
+    min_free_disk: Annotated[Whole, Ge(0)] | None = None
+    """Bytes that must be free on the state directory's disk, or nothing new is accepted; left out: 512 MiB or 5 %,
+    whichever is less; 0: none."""
+
+
+class LogSettings(Section):
+    """The log: its level, its form, its file."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    """The least important lines that are written."""
+    format: Literal["auto", "json", "pretty"] = "auto"
+    """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""
+    file: Text | None = None
+    """A file that gets the same lines as JSON, kept below 10 MiB, with five older ones; left out: none."""
+
+
+# -- the whole
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured. Made by hand it takes what it is given and looks nowhere else."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    agent: AgentSettings = AgentSettings()
+    """The loop: its name, its pace, its answer to errors."""
+    health: HealthSettings = HealthSettings()
+    """When something counts as wrong, and how often it may be repaired."""
+    runs: RunSettings = RunSettings()
+    """Runs, and the place of a message that arrives during a run."""
+    sessions: SessionSettings = SessionSettings()
+    """Sessions, and when one ends."""
+    sense: SensePart = SensePart()
+    """The module that senses."""
+    plan: PlanPart = PlanPart()
+    """The module that plans."""
+    act: ActPart = ActPart()
+    """The module that acts."""
+    reflect: ReflectPart = ReflectPart()
+    """The module that reflects."""
+    perception: Options = {}
+    """The stages of the pipeline, which checks them itself."""
+    sensors: tuple[SensorPart, ...] = ()
+    """The sensors; with none, only pushed perceptions and messages are perceived."""
+    rules: tuple[Options, ...] = ()
+    """The rules; the rules planner checks them."""
+    tools: tuple[ToolPart, ...] = ()
+    """The tools that calls may use."""
+    plugins: tuple[Part, ...] = ()
+    """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
+    acting: ActingSettings = ActingSettings()
+    """How calls are carried out."""
+    approval: ApprovalSettings = ApprovalSettings()
+    """When people are asked about a call, and for how long."""
+    budgets: BudgetSettings = BudgetSettings()
+    """How much may be used in a cycle, an hour, a day, a month."""
+    memory: MemorySettings = MemorySettings()
+    """The store for experiences and cycles."""
+    service: ServiceSettings = ServiceSettings()
+    """The process."""
+    log: LogSettings = LogSettings()
+    """The log: its level, its form, its file."""
+
+    @field_validator("sensors")
+    @classmethod
+    def _sensors_differ_in_name(cls, sensors: tuple[SensorPart, ...]) -> tuple[SensorPart, ...]:
+        seen: set[str] = set()
+        for index, sensor in enumerate(sensors):
+            if sensor.label in seen:
+                _refuse((index, "name" if sensor.name else "use"), sensor.label, _SAME_NAME)
+            seen.add(sensor.label)
+        return sensors
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources that `spar.config.load.load` made, highest first; none for settings made by hand."""
+        assert isinstance(init_settings, InitSettingsSource)
+        layers: Sequence[PydanticBaseSettingsSource] = init_settings.init_kwargs.pop(LAYERS, ())
+        return (init_settings, *layers)
+
+
+_SAME_NAME = "is the name of another sensor already; give this one a `name` of its own"
+
+
+def _refuse(path: tuple[str | int, ...], value: Any, sentence: str) -> None:
+    """Say of a place inside what is validated that it is wrong."""
+    problem = PydanticCustomError("allowed", "{sentence}", {"sentence": sentence})
+    raise ValidationError.from_exception_data("settings", [InitErrorDetails(type=problem, loc=path, input=value)])

@@ -1,0 +1,111 @@
+"""How a part is named in `config.toml`: which one, what it is built with, how it is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le, Len
+from pydantic import BaseModel, ConfigDict, Field
+
+from spar.config.fields import Positive, Seconds, Whole
+
+Name = Annotated[str, Len(1, 64), Field(pattern=r"^[\w][\w.@:+-]*$")]
+Text = Annotated[str, Len(1)]
+Options = dict[str, Any]
+
+
+class Section(BaseModel):
+    """One table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Part(Section):
+    """The part to use, and its options."""
+
+    use: Text
+    """The name of a part (`spar parts` lists them), or "package.module:Class"."""
+    options: Options = {}
+    """The arguments of its constructor."""
+
+
+class SensePart(Part):
+    """The module that senses."""
+
+    use: Text = "standard"
+    """The built-in module with sensors and pipeline."""
+
+
+class PlanPart(Part):
+    """The module that plans."""
+
+    use: Text = "rules"
+    """Rules need no model and no network."""
+
+
+class ActPart(Part):
+    """The module that acts."""
+
+    use: Text = "executor"
+    """The built-in executor."""
+
+
+class ReflectPart(Part):
+    """The module that reflects."""
+
+    use: Text = "standard"
+    """Successes, causes and abilities, computed without a model."""
+
+
+class SensorPart(Part):
+    """One sensor, with its limits."""
+
+    name: Name | None = None
+    """The name of the sensor, unique among the sensors; the same as `use` when left out."""
+    every: Seconds | None = None
+    """Least seconds between two polls; 0: each cycle; left out: the choice of the sensor."""
+    timeout: Positive = 30.0
+    """Seconds for opening, for one poll and for closing."""
+    max_failures: Annotated[Whole, Ge(1)] = 5
+    """Failures within `within` seconds until the sensor is put in quarantine; the other sensors go on."""
+    within: Positive = 60.0
+    """Seconds over which its failures are counted."""
+    probe_after: Positive = 600.0
+    """Seconds in quarantine until it is tried again."""
+    session: Name = "main"
+    """The session that its perceptions belong to."""
+    when_full: Literal["refuse", "latest", "sample"] = "refuse"
+    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, of each key one;
+    "sample": thin them out, so that what is kept is spread over the flood."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.use
+
+
+class ToolPart(Part):
+    """One tool."""
+
+    name: Name | None = None
+    """The name of the tool in calls; left out: the name that the tool gives itself."""
+    timeout: Positive | None = None
+    """Seconds that one attempt at a call may take. This and all keys below: left out, the term of the tool itself."""
+    retries: Annotated[Whole, Ge(0), Le(100)] | None = None
+    """Further attempts at a call that may be repeated."""
+    concurrency: Annotated[Whole, Ge(0)] | None = None
+    """Calls at once; 0: any number."""
+    rate: Annotated[str, Field(pattern=r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
+    """How many may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
+    resources: tuple[Text, ...] | None = None
+    """Names; calls that share one never overlap, and start in the order of the plan."""
+    order: Literal["parallel", "plan"] | None = None
+    """"plan": its calls run one after another, in the order of the plan."""
+    approval: Literal["auto", "ask", "deny"] | None = None
+    """Whether people are asked before a call; rules under `approval` can say more."""
+    safe_with_untrusted: bool | None = None
+    """Whether text from outside may fill its parameters without anybody being asked."""
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The terms of its calls, as far as the configuration says."""
+        return self.model_dump(exclude={"use", "options", "name"}, exclude_none=True)

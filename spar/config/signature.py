@@ -1,0 +1,171 @@
+"""A constructor's signature as the description of its options.
+
+The annotations say what an option may be; pydantic checks and converts (a text to a path, a list to a tuple). A number
+may be written as a duration (`"5m"` is 300). Parameters annotated `Home`, and those that the composition root gives,
+are no options.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticOmit, SchemaError
+
+from spar.config.fields import Whole, not_a_flag, problems, seconds, shown
+from spar.config.lines import KeyPath, Problem, Refusal
+from spar.protocols import Home
+
+_NOT_GIVEN: Any = object()
+
+
+class Signature:
+    """The parameters of a part's constructor."""
+
+    def __init__(self, signature: inspect.Signature, hints: Mapping[str, Any], name: str) -> None:
+        self._signature, self._name = signature, name
+        kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+        self._takes_any = inspect.Parameter.VAR_KEYWORD in kinds.values()
+        named = [key for key, kind in kinds.items() if kind not in (_STAR, _STARS)]
+        self._home = {key for key in named if _is_home(hints.get(key))}
+        self._annotations = {key: hints.get(key, Any) for key in named if key not in self._home}
+
+    @classmethod
+    def of(cls, target: Callable[..., Any], name: str, path: KeyPath) -> Signature:
+        """Read the signature off a class or a function. Raises: ConfigError if it cannot be read."""
+        try:
+            signature = inspect.signature(target)
+            # A class may have an __init__ of its own, or (a Struct, a dataclass) only annotated fields.
+            init = inspect.getattr_static(target, "__init__") if isinstance(target, type) else None
+            source = init if inspect.isfunction(init) else target
+            hints = typing.get_type_hints(source, include_extras=True)
+        except Exception as error:
+            sentence = f": the parameters of the {name} cannot be read: {type(error).__name__}: {error}"
+            raise Refusal([Problem(path, sentence)]) from error
+        return cls(signature, hints, name)
+
+    def options(self, extra: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of what can be configured."""
+        hints = self._annotations.items()
+        return tuple(key for key, hint in hints if key not in extra and self._is_writable(key, hint))
+
+    def read(
+        self, options: Mapping[str, Any], path: KeyPath, *, home: Home | None, extra: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments for a call: the options that were given, checked and converted, and what is injected.
+
+        Raises: ConfigError with one line for each option that is wrong.
+        """
+        if self._home and home is None and any(self._is_required(key) for key in self._home):
+            raise Refusal([Problem(path, f": the {self._name} needs a home, and there is none here")])
+        if not isinstance(options, Mapping):
+            raise Refusal([Problem(path, f" = {shown(options)}: must be a table")])
+        given = {key: value for key, value in extra.items() if key in self._annotations}
+        return {**self._validated(options, path, extra), **given, **(dict.fromkeys(self._home, home) if home else {})}
+
+    def call(self, target: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """Call with these arguments, also where the parameters are positional only."""
+        first = [key for key, parameter in self._signature.parameters.items() if parameter.kind is _POSITIONAL]
+        rest = {key: value for key, value in values.items() if key not in first}
+        return target(*(values[key] for key in first if key in values), **rest)
+
+    def schema(self, extra: Collection[str]) -> dict[str, Any]:
+        """Return the JSON schema of the options; those named in `extra` are given by the composition root."""
+        made = self._model(self.options(dict.fromkeys(extra))).model_json_schema(schema_generator=_WhatAFileHolds)
+        return {key: value for key, value in made.items() if key != "title"}
+
+    def _validated(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
+        names = self.options(extra)
+        try:
+            model = self._model(names)
+            made = model.model_validate(dict(options))
+        except ValidationError as error:
+            wrong = problems(error, model, options)
+            raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
+        except Exception as error:
+            sentence = f"the options of the {self._name} cannot be checked: {type(error).__name__}: {error}"
+            raise Refusal([Problem(path, f": {sentence}")]) from error
+        fields = [(f"p{number}", key) for number, key in enumerate(names)]
+        found = {key: getattr(made, field) for field, key in fields if field in made.model_fields_set}
+        return {**found, **(made.model_extra or {})}
+
+    def _model(self, names: tuple[str, ...]) -> type[BaseModel]:
+        # Fields are numbered and aliased: a parameter may be called `schema` or `copy`, a field may not.
+        fields: dict[str, Any] = {}
+        for number, key in enumerate(names):
+            default = Field(alias=key) if self._is_required(key) else Field(_NOT_GIVEN, alias=key)
+            fields[f"p{number}"] = (_lenient(self._annotations[key]), default)
+        return create_model("Options", __config__=_OPEN if self._takes_any else _CLOSED, **fields)
+
+    def _is_writable(self, key: str, hint: Any) -> bool:
+        """Whether a file can hold such a value at all; a port (a clock, say) has a default and is given by code."""
+        if self._is_required(key):
+            return True
+        try:
+            create_model("Option", __config__=_CLOSED, value=(_lenient(hint), None))
+        except (PydanticUserError, SchemaError, TypeError):
+            return False
+        return True
+
+    def _is_required(self, key: str) -> bool:
+        return self._signature.parameters[key].default is inspect.Parameter.empty
+
+
+_STAR, _STARS = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
+
+_CLOSED = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
+_OPEN = ConfigDict(extra="allow", arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
+
+
+def _is_home(annotation: Any) -> bool:
+    return annotation is Home or Home in get_args(annotation)
+
+
+def _duration_or_number(value: Any) -> Any:
+    number = seconds(value) if isinstance(value, str) else None
+    return value if number is None else number
+
+
+_NUMBER = Annotated[
+    float, not_a_flag, BeforeValidator(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})
+]
+
+
+class _WhatAFileHolds(GenerateJsonSchema):
+    """Leaves out what no file can hold, such as a callable that a parameter may also be."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+        raise PydanticOmit
+
+
+def _lenient(annotation: Any) -> Any:
+    """The annotation with its numbers open to durations and closed to true and false."""
+    if annotation is float:
+        return _NUMBER
+    if annotation is int:
+        return Whole
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return Annotated[(_lenient(inner), *metadata)]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return Union[tuple(_lenient(part) for part in get_args(annotation))]  # noqa: UP007
+    return annotation

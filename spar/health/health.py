@@ -1,0 +1,460 @@
+"""Is the agent well, and what is done when it is not.
+
+`Health` knows the open alerts of one agent and climbs the ladder: back off → cancel (the deadline of the phase) →
+restart the module → degraded mode → pause and alert. Every step is told, counted, and kept for a while for whoever
+looks. What the loop itself cannot tell, because it does not run, is seen from outside (`spar.health.watchdog`); how
+memory and disk are doing is `spar.health.resources`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Container, Iterable
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+from spar.backoff import Backoff, Intensity
+from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, ModelStateChanged, RecoveryStep
+from spar.health.alerts import Alert, Kind, Severity, key_of
+from spar.health.resources import CALM, Pressure
+from spar.health.streaks import Streak, Streaks
+from spar.ids import new_id
+from spar.loop.core import Core
+from spar.loop.cycle import STANDING, Cycle
+from spar.loop.setup import Setup
+from spar.observe.logs import get_logger
+from spar.observe.stats import Stats
+from spar.ports.optional import Degradable, Restorable, offers
+from spar.protocols import ModelState
+from spar.types import Fault, Phase, replace
+
+log = get_logger("spar.health")
+
+#: How much slower than the usual (the medians of the phases it went through) is `slow`, and what never is (seconds).
+SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
+#: A cycle in hand is never called slow before so many seconds, unless `slow_after` says otherwise.
+NEVER_SLOW_IN_HAND = 60.0
+#: Seconds that a session waits for the module that it asked to be restarted.
+MEND_WITHIN = 30.0
+#: Steps of recovery that are kept for whoever looks; older ones are in the log.
+STEPS_KEPT = 20
+#: What a step can be, as metrics count it.
+STEPS = ("back_off", "cancel", "abandon", "restart", "degrade", "restore", "pause", "shed", "drain", "quarantine",
+         "other")  # fmt: skip
+#: Steps after which the agent does less than it should.
+SEVERE = ("degrade", "pause", "drain")
+#: Kinds of alerts that are about one phase of one session, and are closed by its success.
+OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
+
+
+class Limits(Struct, frozen=True):
+    """The settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
+
+    failing_after: int = 5
+    slow_after: float | Literal["auto"] = "auto"
+    blocked_after: float = 1.0
+    stalled_after: float | Literal["auto"] = "auto"
+    backoff: float = 0.5
+    max_restarts: int = 5
+    within: float = 60.0
+
+
+class Step(Struct, frozen=True):
+    """One step of recovery that was taken; `at` in UTC."""
+
+    at: datetime
+    step: str
+    part: str
+    reason: str
+    alert_id: str = ""
+    session: str = ""
+
+
+class Health:
+    """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread.
+
+    Failures count for the session and the phase that they are in, and so do their alerts and their waits. What concerns
+    every session (restart a module, make do with less, pause) is done only where no other session shows that the module
+    is well; the last two only for the standing session.
+
+    Args: pause: asks the agent to pause; restart_module: puts a new module in a failing one's place; do_others_work:
+        whether any session but the standing one has work.
+
+    `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
+    memory and disk are doing. They and `snapshot` can be read from any thread.
+    """
+
+    __slots__ = ("_backoff", "_core", "_degraded_at", "_do_others_work", "_intensities", "_limits", "_looks_at_all",
+                 "_pause", "_restart_module", "_setup", "_stats", "_steps", "_to_restart", "alerts", "counts",
+                 "models", "pressure", "restarted", "streaks")  # fmt: skip
+
+    def __init__(self, core: Core, setup: Setup, stats: Stats, *, pause: Callable[[], object],
+                 restart_module: Callable[[Phase], Awaitable[object]],
+                 do_others_work: Callable[[], bool]) -> None:  # fmt: skip
+        self._core, self._setup, self._stats = core, setup, stats
+        self._pause, self._restart_module, self._do_others_work = pause, restart_module, do_others_work
+        self.alerts: dict[str, Alert] = {}
+        self.pressure: Pressure = CALM
+        self.restarted: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._steps: deque[Step] | None = None  # most agents never need any
+        #: How often each phase's module was restarted, for the standing session and for the others.
+        self._intensities: dict[tuple[str, bool], Intensity] = {}
+        self.streaks = Streaks()
+        #: The models that the planner may ask, by name: by which part, and how each is.
+        self.models: dict[str, tuple[int, ModelState]] = {}
+        self.limits = Limits()
+        self._degraded_at: float | None = None
+        #: By session, the phase whose module it has asked to be restarted.
+        self._to_restart: dict[str, Phase] = {}
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
+        for intensity in self._intensities.values():
+            intensity.limit, intensity.within = limits.max_restarts, limits.within
+        self._looks_at_all = limits.slow_after != "auto"
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
+        return not (self.alerts or self.streaks.worst or self._degraded_at is not None or self._looks_at_all)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the planner has been told to make do with less."""
+        return self._degraded_at is not None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the open alerts, of all sessions; from any thread."""
+        return {alert.kind for alert in list(self.alerts.values())}
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is wrong and what was done about it lately, JSON-able; safe from any thread."""
+        return {
+            "degraded": self.is_degraded,
+            "restarts": dict(self.restarted),
+            "steps": list(self._steps or ()),
+            "pressure": self.pressure.snapshot(),
+        }
+
+    # -- alerts
+
+    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "", stack: str = "",
+              session: str = "", phase: str = "", what: str = "") -> Alert:  # fmt: skip
+        """Open an alert, or return the one that is open already; it may become critical.
+
+        Args: stack: told in the alert after its message, but not logged with it; session: whose it is ("": the whole
+            agent's); phase: the one that failed; what: what else tells it apart from others of its kind.
+        """
+        core, key = self._core, key_of(kind, session, what)
+        known = self.alerts.get(key)
+        if known is not None and (known.severity == severity or severity == "warning"):
+            return known
+        write = log.error if severity == "critical" else log.warning
+        write("health alert", agent=core.name, kind=kind, session=session, reason=message, cycle=cycle_id)
+        message = f"{message} by:\n{stack}" if stack else message
+        if known is not None:
+            found = replace(known, severity=severity, message=message, cycle_id=cycle_id)
+        else:
+            found = Alert(new_id(), kind, severity, message, core.clock.now(), core.clock.monotonic(), cycle_id,
+                          session, phase, what)  # fmt: skip
+        self.alerts[key] = found
+        core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=found.since,
+                                         cycle_id=cycle_id, alert_id=found.id, session=session))  # fmt: skip
+        return found
+
+    def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
+        """Close this alert, if it is open."""
+        self._close(key_of(kind, session, what))
+
+    def _close(self, key: str) -> None:
+        if (alert := self.alerts.pop(key, None)) is None:
+            return
+        duration = self._core.clock.monotonic() - alert.began
+        log.info("health recovered", agent=self._core.name, kind=alert.kind, session=alert.session,
+                 seconds=round(duration, 3))  # fmt: skip
+        self._core.events.publish(
+            HealthRecovered(kind=alert.kind, alert_id=alert.id, duration=duration, session=alert.session)
+        )
+
+    def close(self) -> None:
+        """The agent has stopped: what is no more is not wrong any more."""
+        for key in list(self.alerts):
+            self._close(key)
+
+    def rests(self, session: str) -> None:
+        """A session has nothing left to do: it is not slow any more."""
+        if self.alerts:
+            self.recovered("slow", session=session)
+
+    # -- models
+
+    def model(self, owner: int, told: ModelState) -> None:
+        """A part (`owner` is its id) tells of one of its models: that there is one, or whether it may be asked now."""
+        known = self.models.get(told.model)
+        self.models[told.model] = (owner, told)
+        if told.state == "closed":
+            if known is not None and known[1].state == "open":
+                log.info("model answers again", agent=self._core.name, model=told.model)
+                self._core.events.publish(ModelStateChanged(model=told.model, state="closed"))
+            self.recovered("provider", what=told.model)
+            return
+        wait = max(told.until - self._core.clock.monotonic(), 0.0)
+        log.warning("model left alone", agent=self._core.name, model=told.model, reason=told.fault,
+                    seconds=round(wait, 1))  # fmt: skip
+        self._core.events.publish(
+            ModelStateChanged(model=told.model, state="open", reason=told.fault, retry_after=wait)
+        )
+        is_last = all(state.state == "open" for _, state in self.models.values())
+        message = f"{told.fault}; no other model can be asked" if is_last else told.fault
+        self.alert("provider", message, severity="critical" if is_last else "warning", what=told.model)
+
+    def forget_models(self, owners: Container[int]) -> None:
+        """The models of all other parts are not asked any more."""
+        for name, (owner, _) in list(self.models.items()):
+            if owner not in owners:
+                del self.models[name]
+                self.recovered("provider", what=name)
+
+    def model_report(self) -> list[dict[str, Any]]:
+        """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""
+        now = self._core.clock.monotonic()
+        return [
+            {
+                "model": told.model,
+                "state": "half_open" if told.state == "open" and told.until <= now else told.state,
+                "reason": told.fault.removeprefix(f"{told.model} "),
+                "wait": max(told.until - now, 0.0),
+            }
+            for _, told in list(self.models.values())
+        ]
+
+    @property
+    def makes_do(self) -> bool:
+        """Whether the agent works with less than it has: without its planner, or without one of its models."""
+        return self.is_degraded or any(told.state == "open" for _, told in list(self.models.values()))
+
+    # -- after each cycle
+
+    def observe(self, cycle: Cycle, duration: float) -> None:
+        """Judge a cycle that has ended; costs next to nothing while all is well.
+
+        A cycle that was cut off says nothing. Of any other each phase counts by itself: one that was not reached says
+        nothing about its module, whatever the cycle came to.
+        """
+        if not cycle.is_cut:
+            for phase in went_well(cycle):
+                self._succeeded(cycle.session, phase)
+            for fault in {fault.phase: fault for fault in cycle.faults}.values():
+                if not is_of_work(cycle, fault):
+                    self._failed(cycle, fault)
+            self.recovered("stalled", session=cycle.session)
+            if not cycle.faults:
+                self._restore()
+        self._stats.consecutive_failures = self.streaks.worst
+        self._judge_pace(cycle, duration)
+
+    def _succeeded(self, session: str, phase: Phase) -> None:
+        self.streaks.succeeded(session, phase)
+        self._over(session, phase)
+
+    def _over(self, session: str, phase: str) -> None:
+        """A phase is well again in a session: what was said of it is over."""
+        for kind in OF_A_PHASE:
+            alert = self.alerts.get(key_of(kind, session))
+            if alert is not None and alert.phase == phase:
+                self.recovered(kind, session=session)
+
+    def _failed(self, cycle: Cycle, fault: Fault) -> None:
+        phase = cast(Phase, fault.phase)
+        streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
+        if forgotten is not None:
+            self._over(forgotten.session, forgotten.phase)
+        if streak.count >= self.limits.failing_after:
+            message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
+            self._alert_of(streak, message)
+        if streak.count % self.limits.failing_after == 0:
+            self._climb(streak)
+
+    def _alert_of(self, streak: Streak, message: str, severity: Severity = "warning") -> Alert:
+        return self.alert("failing", message, severity=severity, cycle_id=streak.cycle_id, session=streak.session,
+                          phase=streak.phase)  # fmt: skip
+
+    def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
+        """The wait before a session's next cycle (seconds), longer while the phase that failed in it keeps failing."""
+        streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
+        worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
+        over = worst.count - self.limits.failing_after + 1 if worst is not None else 0
+        if worst is None or over <= 0 or wait is None:
+            return wait
+        delay = self._backoff.delay(over)
+        if delay <= wait:
+            return wait
+        reason = f"the next cycle waits {delay:g} s"
+        self.step("back_off", worst.fault.part, reason, self._alert_id(worst), worst.session)
+        return delay
+
+    def _alert_id(self, streak: Streak) -> str:
+        alert = self.alerts.get(key_of("failing", streak.session))
+        return alert.id if alert else ""
+
+    def _restore(self) -> None:
+        """Let the planner that failed try again, once all has been well for a while without it."""
+        if self._degraded_at is None or self._core.clock.monotonic() - self._degraded_at < self.limits.within:
+            return
+        self._degraded_at = None
+        if self._restore_planner():
+            self.step("restore", self._setup.modules["plan"].name, "well again", "")
+
+    def _judge_pace(self, cycle: Cycle, duration: float) -> None:
+        given = self.limits.slow_after
+        if cycle.is_cut or (cycle.faults and given == "auto"):
+            return  # how long a cycle takes to fail is no measure
+        if given != "auto":
+            limit = given
+        elif duration <= NEVER_SLOW:
+            limit = NEVER_SLOW
+        else:
+            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(phase for phase, _ in cycle.durations))
+        if duration > limit:
+            message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
+            self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
+        else:
+            self.recovered("slow", session=cycle.session)
+
+    def _usual(self, phases: Iterable[Phase]) -> float:
+        """Seconds that such a cycle usually takes: an idle one is no measure for one that acts."""
+        return sum(self._stats.phases[phase].quantile(0.5) for phase in phases)
+
+    def slow_limit(self, cycle: Cycle) -> float:
+        """Seconds after which a cycle in hand is slow; infinite where nothing is known of its phase. From any thread.
+
+        How long a plan may take nobody knows beforehand, yet a minute is worth telling.
+        """
+        given = self.limits.slow_after
+        if given != "auto":
+            return given
+        series = self._stats.phases[cycle.phase]
+        if not (series.count or series.pending or cycle.phase == "plan"):
+            return float("inf")
+        return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*dict(cycle.durations.copy()), cycle.phase)))
+
+    # -- the ladder
+
+    def _climb(self, streak: Streak) -> None:
+        """The next rung, once more failures in a row have shown that the one before did not help.
+
+        Only the standing session senses; what others brought about of the other phases shows whether a module is well.
+        """
+        if streak.phase != "sense" and self.streaks.has_succeeded_elsewhere(streak):
+            return  # the module is well: the trouble is this session's own
+        fault, alert_id, is_standing = streak.fault, self._alert_id(streak), streak.session == STANDING
+        if not self._may_restart(streak.phase, is_standing):
+            self._give_up(streak, alert_id)
+            return
+        streak.rung += 1
+        self.step("restart", fault.part, fault.message, alert_id, streak.session)
+        self._to_restart[streak.session] = streak.phase
+        if not is_standing or streak.phase != "plan" or streak.rung < 2 or self._degraded_at is not None:
+            return
+        if self._degrade_planner(fault.message):
+            self._degraded_at = self._core.clock.monotonic()
+            self.step("degrade", fault.part, fault.message, alert_id, streak.session)
+
+    def _may_restart(self, phase: Phase, is_standing: bool) -> bool:
+        """Count one restart; False when there were too many. Other sessions cannot use up those of the standing one."""
+        key = (phase, is_standing)
+        if key not in self._intensities:
+            self._intensities[key] = Intensity(self.limits.max_restarts, self.limits.within)
+        return self._intensities[key].allow(self._core.clock.monotonic())
+
+    def _give_up(self, streak: Streak, alert_id: str) -> None:
+        """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
+        to wait longer and longer."""
+        fault = streak.fault
+        if streak.session != STANDING or self._do_others_work():
+            message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
+            self._alert_of(streak, message, "critical")
+            return
+        reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
+        self.step("pause", fault.part, reason, alert_id, streak.session)
+        self._pause()
+        self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
+
+    def _degrade_planner(self, reason: str) -> bool:
+        """Have the planner make do with less, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
+
+    def _restore_planner(self) -> bool:
+        """Have the planner plan with everything again, if it can; True if it did."""
+        planner = self._setup.modules["plan"].part
+        return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
+
+    def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
+        module = self._setup.modules["plan"]
+        try:
+            return ask is not None and ask() is not False
+        except Exception as error:
+            self._failed_to(what, module.name, "plan", error)
+            return False
+
+    async def mend(self, session: str) -> None:
+        """Restart the module that a session's last rung asked for, between two of its cycles; one that hangs in it is
+        given up."""
+        phase = self._to_restart.pop(session, None)
+        if phase is None:
+            return
+        self.count_restart(phase)
+        try:
+            async with asyncio.timeout(MEND_WITHIN):
+                await self._restart_module(phase)
+        except TimeoutError as error:
+            self._failed_to("restart", self._setup.modules[phase].name, phase, error)
+
+    def _failed_to(self, what: str, part: str, phase: Phase, error: Exception) -> None:
+        fault = Fault.of(error, part=part, phase=phase)
+        log.warning("recovery failed", agent=self._core.name, step=what, part=part, reason=fault.message)
+        self._core.events.publish(ErrorOccurred(cycle_id="", phase=phase, error=fault, policy=what, exception=error))
+
+    def count_restart(self, child: str) -> None:
+        """A child (a phase's module, "loop") is begun anew."""
+        self.restarted[child] = self.restarted.get(child, 0) + 1
+
+    def step(self, step: str, part: str, reason: str, alert_id: str = "", session: str = "") -> None:
+        """Tell of a step of recovery, count it and keep it."""
+        core = self._core
+        write = log.error if step in SEVERE else log.warning
+        write("recovery step", agent=core.name, session=session, step=step, part=part, reason=reason)
+        name = step if step in STEPS else "other"
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if self._steps is None:
+            self._steps = deque(maxlen=STEPS_KEPT)
+        self._steps.append(Step(core.clock.now(), step, part, reason, alert_id, session))
+        core.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
+
+
+def went_well(cycle: Cycle) -> list[Phase]:
+    """The phases of a cycle in which its modules brought what they owe."""
+    is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then nobody was asked for the plan
+    return [phase for phase, _ in cycle.durations if not (is_known and phase == "plan")]
+
+
+def is_of_work(cycle: Cycle, fault: Fault) -> bool:
+    """Whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
+
+    What can never work for one message or plan may well work for the next, and a file that is missing is one that the
+    work has named; a setting that cannot be used concerns all.
+    """
+    has_work = cycle.run is not None or bool(cycle.perceptions)
+    is_lasting = not fault.retryable or fault.kind == "not_found"
+    return has_work and is_lasting and fault.phase != "sense" and fault.kind != "config"

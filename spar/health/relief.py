@@ -1,0 +1,140 @@
+"""What is done when the process takes too much memory or its disk runs full.
+
+`Relief` takes the readings, from the watcher's thread every few seconds, and acts in the agent's: above the soft limit
+caches are given up, too long above the hard one the process drains and ends, to be started again with its state intact;
+below the least free room of the state directory nothing new is accepted until there is room again. Nothing here is on
+the way of a cycle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from spar.health.health import Health
+from spar.health.resources import Bounds, Pressure, mib
+from spar.loop.core import Core
+from spar.loop.tasks import Requests
+from spar.observe.logs import get_logger
+from spar.ports.optional import Sheddable, Watchable, offers
+
+log = get_logger("spar.pressure")
+
+#: Seconds between two readings.
+LOOK_EVERY = 5.0
+#: Readings between two times that caches are given up.
+SHED_READINGS = 12
+
+
+class Relief:
+    """Takes the readings for one agent and acts on them.
+
+    Args: folder: the state directory; give_up: asked in the agent's thread, once, to drain and end the process; parts:
+        those that may have caches to give up; store: the memory, which may say how it is doing; more: what gives up
+        caches beside the parts; memory, room: where readings come from.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        health: Health,
+        requests: Requests,
+        bounds: Bounds,
+        folder: str,
+        *,
+        give_up: Callable[[], object],
+        parts: Callable[[], Iterable[object]],
+        store: object = None,
+        more: Iterable[Callable[[], int]] = (),
+        memory: Callable[[], int] | None = None,
+        room: Callable[[str], tuple[int, int]] | None = None,
+    ) -> None:
+        self._core, self._health, self._requests, self._folder = core, health, requests, folder
+        self._give_up, self._parts, self._store, self._more = give_up, parts, store, tuple(more)
+        self._memory, self._room = memory or resident, room or disk_room
+        self.pressure = health.pressure = Pressure(bounds)
+        self._until_shed = 0
+        self._is_to_tidy = self._has_given_up = self._is_unreadable = False
+
+    def look(self) -> None:
+        """Take a reading and see to what it asks for; from any thread, raises nothing."""
+        pressure = self.pressure
+        if self._is_to_tidy:
+            self._is_to_tidy = False
+            tidy()
+        pressure.take_memory(self._memory())
+        if offers(self._store, Watchable):
+            pressure.store = self._store.snapshot()
+        try:
+            pressure.take_disk(*self._room(self._folder))
+            self._is_unreadable = False
+        except OSError as error:  # it says nothing about how full it is; whoever writes there will find out
+            if not self._is_unreadable:
+                log.warning("disk cannot be read", agent=self._core.name, reason=str(error))
+            self._is_unreadable = True
+        if pressure.is_high or pressure.refusal() or {"memory", "disk"} & set(self._health.alerts):
+            self._requests.in_loop(self._see_to_it)
+
+    def _see_to_it(self) -> None:
+        """In the agent's thread: open and close alerts, give up caches, and in the end the process."""
+        pressure, health = self.pressure, self._health
+        if refusal := pressure.refusal():
+            health.alert("disk", refusal, severity="critical")
+        else:
+            health.recovered("disk")
+        if not pressure.is_high:
+            self._until_shed = 0
+            health.recovered("memory")
+            return
+        taken, bounds = mib(pressure.resident), pressure.bounds
+        limit = mib(bounds.memory_soft or bounds.memory_hard)
+        alert = health.alert("memory", f"the process takes {taken} of memory, more than {limit}")
+        if self._until_shed <= 0:
+            self._until_shed, given_up = SHED_READINGS, self._shed()
+            self._is_to_tidy = True
+            health.step("shed", "caches", f"{given_up} entries given up at {taken}", alert.id)
+        self._until_shed -= 1
+        if pressure.is_too_high and not self._has_given_up:
+            self._has_given_up = True
+            reason = f"the process takes {taken} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
+            health.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
+            health.step("drain", "process", reason, alert.id)
+            self._give_up()
+
+    def _shed(self) -> int:
+        """Have everybody give up what can be had again; how many entries that were."""
+        count = 0
+        shedders = [part.shed for part in self._parts() if offers(part, Sheddable)]
+        for shed in (*shedders, *self._more):
+            try:
+                count += int(shed() or 0)
+            except Exception as error:
+                log.warning("cache not given up", agent=self._core.name, part=repr(shed), reason=repr(error))
+        self.pressure.shed += count
+        return count
+
+
+def resident() -> int:
+    """Bytes of memory that this process takes; 0 where that cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def disk_room(folder: str) -> tuple[int, int]:
+    """Bytes that are free for this user on the folder's disk, and its size. Raises: OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def tidy() -> None:
+    """Give memory that was freed back to the system, as far as it can be; see malloc_trim(3)."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):  # another C library
+        return

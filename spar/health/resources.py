@@ -1,0 +1,103 @@
+"""How much memory the process takes and how much room its disk has: readings, and the verdict on them.
+
+`Pressure` judges readings and remembers the verdict; asking it costs an attribute. What is done about it, by whom
+readings are taken, is `spar.health.relief`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+MIB = 1024 * 1024
+#: The least free room is so many bytes or that share of the disk, whichever is less: there are small disks, too.
+LEAST_FREE, LEAST_SHARE = 512 * MIB, 0.05
+#: What was too much is well again this far below (memory) or above (disk) its limit, so that it does not flutter.
+CLEARLY = 0.1
+#: Readings in a row above the hard limit until the process ends: one big answer passes, and caches are given up first.
+HARD_READINGS = 3
+
+
+class Bounds(Struct, frozen=True):
+    """The limits, in bytes; 0: none. Without `min_free_disk` it is `LEAST_FREE` or `LEAST_SHARE` of the disk."""
+
+    memory_soft: int = 512 * MIB
+    memory_hard: int = 1024 * MIB
+    min_free_disk: int | None = None
+
+
+class Pressure:
+    """What the last reading came to. Written by whoever takes the readings, read from any thread.
+
+    Attributes: resident: bytes of memory the process takes; free, total: of the disk; shed: entries of caches that
+    were given up so far; store: what the memory said of itself (`snapshot`).
+    """
+
+    __slots__ = ("_above_hard", "_refusal", "bounds", "free", "is_high", "resident", "shed", "store", "total")
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.resident = self.free = self.total = self.shed = 0
+        self.store: Mapping[str, Any] = {}
+        self.is_high = False
+        self._above_hard = 0
+        self._refusal = ""
+
+    def refusal(self) -> str:
+        """Why nothing new can be accepted now; "" while it can."""
+        return self._refusal
+
+    @property
+    def is_too_high(self) -> bool:
+        """Whether memory has been above the hard limit for too long."""
+        return self._above_hard >= HARD_READINGS
+
+    @property
+    def least_free(self) -> int:
+        """The bytes that must be free on the disk."""
+        least = self.bounds.min_free_disk
+        return min(LEAST_FREE, int(self.total * LEAST_SHARE)) if least is None else least
+
+    def take_memory(self, resident: int) -> None:
+        """Judge a reading of the memory."""
+        self.resident, bounds = resident, self.bounds
+        soft = bounds.memory_soft or bounds.memory_hard
+        if soft and resident > soft:
+            self.is_high = True
+        elif resident <= soft * (1 - CLEARLY):
+            self.is_high = False
+        self._above_hard = self._above_hard + 1 if bounds.memory_hard and resident > bounds.memory_hard else 0
+
+    def take_disk(self, free: int, total: int) -> None:
+        """Judge a reading of the disk."""
+        self.free, self.total = free, total
+        least = self.least_free
+        if free < least:
+            self._refusal = (
+                f"the disk of the state directory has {mib(free)} free, less than {mib(least)} (service.min_free_disk);"
+                " nothing new is accepted until there is room"
+            )
+        elif free >= least * (1 + CLEARLY):
+            self._refusal = ""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The readings in bytes, JSON-able; safe from any thread."""
+        return {
+            "memory_bytes": self.resident,
+            "memory_is_high": self.is_high,
+            "disk_free_bytes": self.free,
+            "disk_least_free_bytes": self.least_free,
+            "refusal": self._refusal,
+            "shed": self.shed,
+        }
+
+
+#: For an agent whose process nobody watches: never any.
+CALM = Pressure(Bounds(0, 0, 0))
+
+
+def mib(number: int) -> str:
+    """A number of bytes for people."""
+    return f"{number / MIB:.1f} MiB"

@@ -1,0 +1,372 @@
+"""Sees of an agent what its loop cannot tell, because it does not run.
+
+The watcher shares no thread with the work: it reads a few plain attributes of each agent and finds a phase `stuck`
+past its deadline, a loop `stalled` between cycles, an event loop that is `blocked` and the stack that blocks it. It
+decides nothing and repairs nothing: alerts are opened in the agent's own thread (`spar.health.health`), as soon as that
+answers; what blocks it is logged and can be read at once (`agent.blocked_by`). What else has to be seen to while a loop
+is blocked gets a thread of its own (`watcher.attend`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from msgspec import Struct
+
+from spar.clock import Timer
+from spar.health.alerts import Kind, key_of
+from spar.health.health import Health
+from spar.loop.core import Core
+from spar.loop.cycle import Cycle
+from spar.loop.pacing import expected_interval
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.logs import get_logger
+from spar.session.session import Lane
+
+log = get_logger("spar.watcher")
+
+#: `stalled` is no cycle for this many expected intervals, and never less than so many seconds.
+STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
+#: A cycle in hand is not slow before so many seconds, and need not be measured.
+NEVER_SLOW = 1.0
+#: How often the watcher looks (seconds).
+LOOK_EVERY = 0.25
+#: How many frames of a stack are shown and logged; an alert, of which each agent has its own, carries the innermost.
+FRAMES, FRAMES_TOLD = 12, 6
+#: How many answers of an event loop are remembered: about a minute's.
+ANSWERS_KEPT = 240
+#: How many agents are told in one turn of their event loop: telling a thousand must not block it again.
+TOLD_A_TURN = 32
+
+
+class Watched:
+    """One agent as it is seen from outside, and what blocks its event loop, as the watcher notes it here.
+
+    Attributes: blocked_by: the stack of what blocks the event loop; blocked_since: since when (monotonic seconds).
+    """
+
+    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "lanes", "requests", "setup")
+
+    def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests, lanes: Mapping[str, Lane]) -> None:
+        self.core, self.setup, self.health, self.requests, self.lanes = core, setup, health, requests, lanes
+        self.blocked_by = ""
+        self.blocked_since: float | None = None
+
+    def blocked_for(self) -> float:
+        """Return the seconds for which the event loop has not answered, as far as the watcher has seen."""
+        since = self.blocked_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+class Finding(Struct, frozen=True):
+    """Something the watcher saw: of which session, and in which phase if that matters."""
+
+    kind: Kind
+    message: str
+    cycle_id: str = ""
+    session: str = ""
+    phase: str = ""
+
+
+def look(agent: Watched, now: float) -> list[Finding]:
+    """What is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
+    if agent.core.state not in ("running", "pausing", "stopping"):
+        return []
+    found: list[Finding] = []
+    for lane in list(agent.lanes.values()):
+        cycle, deadline = lane.cycle, lane.strand.deadline
+        if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
+            message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
+            found.append(Finding("stuck", message, cycle.id, lane.session, cycle.phase))
+        elif agent.core.state == "running":
+            found += _dawdling(agent, lane, cycle, now)
+    return found
+
+
+def _dawdling(agent: Watched, lane: Lane, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+    """Whether a session has completed no cycle for too long, and whether the one in hand is slow."""
+    last, interval = lane.last_completed, expected_interval(agent.setup.pace) if lane.is_standing else None
+    if cycle is not None:
+        last = max(last, cycle.started) if not lane.is_standing else last
+        taken = now - cycle.started
+        if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
+            message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
+            yield Finding("slow", message, cycle.id, lane.session, cycle.phase)
+    elif interval is None:
+        return  # it waits until something is pushed
+    since = max(last, lane.rests_until or 0.0)
+    if now - since > _longest(agent, cycle, interval):
+        due = "" if interval is None else f", expected every {interval:.3g} s"
+        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.session)
+
+
+def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:
+    """Seconds without a completed cycle that are too many.
+
+    A cycle in hand has its phase's deadline, and how long it may take is for that to say; one without any has none.
+    """
+    limit = agent.health.limits.stalled_after
+    if limit != "auto":
+        return float(limit)
+    if cycle is not None and agent.setup.steps[cycle.phase].timeout < float("inf"):
+        return float("inf")
+    return max(NEVER_STALLED, STALL_FACTOR * (interval or 0.0))
+
+
+def confirm(agent: Watched, finding: Finding) -> None:
+    """Open the alert for what was seen from outside, if it is still so once the loop can tell."""
+    for now in look(agent, agent.core.clock.monotonic()):
+        if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
+            agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
+                               phase=finding.phase)  # fmt: skip
+            return
+
+
+class Watcher:
+    """Looks at every running agent of the process from a thread of its own; one thread for all of them.
+
+    Nothing is looked at, read or written down under its lock, which the event loops take as well.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._beats: dict[asyncio.AbstractEventLoop, _Beat] = {}
+
+    def attend(self, act: Callable[[], object], every: float) -> Callable[[], None]:
+        """Do something every so many seconds, while any agent is watched; returns a callable that ends it.
+
+        It has a thread of its own, so it may block: nothing else waits for it. What it raises is logged.
+        """
+        chore = _Chore(act, every, lambda: bool(self._beats))
+        chore.start()
+        return chore.end
+
+    def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
+        """Seconds that an event loop took to answer, the longest within about a minute; from any thread."""
+        beat = self._beats.get(loop) if loop is not None else None
+        return 0.0 if beat is None else beat.lag()
+
+    def add(self, agent: Watched) -> None:
+        """Watch an agent; called from the event loop that it runs in."""
+        with self._lock:
+            loop = asyncio.get_running_loop()
+            if loop not in self._beats:
+                self._beats[loop] = _Beat(loop, threading.get_ident())
+            self._beats[loop].agents.add(agent)
+            if self._thread is None or not self._thread.is_alive():
+                self._wake.clear()
+                self._thread = threading.Thread(target=self._watch, name="spar watcher", daemon=True)
+                self._thread.start()
+
+    def remove(self, agent: Watched) -> None:
+        """Watch an agent no more; called from its own loop, which evidently is not blocked."""
+        with self._lock:
+            loop = asyncio.get_running_loop()
+            if (beat := self._beats.get(loop)) is not None:
+                beat.agents.discard(agent)
+                if not beat.agents:
+                    del self._beats[loop]
+            agent.blocked_by, agent.blocked_since = "", None
+            if not self._beats:
+                self._wake.set()
+        agent.health.recovered("blocked")
+        if agent.core.state != "failed":  # why it failed stays to be read
+            agent.health.close()
+
+    def _watch(self) -> None:
+        while True:
+            self._wake.wait(LOOK_EVERY)
+            with self._lock:
+                self._wake.clear()
+                # A loop may have ended without stopping its agents, or agents may have been forgotten with it.
+                self._beats = {loop: beat for loop, beat in self._beats.items() if beat.agents and not loop.is_closed()}
+                if not self._beats:
+                    self._thread = None
+                    return
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """One look at everybody. In a method of its own: while it waits, the thread holds no agent."""
+        with self._lock:
+            watched = [(beat, list(beat.agents)) for beat in self._beats.values()]
+        for beat, agents in watched:
+            self._listen(beat, agents)
+            now = time.monotonic()
+            for agent in agents:
+                for finding in look(agent, now):
+                    if key_of(finding.kind, finding.session) not in agent.health.alerts:
+                        _call(agent, partial(confirm, agent, finding))
+
+    def _listen(self, beat: _Beat, agents: list[Watched]) -> None:
+        """Has the loop answered? If not, its thread's stack is what blocks it: logged once, told to each agent."""
+        late = beat.late()
+        limit = min((agent.health.limits.blocked_after for agent in agents), default=float("inf"))
+        if late > limit and not beat.is_blocked:
+            beat.is_blocked, frames = True, frames_of(beat.thread_id)
+            stack, innermost = _text(frames), _text(frames[-FRAMES_TOLD:])
+            self._mark(beat, agents, stack, time.monotonic() - late)
+            log.error("event loop blocked", agent=_names(agents), seconds=round(late, 2), stack=stack)
+            message = f"the event loop has been blocked for {late:.1f} s"
+            beat.tell(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
+        elif beat.is_blocked and late < limit / 2:
+            beat.is_blocked = False
+            self._mark(beat, agents, "", None)
+            beat.tell(lambda agent: agent.health.recovered("blocked"))
+
+    def _mark(self, beat: _Beat, agents: list[Watched], stack: str, since: float | None) -> None:
+        """Note on each agent that is still watched what blocks its event loop."""
+        with self._lock:
+            for agent in agents:
+                if agent in beat.agents:
+                    agent.blocked_by, agent.blocked_since = stack, since
+
+
+class _Chore:
+    """Something that is done every so often in a thread of its own, while it is wanted."""
+
+    __slots__ = ("_act", "_every", "_is_ended", "_is_wanted")
+
+    def __init__(self, act: Callable[[], object], every: float, is_wanted: Callable[[], bool]) -> None:
+        self._act, self._every, self._is_wanted = act, every, is_wanted
+        self._is_ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to do it."""
+        threading.Thread(target=self._do, name=f"spar chore {self._act!r:.60}", daemon=True).start()
+
+    def end(self) -> None:
+        """Do it no more; what is being done goes on to its end."""
+        self._is_ended.set()
+
+    def _do(self) -> None:
+        due = 0.0
+        while not self._is_ended.wait(min(max(due - time.monotonic(), 0.0), LOOK_EVERY) or LOOK_EVERY):
+            if time.monotonic() < due or not self._is_wanted():
+                continue
+            due = time.monotonic() + self._every
+            try:
+                self._act()
+            except Exception as error:
+                log.error("watcher's chore failed", part=repr(self._act), reason=repr(error))
+
+
+class _Beat:
+    """A question put to the event loop of some agents again and again; how long it has gone unanswered."""
+
+    __slots__ = ("agents", "answers", "asked", "is_blocked", "loop", "thread_id")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        self.loop, self.thread_id = loop, thread_id
+        self.agents: weakref.WeakSet[Watched] = weakref.WeakSet()
+        self.asked: float | None = None
+        self.answers: deque[float] = deque(maxlen=ANSWERS_KEPT)
+        self.is_blocked = False
+
+    def lag(self) -> float:
+        asked = self.asked
+        return max([0.0 if asked is None else time.monotonic() - asked, *self.answers.copy()])
+
+    def late(self) -> float:
+        """Seconds since the unanswered question was put; asks again when it was answered."""
+        now = time.monotonic()
+        if self.asked is None:
+            self.asked = now
+            try:
+                self.loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # the loop is closed: nothing to watch
+                self.asked = None
+            return 0.0
+        return now - self.asked
+
+    def tell(self, function: Callable[[Watched], object]) -> None:
+        """Have the loop tell each of its agents that is still watched then, a few a turn."""
+        waiting: list[Watched] | None = None
+
+        def tell_some() -> None:
+            nonlocal waiting
+            if waiting is None:  # in the thread of those who add and remove
+                waiting = list(self.agents)
+            for agent in waiting[:TOLD_A_TURN]:
+                if agent in self.agents:
+                    function(agent)
+            del waiting[:TOLD_A_TURN]
+            if waiting:
+                self.loop.call_soon(tell_some)
+
+        try:
+            self.loop.call_soon_threadsafe(tell_some)
+        except RuntimeError:
+            pass  # closed meanwhile
+
+    def _answer(self) -> None:
+        if self.asked is not None:
+            self.answers.append(time.monotonic() - self.asked)
+        self.asked = None
+
+
+class LoopWatcher:
+    """The same look on a virtual clock, where no thread can tell the time: called back by the loop itself."""
+
+    def __init__(self, agent: Watched) -> None:
+        self._agent = agent
+        self._timer: Timer | None = None
+        self._arm()
+
+    def _arm(self) -> None:
+        clock = self._agent.core.clock
+        self._timer = clock.call_at(clock.monotonic() + LOOK_EVERY * 4, self._look)
+
+    def _look(self) -> None:
+        for finding in look(self._agent, self._agent.core.clock.monotonic()):
+            self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
+                                     session=finding.session, phase=finding.phase)  # fmt: skip
+        self._arm()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def frames_of(thread_id: int) -> list[str]:
+    """What a thread does, a text for each frame, innermost last; empty if it is gone."""
+    frame = sys._current_frames().get(thread_id)
+    return traceback.format_stack(frame)[-FRAMES:] if frame is not None else []
+
+
+def stack_of(thread_id: int) -> str:
+    """The stack of a thread as one text, innermost last; empty if it is gone."""
+    return _text(frames_of(thread_id))
+
+
+def _text(frames: list[str]) -> str:
+    return "".join(frames).rstrip()
+
+
+def _names(agents: list[Watched]) -> str:
+    """Who is concerned, in one line, however many."""
+    names = sorted(agent.core.name for agent in agents)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _call(agent: Watched, function: Callable[[], object]) -> None:
+    loop = agent.requests.loop
+    if loop is not None:
+        try:
+            loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            pass  # closed meanwhile
+
+
+watcher = Watcher()

@@ -1,0 +1,367 @@
+"""What of an agent outlives it: experiences, the tape of cycles, statistics, abilities, the numbers of its events.
+
+Abilities and statistics are small rows. With a journal they change in the closing transaction of each cycle that was
+not idle, so that a killed process has lost none of them; else at the stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from spar.data.paths import shorten
+from spar.errors import SparError
+from spar.events import ErrorOccurred, ExperienceStored
+from spar.health.error_reporting import Reports
+from spar.journal.background_writer import Keeper
+from spar.loop.core import Core
+from spar.loop.cycle import Cycle
+from spar.loop.tasks import Requests
+from spar.observe.stats import Stats
+from spar.ports.optional import offers
+from spar.ports.small_rows import OwnRows, rows_of
+from spar.ports.store import (
+    Journal,
+    KeepsJournal,
+    KeepsState,
+    KeepsTranscripts,
+    StatesReadOnly,
+    TellsFaults,
+    TranscriptStore,
+)
+from spar.protocols import Rows, ability_key
+from spar.records.journal import RowChange
+from spar.types import Ability, CycleRecord, Experience, Fault, Perception
+
+R = TypeVar("R")
+
+#: By how much the `seq` saved at a stop is ahead: what is published after it, while the modules close, stays below.
+SEQ_AHEAD = 1000
+#: How many numbers are reserved while the agent runs: were its process killed, the next goes on behind them.
+SEQ_BLOCK = 1_000_000_000
+#: Seconds that the store may take to flush, to load, to save.
+STORE_WITHIN = 10.0
+#: Abilities that are remembered, one for each tool at each kind of task.
+MOST_ABILITIES = 10_000
+#: The row of the statistics.
+ACCOUNT = "account"
+#: The kind of fault of a memory that another process has taken over.
+FENCED = "fenced"
+#: What the log says of a memory's faults that do not keep it from writing, by kind.
+_SAID = {
+    "damaged": "memory is damaged",
+    "permanent": "memory has lost an item",
+    "too_large": "too large to be kept",
+    "gone": "work of an agent that is gone is put aside",
+    "superseded": "transcript not kept",
+}
+
+
+class Keeping:
+    """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
+
+    Attributes: abilities: what the agent knows of its tools, by tool and kind of task.
+    Args: fail: has the agent give up, for the reason given.
+    """
+
+    __slots__ = ("_core", "_fail", "_paused_since", "_reports", "_requests", "_reserved", "_rows", "_stats",
+                 "_written", "abilities", "has_loaded", "has_pause", "keeper", "memory")  # fmt: skip
+
+    def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: Reports,
+                 fail: Callable[[str], object]) -> None:  # fmt: skip
+        self._core, self.memory, self._stats = core, memory, stats
+        self._requests, self._reports, self._fail = requests, reports, fail
+        self.abilities: dict[str, Ability] = {}
+        self.keeper = None if memory is None else Keeper(memory, core.events, core.clock)
+        self.has_loaded = self.has_pause = False
+        self._paused_since = ""
+        self._rows = rows_of(self.state_store)
+        self._written: dict[str, Ability] = {}  # as the rows say
+        #: The first number of an event that is not reserved; 0 while nothing is.
+        self._reserved = 0
+
+    @property
+    def state_store(self) -> Any:
+        """The memory, if it can load and save states."""
+        memory = self.memory
+        return memory if offers(memory, KeepsState) else None
+
+    @property
+    def journal(self) -> Journal | None:
+        """The memory's journal while it is open; None where it keeps none."""
+        memory = self.memory
+        try:
+            return memory.journal if offers(memory, KeepsJournal) else None
+        except SparError:
+            return None
+
+    @property
+    def transcripts(self) -> TranscriptStore | None:
+        """The memory's transcripts while its journal is open; None where it keeps none."""
+        memory = self.memory
+        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
+
+    def rows_of(self, name: str) -> OwnRows | None:
+        """The small rows of a module under a name of its choice; None without a memory."""
+        rows = self._rows
+
+        def later(work: Coroutine[Any, Any, None]) -> None:
+            self._requests.in_background(work, f"saving of {name} by")
+
+        if rows is None:
+            return None
+        return OwnRows(f"{name}:{self._core.name}", rows, lambda: self.journal, later)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the memory keeps a journal while it is open, so that accepted means on disk."""
+        memory = self.memory
+        is_read_only = offers(memory, StatesReadOnly) and memory.read_only
+        return offers(type(memory), KeepsJournal) and not is_read_only
+
+    @property
+    def account(self) -> dict[str, int]:
+        keeper = self.keeper
+        if keeper is None:
+            return {"stored": 0, "waiting": 0, "lost": 0}
+        return {"stored": keeper.stored, "waiting": keeper.waiting, "lost": keeper.lost}
+
+    def learn(self, cycle: Cycle) -> Sequence[RowChange]:
+        """Take over what a cycle taught of the tools; what is to be written of it."""
+        changes: list[RowChange] = []
+        if cycle.reflection is not None:
+            for ability in cycle.reflection.abilities:
+                changes += self._know(ability)
+        if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
+            self._requests.in_background(self._reserve(), "saving of")
+        return changes
+
+    def _know(self, ability: Ability) -> list[RowChange]:
+        """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
+        known, key = self.abilities, ability_key(ability.tool, ability.task)
+        known.pop(key, None)
+        known[key] = ability
+        changes = [self._row_of(key, ability)]
+        if len(known) > MOST_ABILITIES:
+            oldest = next(iter(known))
+            del known[oldest]
+            changes.append(RowChange(self._abilities, oldest, is_dropped=True))
+        return changes
+
+    def _row_of(self, key: str, ability: Ability) -> RowChange:
+        at = self._core.clock.now().timestamp()  # by which the order of trials is known again
+        return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "at": at})
+
+    def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
+        """What a cycle that has ended changes in the rows of its agent, for the journal to write with its end."""
+        changes = self.learn(cycle)
+        known, written = self.abilities, self._written
+        for change in changes:
+            if change.is_dropped:
+                written.pop(change.key, None)
+            else:
+                written[change.key] = known[change.key]
+        return tuple(changes)
+
+    def statistics(self) -> RowChange:
+        """The row of the statistics as they are now."""
+        return RowChange(self._statistics, ACCOUNT, self._stats.state())
+
+    def remember(self, cycle: Cycle, duration: float) -> None:
+        """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
+        keeper = self.keeper
+        self.learn(cycle)
+        if keeper is None:
+            return
+        guarded = self._reports.guarded
+        for experience in guarded(cycle, self.experiences, cycle) or ():
+            keeper.keep(experience)
+        if keeper.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
+            keeper.keep(record)
+
+    def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
+        """The cycle as it goes on the tape; a note that cannot be kept is an error of the phase that it was made in."""
+        record = cycle.record(self._core.name, duration)
+        for phase, error in cycle.note_errors:
+            self._reports.note_failed(cycle, phase, error)
+        return record
+
+    def experiences(self, cycle: Cycle) -> Iterable[Experience]:
+        """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
+        return _experiences(cycle)
+
+    def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
+        """The journal has taken these."""
+        if self.keeper is not None:
+            self.keeper.stored += len(experiences) + (record is not None)
+        if experiences and self._core.events.wanted[ExperienceStored]:
+            for experience in experiences:
+                self._core.events.publish(ExperienceStored(experience=experience))
+
+    # -- opening and closing
+
+    def listen(self) -> None:
+        """Hear from a memory that can tell whether writing fails."""
+        if offers(self.memory, TellsFaults):
+            self.memory.on_fault = self._writing
+
+    def _writing(self, fault: Fault | None) -> None:
+        core, log = self._core, self._core.log
+        if fault is None:
+            log.info("memory writes again", agent=core.name)
+            return
+        is_fenced = fault.kind == FENCED
+        policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
+        log.error(_SAID.get(fault.kind, "memory cannot write"), agent=core.name, part=fault.part, reason=fault.message)
+        core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
+        if is_fenced and core.state in ("running", "pausing"):
+            self._fail(fault.message)  # what it would do now nobody would remember
+
+    def take_pause(self) -> str:
+        """Return since when the former process was paused, once; empty when it was not."""
+        since, self._paused_since = self._paused_since, ""
+        return since
+
+    async def keep_pause(self, since: str | None) -> None:
+        """Keep that the agent is paused since then, or that it is not; a failure is said."""
+        self.has_pause = since is not None
+        if self.state_store is None:
+            return
+        try:
+            await _in_time(self.state_store.save(self._pause_key, since), "the store's save")
+        except Exception as error:
+            self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
+
+    async def load(self) -> None:
+        """Take over what was saved, the first time; reserve numbers for events. Raises: what the store raises."""
+        if not self.has_loaded:
+            if self.state_store is not None:
+                since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
+                self._paused_since = since if isinstance(since, str) else ""
+                self.has_pause = bool(self._paused_since)
+            if self.state_store is not None and self._rows is not None:
+                await self._take_over(self.state_store, self._rows)
+            self.has_loaded = True
+        if not self._reserved:
+            await self._reserve()
+
+    async def _take_over(self, store: Any, rows: Rows) -> None:
+        events = self._core.events
+        state = await _in_time(store.load(self._key), "the store's load")
+        stats = await _in_time(rows.rows(self._statistics), "the store's rows")
+        abilities = await _in_time(rows.rows(self._abilities), "the store's rows")
+        former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
+        events.seq = max(events.seq, int(former.get("seq") or 0))
+        self._stats.restore(stats.get(ACCOUNT) or former.get("stats") or {})
+        for item in former.get("abilities") or []:
+            self._ability_of(item)
+        self._written.clear()  # those are no rows yet
+        for item in sorted(abilities.values(), key=_tried_at):
+            if (ability := self._ability_of(item)) is not None:
+                self._written[ability_key(ability.tool, ability.task)] = ability
+
+    def _ability_of(self, item: Any) -> Ability | None:
+        try:
+            ability = msgspec.convert(item, Ability)
+        except msgspec.ValidationError as error:  # of another version: what does not fit is learnt again
+            self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
+            return None
+        self._know(ability)
+        return ability
+
+    async def flush(self) -> None:
+        """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
+        keeper, core = self.keeper, self._core
+        if keeper is None:
+            return
+        try:
+            is_written = await keeper.flush(STORE_WITHIN)
+        except Exception as error:
+            core.log.error("store not flushed", agent=core.name, reason=str(error))
+        else:
+            if not is_written:
+                core.log.error("experiences not stored in time", agent=core.name, waiting=keeper.waiting)
+
+    async def save(self) -> None:
+        """Write the agent's state down; a failure is said and keeps nobody from stopping."""
+        self._reserved = 0
+        if self.keeper is not None and self.has_loaded:
+            await self._save(self._core.events.seq + SEQ_AHEAD)
+
+    async def _reserve(self) -> None:
+        """See to it that no number of an event is ever used twice, even if the process should be killed."""
+        self._reserved = self._core.events.seq + SEQ_BLOCK
+        await self._save(self._reserved)
+
+    async def _save(self, seq: int) -> None:
+        """Write what no transaction of a cycle has written; an older file's one value becomes rows by it."""
+        store, rows = self.state_store, self._rows
+        if store is None or rows is None:
+            return
+        known = dict(self.abilities)
+        changes = [RowChange(self._abilities, key, is_dropped=True) for key in self._written.keys() - known.keys()]
+        changes += [self._row_of(key, each) for key, each in known.items() if self._written.get(key) is not each]
+        if self._stats.snapshot().total_cycles:
+            changes.append(self.statistics())
+        try:
+            await _in_time(rows.change(changes), "the store's rows")
+            self._written = known
+            await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
+        except Exception as error:
+            self._core.log.error("state not saved", agent=self._core.name, reason=str(error))
+
+    @property
+    def _pause_key(self) -> str:
+        return f"pause:{self._core.name}"
+
+    @property
+    def _key(self) -> str:
+        return f"agent:{self._core.name}"
+
+    @property
+    def _abilities(self) -> str:
+        return f"ability:{self._core.name}"
+
+    @property
+    def _statistics(self) -> str:
+        return f"stats:{self._core.name}"
+
+
+def _tried_at(item: Any) -> float:
+    at = item.get("at") if isinstance(item, dict) else None
+    return float(at) if isinstance(at, (int, float)) else 0.0
+
+
+async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
+    """Await something foreign that may hang, and even ignore its cancellation. Raises: TimeoutError; what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=STORE_WITHIN)
+    finally:
+        task.cancel()
+    if not done:
+        raise TimeoutError(f"{what} took longer than {STORE_WITHIN:g} s")
+    return task.result()
+
+
+def _experiences(cycle: Cycle) -> Iterable[Experience]:
+    if cycle.reflection is not None:
+        return cycle.reflection.experiences
+    if cycle.result is None or cycle.written_action is None:
+        return ()
+    action = cycle.written_action
+    situation = "; ".join(_text_of(perception)[:200] for perception in action.perceptions[:3])
+    calls = ", ".join(call.tool for call in action.calls[:20])
+    cause = next((fault.message for fault in cycle.faults), "")
+    return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
+
+
+def _text_of(perception: Perception) -> str:
+    """Return the content as text; of what is no JSON only the beginning of what it looks like."""
+    try:
+        return perception.text
+    except Exception:
+        return shorten(perception.content, 200)

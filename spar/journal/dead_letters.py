@@ -1,0 +1,74 @@
+"""Work that was put aside because it was cut off or failed too often, until somebody deals with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from spar.events import DeadLettered
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.observe.logs import get_logger
+from spar.records.journal import DeadLetter, Item, demanded, named
+from spar.runs.run import End
+from spar.runs.runs import Runs
+
+log = get_logger("spar.recovery")
+
+
+class DeadLetters:
+    """The dead letters of one agent; their number by `len`, `totals` by kind since the process began.
+
+    Args: hand_out: gives accepted work to its session.
+    """
+
+    __slots__ = ("_core", "_hand_out", "_known", "_runs", "_work", "totals")
+
+    def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[object]]) -> None:
+        self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
+        self._known: set[str] = set()
+        self.totals: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def load(self) -> None:
+        """Know those that earlier processes have left."""
+        self._known = {letter.id for letter in await self.list()}
+
+    async def list(self) -> list[DeadLetter]:
+        """Those that nobody has dealt with, the oldest first. Raises: ConflictError where no journal is kept."""
+        return list(await demanded(self._work.journal).dead_letters(self._core.name))
+
+    def add(self, item: Item) -> None:
+        """Put this aside and tell; a run ends with it."""
+        why = item.fault.message if item.fault is not None else "the process ended with it in hand"
+        reason = f"{item.attempts} attempts failed; the last: {why}"
+        demanded(self._work.journal).bury(self._core.name, item, reason)
+        self._known.add(item.id)
+        self.totals[item.kind] += 1
+        log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=why)
+        self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
+        if item.kind == "run":
+            run = self._runs.restore(item, [])
+            if run.started_at is None:
+                self._runs.start(run)
+            self._runs.end(run, End("error", reason))
+
+    async def revive(self, id: str) -> Item:
+        """Have it tried again, as if it were new. Raises: LookupError for an id that is none; ConflictError when it
+        has been dealt with."""
+        item = await self._take(id, waits=True)
+        await self._hand_out(item)
+        return item
+
+    async def bury(self, id: str) -> Item:
+        """Have it be through for good. Raises: as `revive`."""
+        return await self._take(id, waits=False)
+
+    async def _take(self, id: str, *, waits: bool) -> Item:
+        journal = demanded(self._work.journal)
+        letter: DeadLetter = named(await self.list(), id, "dead letter")
+        item: Item = await journal.exhume(self._core.name, letter, waits=waits)
+        self._known.discard(letter.id)
+        return item

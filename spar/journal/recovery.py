@@ -1,0 +1,471 @@
+"""Going on: what an earlier process, or an earlier attempt, left to be done.
+
+At the start, and again every minute, what the journal holds is held against what is in hand here: accepted work that
+nobody has in hand is handed out, a cycle that was cut off goes on under its own id, a call that may have had an effect
+that must not be repeated is in doubt until somebody says what became of it. Work that was in hand when the process
+died, or whose plan failed, is tried again by itself, in a cycle of its own, and put aside after so many attempts.
+
+Without a journal nothing is kept and nothing goes on. What is written down of cycles is `spar.journal.cycle_log`'
+affair.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from spar.backoff import Backoff
+from spar.clock import Timer
+from spar.errors import NotReadyError, SparError
+from spar.events import Recovered
+from spar.failpoints import crashpoint
+from spar.journal.agent_state import Keeping
+from spar.journal.dead_letters import DeadLetters
+from spar.journal.in_doubt import Doubts
+from spar.journal.interrupted import CutCycles
+from spar.journal.run_ends import RunEnds
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.loop.cycle import Cycle
+from spar.loop.setup import cursors, row_changes
+from spar.loop.tasks import Requests
+from spar.loop.wake import Wake
+from spar.observe.logs import get_logger
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
+from spar.runs.interrupted import Interrupted, InterruptedWork
+from spar.runs.run import End, Run, RunStatus
+from spar.runs.runs import Runs
+from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, replace
+
+log = get_logger("spar.recovery")
+
+#: Seconds between two looks at the journal.
+EVERY = 60.0
+#: Seconds after which whoever met a closed door may ask again: a start takes less, as a rule.
+STARTS_WITHIN = 1.0
+#: Between a failure and the next attempt at the same work.
+BACKOFF = Backoff(10.0, 300.0)
+#: Pieces of work that may be in hand; what was only polled and fails beyond that is not tried again.
+MOST_IN_HAND = 10_000
+#: Ids of accepted work by which a repetition is known that is pushed, not awaited.
+REMEMBERED = 10_000
+
+
+class Session(Protocol):
+    """A session as work is handed out to it."""
+
+    run: Run | None
+    cycle: Cycle | None
+    interrupted: InterruptedWork
+    wake: Wake
+
+    @property
+    def has_suspects_to_try(self) -> bool: ...
+    def resume_with(self, piece: Interrupted) -> object: ...
+    def queue(self, run: Run) -> object: ...
+    def push(self, perception: Perception) -> object: ...
+
+
+class OpenSessions(Protocol):
+    """The sessions that have something to do: those there are, one by its key, and having some turn."""
+
+    @property
+    def lanes(self) -> Mapping[str, Session]: ...
+    def lane(self, session: str) -> Session: ...
+    def spawn(self, *lanes: Any) -> None: ...
+
+
+class Recovery:
+    """What of one agent is to be gone on with; `work` is what this process has in hand.
+
+    Args: push: hands a perception to its session as if it had just come.
+    """
+
+    __slots__ = ("_core", "_counted", "_keeping", "_line", "_recent", "_requests", "_runs", "_sessions", "_timer",
+                 "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "shed",
+                 "suspects", "work")  # fmt: skip
+
+    def __init__(self, core: Core, keeping: Keeping, requests: Requests, runs: Runs, sessions: OpenSessions,
+                 push: Callable[[Perception], object]) -> None:  # fmt: skip
+        self._core, self._keeping, self._requests, self._runs, self._sessions = core, keeping, requests, runs, sessions
+        self.work = work = Work()
+        #: Whether what an earlier process left is known.
+        self.has_begun = False
+        self.repeated = self.resumed = self.shed = 0
+        self._counted: Any = None  # the journal whose former process's attempts have been counted
+        self.doubts = Doubts(core, work, push, self.resume_with)
+        self.ends = RunEnds(core, work)
+        self.letters = DeadLetters(core, work, runs, self.hand_out)
+        self.cut = CutCycles(core, work, self.doubts, self.resume_with, self.run_of)
+        self._recent: dict[str, None] = {}
+        #: What of what is polled may have killed the process, by its trait, and how often it was tried.
+        self.suspects: dict[str, int] = {}
+        #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
+        #: being tried.
+        self._line: deque[str] | None = None  # most processes die of nothing
+        self._trial: Interrupted | None = None
+        self._timer: Timer | None = None
+        self._timers: dict[str, Timer] = {}
+
+    @property
+    def journal(self) -> Any:
+        """The journal while it is open; None where none is kept."""
+        return self.work.journal
+
+    # -- its life
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether work can be accepted: the journal is open and what it holds is known; true where there is none."""
+        return self.has_begun or not self._keeping.has_journal
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
+        return self.work.journal is not None or not self._keeping.has_journal
+
+    def demand_ready(self, what: str) -> None:
+        """Raises: NotReadyError when something is accepted that the journal could not keep."""
+        if not self.is_ready:
+            core = self._core
+            raise NotReadyError(
+                f"cannot {what} now: the journal of agent {core.name!r} is not open ({core.state}); "
+                "start the agent and try again",
+                retry_after=STARTS_WITHIN,
+            )
+
+    async def begin(self) -> None:
+        """Take up what is there, before the first cycle. Raises: what the journal's reading raises."""
+        keeping, name = self._keeping, self._core.name
+        journal = self.work.journal = keeping.journal
+        if journal is None:
+            if keeping.has_journal:
+                raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")
+            self.has_begun = True
+            return
+        journal.claim(name, self)
+        self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
+        items, cycles = await journal.items(name), await journal.unfinished(name)
+        held = await self._held(cycles)
+        crashpoint("recover.scan")
+        await self._suspect(held, items, cycles)
+        self._counted = journal
+        await self.doubts.load()
+        await self.letters.load()
+        await self._take_up(items, cycles, held)
+        await journal.safe()
+        crashpoint("recover.counted")
+        journal.hand.forget()
+        self.has_begun = True
+        self._arm()
+
+    def end(self) -> None:
+        """Nothing is handed out any more."""
+        self.has_begun = False
+        for timer in (*self._timers.values(), *((self._timer,) if self._timer else ())):
+            timer.cancel()
+        for item_id in self._timers:  # found again at the next start
+            self.work.in_hand.pop(item_id, None)
+        self._timers.clear()
+        self._trial = None
+        if self.journal is not None:
+            self.journal.release(self._core.name, self)
+        self._timer = self.work.journal = None
+
+    def _arm(self) -> None:
+        clock = self._core.clock
+        self._timer = clock.call_at(clock.monotonic() + EVERY, self._look)
+
+    def _look(self) -> None:
+        self._arm()
+        if self._core.state == "running":
+            self._requests.in_background(self._reconcile(), "recovery of")
+
+    async def _reconcile(self) -> None:
+        """Hand out what the journal knows and nobody has in hand: nothing, unless something went wrong."""
+        journal = self.journal
+        try:
+            items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
+            if self.journal is journal and self._core.state == "running":
+                await self._take_up(items, cycles, frozenset())
+        except Exception as error:  # the store says itself that it cannot be read
+            log.warning("recovery put off", agent=self._core.name, reason=str(error))
+
+    # -- taking up
+
+    async def _held(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
+        """What the last process had in hand and that has left no other trace. Counted once, also if this is cut off."""
+        hand, key = self.journal.hand, f"hand:{self._core.name}"
+        if self._counted is self.journal or await self._keeping.memory.load(key) == hand.left_by:
+            return frozenset()
+        self.journal.save(key, hand.left_by)
+        left: frozenset[str] = hand.left
+        return left - {item_id for cycle in cycles for item_id in cycle.items}
+
+    async def _suspect(self, held: frozenset[str], items: Sequence[Item], cycles: Sequence[Unfinished]) -> None:
+        """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
+        known = {item.id for item in items}
+        key = f"suspects:{self._core.name}"
+        before = await self._keeping.memory.load(key) or {}
+        traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
+        self.suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
+        if self.suspects or before:
+            self.journal.save(key, self.suspects)
+
+    async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
+        mine = {lane.cycle.id for lane in self._sessions.lanes.values() if lane.cycle is not None}
+        mine |= {
+            each.cycle.cycle_id for lane in self._sessions.lanes.values() for each in lane.interrupted if each.cycle
+        }
+        cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
+        by_id = {item.id: item for item in items if item.id not in self.work.in_hand and not self._is_over(item)}
+        parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
+        said = {item.perception.id for item in items if item.into}
+        going = number = 0
+        for cycle in cycles:
+            going += await self.cut.go_on(cycle, by_id, said)
+        for item in sorted(by_id.values(), key=lambda item: item.at):
+            if item.id in self.work.in_hand:
+                continue
+            if item.id in held:
+                item = replace(item, attempts=item.attempts + 1)
+                self.journal.keep(self._core.name, item)
+            number += await self.hand_out(item, is_suspect=item.due_at is None and item.attempts > 0)
+        for item in parts:
+            number += await self._rejoin(item)
+        if going or number:
+            self.resumed += going
+            log.info("recovered", agent=self._core.name, cycles=going, items=number)
+            self._core.events.publish(Recovered(cycles=going, items=number))
+
+    def _is_over(self, item: Item) -> bool:
+        """Whether this process knows that a run has ended: while the journal was read, or was closed."""
+        runs = self._runs
+        if item.kind != "run" or not runs.knows(item.id) or (run := runs.get(item.id)).status is None:
+            return False
+        self.journal.run_ended(run.id, run.status_at(None, self._core.clock.now()))
+        return True
+
+    # -- interrupted work, and what of it may have killed the process
+
+    def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
+        """Have interrupted work wait in its session for a cycle of its own."""
+        lane = self._sessions.lane(work.session)
+        lane.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
+        if is_suspect:
+            if self._line is None:
+                self._line = deque()
+            self._line.append(work.session)
+        self._sessions.spawn(lane)
+
+    def may_try(self, piece: Interrupted) -> bool:
+        """Whether nothing else is being tried that may have killed the process."""
+        return self._trial is None or self._trial is piece
+
+    def tries(self, piece: Interrupted) -> None:
+        """A cycle takes this."""
+        if piece.is_suspect:
+            self._trial = piece
+
+    def tried(self, piece: Interrupted, *, is_put_back: bool = False) -> None:
+        """The cycle that took this has ended; if it was being tried, another one may be.
+
+        Args: is_put_back: its session tries it again by itself, after a rest.
+        """
+        if self._trial is piece:
+            self._trial = None
+            self.wake_next(piece.session if is_put_back else "")
+
+    def wake_next(self, but: str = "") -> None:
+        """Have the next session go on with what may have killed the process, unless one does; another than this."""
+        line = self._line
+        if self._trial is not None or line is None:
+            return
+        for _ in range(len(line)):
+            session = line.popleft()
+            lane = self._sessions.lanes.get(session)
+            if lane is None or not lane.interrupted.has_suspects:
+                continue
+            line.append(session)
+            if session != but and lane.has_suspects_to_try:
+                lane.wake.set()
+                self._sessions.spawn(lane)
+                break
+
+    async def _rejoin(self, item: Item) -> bool:
+        """A message that had become a part of a run is one again; whether it had to be handed out instead."""
+        whole = item.into
+        if self._runs.knows(whole) and (run := self._runs.get(whole)).status is None:
+            self.work.in_hand[item.id] = item
+            self._runs.rejoin(run, self._runs.restore(item, []))
+            return False
+        try:
+            status = await self.status_of(whole)
+        except LookupError:
+            return await self.hand_out(replace(item, into=""))
+        self.work.in_hand[item.id] = item
+        part = self._runs.restore(item, [])
+        part.is_told = True  # its people were told when the run ended that it was a part of
+        end = End("ok" if status.status == "ok" else "error", status.error, status.output)
+        await self.ends.keep(part, end)
+        self._runs.end(part, end)
+        return False
+
+    async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
+        """Give accepted work to its session's lane, when it is due; whether it goes there."""
+        if item.attempts >= MOST_ATTEMPTS:
+            self.letters.add(item)
+            return False
+        wait = (item.due_at - self._core.clock.now()).total_seconds() if item.due_at is not None else 0.0
+        if wait > 0:
+            self._later(item, min(wait, BACKOFF.cap))
+            return False
+        crashpoint("recover.hand_out")
+        self.work.in_hand[item.id] = item
+        lane = self._sessions.lane(item.session)
+        if item.kind == "run":
+            run = await self.run_of(item)
+            if run is None or run is lane.run:
+                return True
+            if run.is_planned or item.attempts:  # it has begun: it goes before all others, and is not dropped
+                self.resume_with(item, run, is_suspect=is_suspect)
+                return True
+            lane.queue(run)
+        elif item.attempts or item.is_sensed:
+            self.resume_with(item, None, is_suspect=is_suspect)
+            return True
+        else:
+            lane.push(item.perception)
+        self._sessions.spawn(lane)
+        return True
+
+    def _later(self, item: Item, wait: float) -> None:
+
+        def due() -> None:
+            del self._timers[item.id]
+            if self._core.state == "running":
+                self._requests.in_background(self.hand_out(replace(item, due_at=None)), "recovery of")
+
+        self.work.in_hand[item.id] = item
+        self._timers[item.id] = self._core.clock.call_at(self._core.clock.monotonic() + wait, due)
+
+    async def run_of(self, item: Item | None) -> Run | None:
+        """The run of an item, with what its earlier cycles brought; None when there is no such item."""
+        if item is None:
+            return None
+        results: list[ActionResult] = []
+        seen: set[str] = set()
+        for cycle_id in item.past:
+            record = await self._keeping.memory.cycle(cycle_id)
+            if record is not None and record.result is not None:
+                results.append(replace(record.result, action=_whole(record)))
+                seen.update(perception.id for perception in record.perceptions)
+        self.work.in_hand[item.id] = item
+        run = self._runs.restore(item, results)
+        run.seen |= seen
+        return run
+
+    # -- what comes in
+
+    async def accept(self, item: Item) -> tuple[Item, bool]:
+        """Keep new work durably; the item that counts, and whether it is new."""
+        kept, is_new = await self.journal.accept(self._core.name, item)
+        if is_new:
+            self._note(item)
+        else:
+            self.repeated += 1
+        return kept, is_new
+
+    def take_in(self, item: Item) -> bool:
+        """Keep new work without waiting until that is durable; False when it was accepted before."""
+        if item.id in self._recent:
+            self.repeated += 1
+            return False
+        self._note(item)
+        self.journal.keep(self._core.name, item)
+        return True
+
+    def _note(self, item: Item) -> None:
+        self.work.in_hand[item.id] = item
+        self._recent[item.id] = None
+        if len(self._recent) > REMEMBERED:
+            del self._recent[next(iter(self._recent))]
+
+    def sift(self, polled: list[Perception], session: str, sense: Any) -> list[Perception]:
+        """What was polled; nothing, if some of it was in hand when the process died: then all of it becomes accepted
+        work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
+        attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
+        if not any(attempts.values()):
+            return polled
+        for perception in polled:
+            item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
+            self.journal.keep(self._core.name, item)
+            self._requests.in_background(self.hand_out(item), "recovery of")
+        for key, cursor in cursors(sense).items():
+            self.journal.save(key, cursor)
+        self.journal.change(row_changes(sense))
+        return []
+
+    # -- what failed
+
+    def failed(
+        self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
+    ) -> tuple[Item, ...]:
+        """Work whose cycle failed: the items as they are to be kept, tried again later or put aside."""
+        failed: list[Item] = []
+        for perception in perceptions:
+            item = self.work.in_hand.get(perception.id)
+            if item is None and len(self.work.in_hand) >= MOST_IN_HAND:
+                self.shed += 1
+                continue
+            item = item or Item(perception.id, perception, session=session)
+            attempts = item.attempts + 1
+            wait = BACKOFF.delay(attempts)
+            due = self._core.clock.now() + timedelta(seconds=wait)
+            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
+            if attempts >= MOST_ATTEMPTS:
+                self.work.in_hand.pop(item.id, None)
+                self.letters.add(item)
+            else:
+                self._later(item, wait)
+                failed.append(item)
+        return tuple(failed)
+
+    # -- what is known
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        """What became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        item, answer = (None, None) if self.journal is None else await self.journal.run(self._core.name, run_id)
+        if answer is not None:
+            return RunStatus.read(answer)
+        if item is not None:
+            return RunStatus(run_id, "timeout")
+        raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing more can be accepted now; empty when it can."""
+        return self.journal.refusal if self.journal is not None else ""
+
+    def snapshot(self) -> dict[str, Any]:
+        """How much is in doubt, put aside, waiting; JSON-able, from any thread."""
+        journal = self.journal
+        return {
+            "is_journalled": journal is not None,
+            "in_doubt": len(self.doubts),
+            "dead_letters": len(self.letters),
+            "dead_by_kind": dict(self.letters.totals),
+            "open_cycles": journal.open_cycles if journal is not None else 0,
+            "in_hand": len(self.work.in_hand),
+            "to_be_retried": len(self._timers),
+            "resumed": self.resumed,
+            "repeated": self.repeated,
+            "shed": self.shed,
+        }
+
+
+def _whole(record: CycleRecord) -> Action | None:
+    """The action of a recorded cycle with what it was made from, which says how far it is to be trusted."""
+    return None if record.action is None else replace(record.action, perceptions=record.perceptions)

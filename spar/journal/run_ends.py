@@ -1,0 +1,57 @@
+"""The ends of runs in the journal, those of the messages that became a part of them included."""
+
+from __future__ import annotations
+
+from spar.errors import SparError
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.observe.logs import get_logger
+from spar.runs.run import End, Run, RunStatus
+
+log = get_logger("spar.recovery")
+
+
+class RunEnds:
+    """Keeps the ends of one agent's runs that no cycle keeps."""
+
+    __slots__ = ("_core", "_work")
+
+    def __init__(self, core: Core, work: Work) -> None:
+        self._core, self._work = core, work
+
+    def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
+        """How the accepted messages that are a part of a run end with it."""
+        found: list[RunStatus] = []
+        for part in run.share():
+            if part.id in self._work.in_hand:
+                found.append(part.status_at(end, self._core.clock.now()))
+            found += self.parts(part, end)
+        return tuple(found)
+
+    def _tell_end(self, run: Run, end: End) -> bool:
+        """Tell the journal that a run is over, and with it what is a part of it; False if it knows."""
+        was_in_hand = run.id in self._work.in_hand
+        ends = [run.status_at(end, self._core.clock.now())] if was_in_hand else []
+        for each in (*ends, *self.parts(run, end)):
+            del self._work.in_hand[each.run_id]
+            if self._work.journal is not None:  # else it is told at the next start, if there is to be one
+                self._work.journal.run_ended(each.run_id, each)
+        return was_in_hand
+
+    async def keep(self, run: Run, end: End) -> None:
+        """Have the end of a run that no cycle ends on disk before anybody is told of it."""
+        journal = self._work.journal
+        if journal is None or run.status is not None or not self._tell_end(run, end):
+            return
+        try:
+            await journal.safe()
+        except SparError as error:  # it is being closed under us, or was taken over
+            log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
+
+    def run_ended(self, run: Run) -> None:
+        """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
+        journal = self._work.journal
+        end = End(run.status or "error", run.error, run.output)
+        is_new = self._tell_end(run, end)
+        if journal is not None and run.is_changed and not is_new:
+            journal.amended(run.id, run.status_at(None, self._core.clock.now()))

@@ -1,0 +1,30 @@
+"""The most that the parts of one agent share, so that none of them is given the agent itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from spar.bus.bus import Events
+from spar.clock import Clock
+from spar.hooks import Hooks
+from spar.observe.logs import Logger, get_logger
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+
+State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
+
+
+class Core:
+    """The name, clock, events, hooks, log, settings and state of one agent, and nothing else."""
+
+    __slots__ = ("clock", "events", "hooks", "log", "name", "settings", "state")
+
+    settings: Settings
+    state: State
+
+    def __init__(self, name: str, clock: Clock, settings: Settings) -> None:
+        self.name, self.clock, self.settings = name, clock, settings
+        self.events, self.hooks = Events(name, clock=clock), Hooks()
+        self.log: Logger = get_logger("spar.agent")
+        self.state = "created"

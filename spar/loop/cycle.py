@@ -1,0 +1,283 @@
+"""One cycle in the making, and the tables of what a failing phase leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from spar.backoff import Backoff
+from spar.clock import Clock
+from spar.data.json_safe import shortened
+from spar.data.paths import shorten
+from spar.endings import ENDS_PROCESS
+from spar.errors import ContractError, PhaseTimeoutError
+from spar.loop.plan_stream import OpenPlan
+from spar.protocols import RunContext
+from spar.records.journal import Unfinished
+from spar.runs.interrupted import Interrupted
+from spar.types import (
+    Action,
+    ActionResult,
+    CallResult,
+    CallStatus,
+    CycleRecord,
+    Fault,
+    Outcome,
+    Perception,
+    Phase,
+    Reflection,
+    count_calls,
+    replace,
+)
+
+V = TypeVar("V", bound=Struct)
+
+#: The session of the standing lane, whose sense polls the sensors.
+STANDING = "main"
+#: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
+RETRIES = 3
+#: A failure that asks for more patience than this (seconds) gets it between cycles, not inside one.
+LONGEST_WAIT = 5.0
+
+
+#: What a failure leads to once it has been retried in vain: the defaults of `[agent.errors]`.
+AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
+
+
+#: Bytes of one note that is kept with a cycle.
+LARGEST_NOTE = 1 << 20
+
+
+#: The most that a failure is left alone for when it asks for it (seconds).
+LONGEST_PATIENCE = 300.0
+
+
+class Skip(Exception):
+    """The cycle ends here; why is already said."""
+
+
+def asked_patience(fault: Fault) -> float:
+    """Return the seconds for which a failure asks to be left alone, at most `LONGEST_PATIENCE`; 0 when it does not."""
+    asked = fault.detail.get("retry_after")
+    if not fault.retryable or isinstance(asked, bool) or not isinstance(asked, (int, float)) or not asked > 0:
+        return 0.0
+    return min(float(asked), LONGEST_PATIENCE)
+
+
+class Step(Struct, frozen=True):
+    """How one phase is run: the module's `name`, the contract its product is `held` to, where its duration is `add`ed,
+    and its terms: `timeout` and `grace` in seconds, `attempts` at least 1, the policy `on_error`."""
+
+    phase: Phase
+    name: str
+    held: Callable[[Any, str, Any], Any]
+    add: Callable[[float], object]
+    timeout: float = float("inf")
+    attempts: int = 1
+    backoff: Backoff = Backoff()
+    grace: float = 0.5
+    on_error: str = "skip"
+
+    @property
+    def answer(self) -> str:
+        """What a failure leads to that is not tried again."""
+        return AFTER_RETRIES[self.phase] if self.on_error == "retry" else self.on_error
+
+    def wait_before_retry(self, attempt: int, fault: Fault) -> float | None:
+        """Seconds to wait before the next attempt of the phase; None: do not try again in this cycle."""
+        if attempt >= self.attempts or not fault.retryable:
+            return None
+        wait = asked_patience(fault) or self.backoff.delay(attempt)
+        return wait if wait <= LONGEST_WAIT else None
+
+
+class Cycle(Struct, eq=False):
+    """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
+
+    One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
+    `taken` is the interrupted work that it deals with.
+    """
+
+    session: str
+    run: RunContext | None
+    clock: Clock
+    taken: Interrupted | None = None
+    started: float = 0.0
+    _id: str = ""
+    #: Accepted work that it took.
+    items: tuple[str, ...] = ()
+    #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
+    notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
+    note_errors: tuple[tuple[Phase, BaseException], ...] = ()
+    #: What people said in its run that is to be planned for.
+    said: tuple[Perception, ...] = ()
+    is_journalled: bool = False
+    phase: Phase = "sense"
+    phase_began: float = 0.0
+    perceptions: Sequence[Perception] = ()
+    #: What hooks made these of; None: nobody was asked.
+    noticed: tuple[Perception, ...] | None = None
+    #: What the actor goes on with, as it was when the cycle sensed.
+    resumable: Action | None = None
+    action: Action | OpenPlan | None = None
+    result: ActionResult | None = None
+    reflection: Reflection | None = None
+    durations: list[tuple[Phase, float]] = field(default_factory=list)
+    faults: tuple[Fault, ...] = ()
+    error: BaseException | None = None
+    is_stepped: bool = False
+    is_cut: bool = False
+    is_skipped: bool = False
+    #: Whether its sense phase has begun.
+    has_sensed: bool = False
+    outcome: Outcome = "idle"
+
+    def __post_init__(self) -> None:
+        self.started = self.phase_began = self.clock.monotonic()
+
+    @property
+    def resumed(self) -> Unfinished | None:
+        """The cycle that this is, whose id it has; None where it is a new one."""
+        return None if self.taken is None else self.taken.cycle
+
+    @property
+    def id(self) -> str:
+        """Unique and sortable by the time the cycle was first spoken of."""
+        if not self._id:
+            self._id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
+        return self._id
+
+    @property
+    def started_at(self) -> datetime:
+        """When it began, by the wall clock as it stands now."""
+        return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
+
+    def conclude(self) -> Outcome:
+        """What the cycle came to. Interrupted weighs more than failed, failed more than anything that was done."""
+        if self.is_cut:
+            self.outcome = "interrupted"
+        elif self.faults:
+            self.outcome = "failed"
+        elif self.result is not None and self.action is not None:
+            self.outcome = "degraded" if self.action.degraded else "acted"
+        elif self.is_skipped:
+            self.outcome = "skipped"
+        return self.outcome
+
+    def duration(self, now: float) -> float:
+        """Seconds that it took; of a chain of steps only what the phases took, not the looking in between."""
+        return sum(seconds for _, seconds in self.durations) if self.is_stepped else now - self.started
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a hook denied it before it began: nothing was taken, and nothing comes of it."""
+        return self.is_skipped and not self.has_sensed
+
+    @property
+    def next_look(self) -> float | None:
+        """When to look again (seconds), as the reflection or else the plan proposed."""
+        if self.reflection is not None and self.reflection.next_look is not None:
+            return self.reflection.next_look
+        return self.action.next_look if isinstance(self.action, Action) else None
+
+    @property
+    def planned_look(self) -> float | None:
+        """When to look again (seconds), as the plan proposed."""
+        return self.action.next_look if isinstance(self.action, Action) else None
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds for which what failed asks to be left alone; 0 when it does not."""
+        return max((asked_patience(fault) for fault in self.faults), default=0.0) if self.faults else 0.0
+
+    @property
+    def deferred(self) -> str:
+        """Why its run could not be planned for, if that is for later."""
+        return self.action.deferred if isinstance(self.action, Action) else ""
+
+    @property
+    def written_action(self) -> Action | None:
+        return self.action.action if isinstance(self.action, OpenPlan) else self.action
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many of its calls were ok, failed and were skipped."""
+        return count_calls(() if self.result is None else self.result.results)
+
+    def record(self, agent: str, duration: float) -> CycleRecord:
+        """The cycle as it goes on the tape; what each product carries of its past is said once."""
+        action, result, reflection = self.written_action, self.result, self.reflection
+        return CycleRecord(
+            cycle_id=self.id,
+            agent=agent,
+            session=self.session,
+            started_at=self.started_at,
+            duration=duration,
+            outcome=self.outcome,
+            perceptions=tuple(self.perceptions),
+            action=None if action is None else _with(action, "perceptions", ()),
+            result=None if result is None else _with(result, "action", None),
+            reflection=None if reflection is None else _with(reflection, "result", None),
+            phases=dict(self.durations),
+            faults=self.faults,
+            notes=tuple([self._noted(*note) for note in self.notes]),
+            calls=self.calls,
+        )
+
+    def _noted(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A note as it is kept: of one that is too large only the beginning of its parts."""
+        try:
+            given = note()
+            if not isinstance(given, Mapping):
+                raise ContractError(f"a note must be an object, found {shorten(given)}")
+        except ENDS_PROCESS:
+            raise
+        except BaseException as error:
+            self.note_errors = (*self.note_errors, (phase, error))
+            return {"kind": "unreadable", "phase": phase, "error": f"{type(error).__name__}: {error!s:.500}"}
+        found, is_cut = shortened(given, LARGEST_NOTE)
+        if not isinstance(found, dict):
+            return {"kind": "too large", "truncated": True}
+        return {**found, "truncated": True} if is_cut else found
+
+
+def _with(value: V, name: str, content: Any) -> V:
+    """Return a copy with something else in one field, which needs no check; the value where it holds that already."""
+    if getattr(value, name) is content:
+        return value
+    copied = copy(value)
+    force_setattr(copied, name, content)
+    return copied
+
+
+def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:
+    """What stands in the place of a failed phase's product. Raises: Skip when nothing can."""
+    if step.phase == "act" and step.on_error != "skip":
+        return failed_result(value, fault, error, salvage)
+    if step.phase == "reflect":
+        return None
+    raise Skip
+
+
+#: Asks the actor what had been done of an action that was cut off.
+Salvage = Callable[[Action], ActionResult | None]
+
+
+def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
+    """The result of an act phase that broke: what is known to have been done, else every call failed."""
+    if isinstance(action, OpenPlan):
+        action.close()  # nobody takes further calls
+        action = action.action
+    known = error.product if isinstance(error, PhaseTimeoutError) else None
+    if not isinstance(known, ActionResult):
+        known = salvage(action)
+    if known is not None:
+        return replace(known, action=known.action or action, status="failed", fault=known.fault or fault)
+    status: CallStatus = "timeout" if fault.kind == "timeout" else "failed"
+    results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
+    return ActionResult(action, "failed", results, fault=fault)

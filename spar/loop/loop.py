@@ -1,0 +1,150 @@
+"""Sense – plan – act – reflect, and nothing else.
+
+`Loop.cycle` is the specification read aloud; `Loop.phase` is what the four phases have in common: a deadline, two
+events, a duration, and what a failure leads to, which is looked up in a table. When to begin the next cycle, what
+becomes of a finished one and how modules are called is the lane's business (`spar.session.session`).
+
+A cycle costs a few microseconds: phases are awaited inline, what nobody listens to is not made, durations are only
+appended, and a deadline that is kept is a single attribute (`spar.loop.phase_runner`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from spar.bus.bus import Events
+from spar.clock import Clock
+from spar.endings import ENDS_PROCESS, is_closing
+from spar.errors import unwrap
+from spar.events import PhaseCompleted, PhaseStarted
+from spar.hooks import Hooks
+from spar.loop.cycle import Cycle, Skip, Step, instead
+from spar.loop.phase_runner import Strand
+from spar.loop.plan_stream import OpenPlan
+from spar.types import Action, ActionResult, Fault, Phase
+
+#: What a phase may end with that is no error of it.
+NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
+#: Under which name a cycle keeps what a phase brought, where a hook that is against it cannot undo that.
+DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
+#: Makes the coroutine of one attempt at a phase from what the phase before it brought.
+PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
+
+
+class Desk(Protocol):
+    """What the loop asks of the lane that it belongs to."""
+
+    @property
+    def calls(self) -> Mapping[Phase, PhaseCall]: ...
+
+    def opened(self) -> Cycle: ...
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any: ...
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
+    def salvage(self, action: Action) -> ActionResult | None: ...
+    def closed(self, cycle: Cycle) -> None: ...
+
+
+class Loop:
+    """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
+
+    __slots__ = ("calls", "clock", "desk", "events", "hooks", "monotonic", "plan_when_idle", "steps", "strand",
+                 "wanted")  # fmt: skip
+
+    def __init__(self, desk: Desk, strand: Strand, steps: Mapping[Phase, Step], events: Events, hooks: Hooks,
+                 clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
+        self.desk, self.strand, self.steps, self.events, self.hooks = desk, strand, steps, events, hooks
+        self.clock, self.plan_when_idle = clock, plan_when_idle
+        self.calls, self.wanted, self.monotonic = desk.calls, events.wanted, clock.monotonic
+
+    async def cycle(self) -> Cycle:
+        """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
+        cycle = self.desk.opened()
+        try:
+            if self.hooks.are_used:
+                await self.desk.ask("before_cycle", cycle, cycle.id)
+            perceptions = cycle.perceptions = await self.phase("sense", cycle, None)
+            if perceptions or cycle.run is not None or cycle.resumed is not None or self.plan_when_idle:
+                action = cycle.action = await self.phase("plan", cycle, perceptions)
+                if action is not None:
+                    result = cycle.result = await self.phase("act", cycle, action)
+                    cycle.reflection = await self.phase("reflect", cycle, result)
+        except Skip:
+            pass  # what failed is said already, and the next cycle senses again
+        except BaseException as end:
+            cycle.is_cut = True
+            if not isinstance(end, asyncio.CancelledError) or self.strand.is_cancelled:
+                raise  # from outside; a module that cancels itself only ends its own cycle
+        finally:
+            self.desk.closed(cycle)
+        return cycle
+
+    async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
+        """One phase with its deadline, events, timing and attempts; its product, or what stands in its place.
+
+        Raises: Skip when the rest of the cycle is left out.
+        """
+        step = self.steps[phase]
+        cycle.phase = phase
+        if self.hooks.are_used:
+            value = await self.desk.ask(f"before_{phase}", cycle, value)
+        if self.wanted[PhaseStarted]:
+            self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
+        begun = cycle.phase_began = self.monotonic()
+        attempt = 0
+        while True:
+            try:
+                work = self.calls[phase](cycle, value)
+                try:
+                    waiting = work.send(None)
+                except StopIteration as ended:  # most phases end without waiting
+                    product = ended.value
+                else:
+                    product = await self.strand.rest(work, waiting, begun, step.timeout, step.grace)
+                product = step.held(product, step.name, value)
+                break
+            except BaseException as error:
+                if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.strand.task):
+                    raise end from None
+                attempt += 1
+                fault = Fault.of(error, part=step.name, phase=phase)
+                wait = step.wait_before_retry(attempt, fault)
+                self.desk.failed(cycle, fault, error, step.answer if wait is None else "retry")
+                if wait is None:
+                    cycle.faults = (*cycle.faults, fault)
+                    return instead(step, value, fault, error, self.desk.salvage)
+                await self.clock.sleep(wait)
+                begun = self.monotonic()
+        if type(product) is OpenPlan:
+            product.when_written(partial(self.written, cycle, cycle.phase_began))
+            return product
+        duration = self.monotonic() - cycle.phase_began
+        cycle.durations.append((phase, duration))
+        step.add(duration)
+        if self.wanted[PhaseCompleted]:
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
+                                               session=cycle.session))  # fmt: skip
+        if not self.hooks.are_used:
+            return product
+        if phase in DONE:
+            setattr(cycle, DONE[phase], product)
+        return await self.desk.ask(f"after_{phase}", cycle, product)
+
+    def written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
+        """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
+        cycle.action = action
+        if isinstance(error, asyncio.CancelledError):
+            cycle.is_cut = True
+        step, duration = self.steps["plan"], self.monotonic() - started
+        if error is None and not cycle.is_cut:
+            cycle.durations.append(("plan", duration))
+            step.add(duration)
+            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration,
+                                               session=cycle.session))  # fmt: skip
+        elif not cycle.is_cut:
+            assert error is not None
+            fault = Fault.of(error, part=step.name, phase="plan")
+            cycle.faults = (*cycle.faults, fault)
+            self.desk.failed(cycle, fault, error, step.answer)

@@ -1,0 +1,296 @@
+"""What a user gives as a phase, made callable in one way.
+
+A module is an object with the phase's method, or a bare function; async, blocking or a generator of calls;
+with or without a last parameter for the `Context`. All of that is found out once, here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from spar.clock import Clock
+from spar.data.checks import LONGEST, json_problem, problem_of
+from spar.data.trust import answering
+from spar.errors import ContractError
+from spar.loop.plan_stream import OpenPlan
+from spar.ports.optional import offers
+from spar.protocols import Context, StreamingActor
+from spar.threads import Threads
+from spar.types import (
+    ACTION_STATUSES,
+    CALL_STATUSES,
+    Ability,
+    Action,
+    ActionResult,
+    Call,
+    CallResult,
+    Experience,
+    Fault,
+    Perception,
+    Phase,
+    Reflection,
+    replace,
+)
+
+#: How many values a phase hands over before the optional `Context`.
+VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
+
+
+class Module:
+    """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
+
+    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "streams_with_context",
+                 "wants_context")  # fmt: skip
+
+    def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
+        method = getattr(part, phase, None)
+        function = method if callable(method) else part
+        if not callable(function):
+            raise ContractError(f"{phase}= must be a function or an object with a method {phase!r}, found {part!r}")
+        self.phase, self.part, self._function = phase, part, function
+        self.name = _name_of(part)
+        if inspect.isclass(part) and inspect.isfunction(inspect.getattr_static(part, phase, None)):
+            raise ContractError(f"{phase}= must be an object, found the class {self.name}: give {self.name}(…)")
+        self.wants_context = takes_context(function, VALUES[phase])
+        _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
+        self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
+        self._is_async = _is_async(function)
+        self._threads = Threads(f"{phase} module {self.name}", clock)
+        # The hot path calls an async function of the right shape directly.
+        self.call: Callable[..., Coroutine[Any, Any, Any]] = function if self._is_async else self._in_thread
+        if inspect.isasyncgenfunction(function):
+            self.call = self._generate
+
+    async def _in_thread(self, *values: Any) -> Any:
+        product = await self._threads.run(self._function, *values)
+        return await product if inspect.isawaitable(product) else product
+
+    async def _generate(self, *values: Any) -> Any:
+        return self._function(*values)
+
+    @property
+    def left_behind(self) -> int:
+        """How many blocking calls were abandoned and still hold a thread."""
+        return self._threads.left_behind
+
+
+def takes_context(function: Callable[..., Any], values: int) -> bool:
+    """Whether a function accepts one more argument than its values, to be given a `Context`.
+
+    A parameter with a default is the author's own unless it is annotated `Context` or called `context` or `ctx`.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) <= values:
+        return False
+    extra = positional[values]
+    return extra.default is extra.empty or extra.name in ("context", "ctx") or _is_context(extra.annotation)
+
+
+def _is_context(annotation: Any) -> bool:
+    """Whether an annotation, perhaps still a string, perhaps with `| None`, is `Context`."""
+    return annotation is Context or re.search(r"\bContext\b", str(annotation)) is not None
+
+
+def _demand_parameters(function: Callable[..., Any], phase: Phase, name: str, count: int) -> None:
+    """Refuse at construction what could never be called. Raises: ContractError."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a built-in that does not tell: it is tried
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        values = "no argument" if count == 0 else f"{count} positional argument{'s' if count > 1 else ''}"
+        raise ContractError(f"{phase} of {name} is called with {values}, and takes {signature}: {error}") from None
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _name_of(part: Any) -> str:
+    if isinstance(part, functools.partial):
+        return _name_of(part.func)
+    if inspect.isroutine(part) or inspect.isclass(part):
+        return getattr(part, "__qualname__", repr(part))
+    return type(part).__qualname__
+
+
+# -- what each phase owes (the loop fills what a module left empty) -----------------------------------------
+
+
+def perceptions_of(product: Any, name: str, given: Any = None) -> tuple[Perception, ...]:
+    """Freeze what sense returned: None is none, a bare perception is one. Raises: ContractError."""
+    if isinstance(product, (list, tuple)):
+        perceptions = tuple(product)
+        for item in perceptions:
+            if not isinstance(item, Perception):
+                raise ContractError(f"sense of {name} must return Perceptions, found {_described(item)} in its list")
+        return perceptions
+    if product is None:
+        return ()
+    if isinstance(product, Perception):
+        return (product,)
+    raise ContractError(f"sense of {name} must return a list of Perception, found {_described(product)}")
+
+
+def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Action | OpenPlan | None:
+    """Return what plan returned, with the perceptions it followed from and no more trust than they have.
+
+    A list is that of an action's calls; an empty one is nothing to do. Raises: ContractError; ValueError for a wire
+    object that is no call.
+    """
+    if product is None or type(product) is OpenPlan:
+        return product
+    if not isinstance(product, Action):
+        if not isinstance(product, (list, tuple)):
+            raise ContractError(
+                f"plan of {name} must return an Action, a list or stream of calls or None, found {_described(product)}"
+            )
+        if not product:
+            return None
+        product = Action(calls=[_call(item, name) for item in product])
+    if product.output is not None and (problem := json_problem(product.output)):
+        raise ContractError(f"plan of {name} must put JSON into Action.output: {problem}")
+    return answering(product, perceptions)
+
+
+def _call(item: Any, name: str) -> Call:
+    """Return one item of a planner's list as a call. Raises: ContractError, ValueError."""
+    if isinstance(item, Call):
+        return item
+    if isinstance(item, Mapping):
+        return Call.from_wire(item)
+    raise ContractError(f"plan of {name} must return Calls or wire objects in its list, found {_described(item)}")
+
+
+# What is right is seen at once, an empty tuple by being the only one; what may be wrong is looked at field by field.
+
+
+def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResult:
+    """Return what act returned, with the action it belongs to. Raises: ContractError."""
+    if not isinstance(product, ActionResult):
+        raise ContractError(f"act of {name} must return an ActionResult, found {_described(product)}")
+    results, messages, duration = product.results, product.messages, product.duration
+    if not (
+        product.errors is _NONE
+        and (messages is _NONE or _is_tuple_of(_DICTS, messages))
+        and (results is _NONE or _is_tuple_of(_RESULTS, results))
+        and product.status in ACTION_STATUSES
+        and not product.state
+        and type(product.state) is dict
+        and type(duration) is float
+        and 0.0 <= duration < LONGEST
+        and (product.action is None or type(product.action) is Action)
+        and (product.fault is None or type(product.fault) is Fault)
+    ):
+        _demand(product, f"act of {name}")
+        for item in product.errors:
+            error = item.get("error")
+            if not (isinstance(error, dict) and isinstance(error.get("kind"), str)):
+                sentence = 'must put {"call": …, "error": {"kind": …, "message": …}} into ActionResult.errors'
+                raise ContractError(f"act of {name} {sentence}, found {_described(item)}")
+    for result in results:
+        if not _is_plain_call_result(result):
+            _demand(result, f"act of {name}")
+    if product.action is not None:
+        return product
+    return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
+
+
+def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
+    """Return what reflect returned, with the result it is about; None is an empty one. Raises: ContractError."""
+    if product is None:
+        return Reflection(result=result)
+    if not isinstance(product, Reflection):
+        raise ContractError(f"reflect of {name} must return a Reflection, found {_described(product)}")
+    experiences, abilities, score = product.experiences, product.abilities, product.score
+    if not (
+        product.failures is _NONE
+        and (experiences is _NONE or _is_tuple_of(_EXPERIENCES, experiences))
+        and (abilities is _NONE or _is_tuple_of(_ABILITIES, abilities))
+        and (product.successes is _NONE or _is_tuple_of(_CALLS, product.successes))
+        and type(score) is float
+        and 0.0 <= score <= 1.0
+        and product.next_look is None
+        and (product.result is None or type(product.result) is ActionResult)
+    ):
+        _demand(product, f"reflect of {name}")
+    for experience in experiences:
+        if not _is_plain_experience(experience):
+            _demand(experience, f"reflect of {name}")
+    if abilities or product.failures:
+        for value in (*abilities, *product.failures):
+            _demand(value, f"reflect of {name}")
+    return product if product.result is not None else replace(product, result=result)
+
+
+def _is_plain_call_result(result: CallResult) -> bool:
+    return (
+        type(result.call) is Call
+        and result.status in CALL_STATUSES
+        and type(result.duration) is float
+        and 0.0 <= result.duration < LONGEST
+        and type(result.attempts) is int
+        and type(result.reason) is str
+        and (result.fault is None or type(result.fault) is Fault)
+        and (result.started_at is None or type(result.started_at) is datetime)
+        and (result.verified is None or type(result.verified) is bool)
+    )
+
+
+def _is_plain_experience(of: Experience) -> bool:
+    words = (of.situation, of.action, of.outcome, of.task, of.cause, of.lesson, of.id, of.session, of.origin)
+    return (
+        _TEXTS.issuperset(map(type, words))
+        and (of.success is None or type(of.success) is bool)
+        and type(of.at) is datetime
+        and type(of.cost) is float
+        and 0.0 <= of.cost < LONGEST
+        and (of.trust == "untrusted" or of.trust == "trusted")
+    )
+
+
+_TEXTS, _CALLS, _EXPERIENCES, _ABILITIES = (frozenset({kind}) for kind in (str, Call, Experience, Ability))
+_RESULTS, _DICTS = frozenset({CallResult}), frozenset({dict})
+_NONE: tuple[Any, ...] = ()
+
+
+def _is_tuple_of(kinds: frozenset[type], values: Any) -> bool:
+    return type(values) is tuple and kinds.issuperset(map(type, values))
+
+
+def _demand(value: Struct, whose: str) -> None:
+    """Refuse a value of which a field is not what it must be: after the phase nobody would be blamed for it.
+
+    Raises: ContractError.
+    """
+    if problem := problem_of(value):
+        raise ContractError(f"{whose} must keep to the fields of {type(value).__name__}: {problem}")
+
+
+#: What a phase's product is held to, by phase: `(product, name of the module, what the phase was given)`.
+PRODUCT_OF: dict[Phase, Callable[[Any, str, Any], Any]] = {
+    "sense": perceptions_of,
+    "plan": action_of,
+    "act": result_of,
+    "reflect": reflection_of,
+}
+
+
+def _described(value: object) -> str:
+    try:
+        return f"{type(value).__name__} ({value!r:.60})"
+    except Exception:  # a broken __repr__ must not hide what is wrong
+        return type(value).__name__

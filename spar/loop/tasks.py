@@ -1,0 +1,194 @@
+"""Where an agent's own work is done: in which event loop and thread, in which task, and one after the other.
+
+What is asked of an agent comes from anywhere: from other threads, from inside its own cycles and handlers, several at
+a time. Here that is brought in order. What is asked, and whether it may be, is no matter of this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import anyio
+
+from spar.bus.bus import HANDLING, Events
+from spar.clock import Clock
+from spar.observe.logs import get_logger
+
+log = get_logger("spar.agent")
+R = TypeVar("R")
+
+#: In the middle of whose cycles and hooks the current task is: there, what may have to wait for them is a request.
+_INSIDE: contextvars.ContextVar[tuple[Requests, ...]] = contextvars.ContextVar("inside", default=())
+
+
+class CalledOff(Exception):
+    """Work was cancelled by somebody else than the one who awaits it."""
+
+
+class Requests:
+    """The event loop of one agent, what goes on in it behind the backs of its callers, and who waits for a change."""
+
+    __slots__ = ("_awaited", "_clock", "_events", "_name", "_tasks", "_thread_id", "_waiters", "exclusive", "loop")
+
+    def __init__(self, name: str, clock: Clock, events: Events) -> None:
+        self._name, self._clock, self._events = name, clock, events
+        self.loop: asyncio.AbstractEventLoop | None = None
+        #: The task of what must not overlap with its like, while there is one.
+        self.exclusive: asyncio.Task[Any] | None = None
+        self._thread_id = 0
+        self._tasks: set[asyncio.Task[Any]] | None = None
+        #: Those of them whose outcome somebody waits for.
+        self._awaited: set[asyncio.Task[Any]] = set()
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
+
+    # -- in which event loop and thread
+
+    def bind(self, *, is_at_rest: bool) -> bool:
+        """Belong to the event loop that runs now; whether it is another than before.
+
+        Args: is_at_rest: nothing goes on in the old one.
+        Raises: RuntimeError when the old one still runs, in another thread, and something goes on in it.
+        """
+        loop, old = asyncio.get_running_loop(), self.loop
+        if old is loop:
+            return False
+        if old is not None and old.is_running() and not is_at_rest:
+            raise RuntimeError(
+                f"agent {self._name!r} belongs to another event loop, which still runs: call it from there"
+            )
+        self.loop, self._thread_id = loop, threading.get_ident()
+        self.exclusive, self._waiters = None, ()
+        return True
+
+    @property
+    def is_foreign_thread(self) -> bool:
+        return self.loop is not None and threading.get_ident() != self._thread_id
+
+    def in_loop(self, act: Callable[[], object]) -> bool:
+        """Do something in the event loop's thread, at once if this is it; False when that loop is closed."""
+        if not self.is_foreign_thread:
+            act()
+            return True
+        assert self.loop is not None
+        try:
+            self.loop.call_soon_threadsafe(act)
+        except RuntimeError:
+            return False
+        return True
+
+    # -- in the middle of what
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the current task is one of the agent's own cycles, hooks or handlers, which cannot wait for it."""
+        return self in _INSIDE.get() or self._events in HANDLING.get()
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """What is called or begun here is in the middle of the agent's work."""
+        token = _INSIDE.set((*_INSIDE.get(), self))
+        try:
+            yield
+        finally:
+            _INSIDE.reset(token)
+
+    async def unless_inside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Await work that may have to wait for the cycle in hand; inside one it goes on behind our back."""
+        if self.is_inside:
+            self.in_background(work, name)
+        else:
+            await work
+
+    # -- in which task
+
+    def in_background(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        """Do work in a task of its own, which is not in the middle of anything; that it fails is logged.
+
+        What a caller asked for, and is told by what it awaits, is logged at `debug` (`exclusively`).
+        """
+        context = contextvars.copy_context()
+        context.run(_INSIDE.set, ())
+        context.run(HANDLING.set, ())
+        task = asyncio.get_running_loop().create_task(work, name=f"{name} {self._name}", context=context)
+        if self._tasks is None:
+            self._tasks = set()
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        assert self._tasks is not None
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._tasks = None  # an empty set takes memory, too
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # What somebody awaits is told to them as well; of the rest nobody hears but here.
+            write = log.debug if isinstance(error, CalledOff) or task in self._awaited else log.warning
+            write("background work failed", agent=self._name, work=task.get_name(), reason=repr(error))
+        self._awaited.discard(task)
+
+    async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
+        """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
+
+        Cancelling the caller cancels the work and waits until it has cleaned up behind itself.
+        Raises: what the work raises; CalledOff when somebody else cancelled it.
+        """
+
+        async def alone() -> R:
+            while self.exclusive is not None:
+                await self.change()
+            self.exclusive = asyncio.current_task()
+            try:
+                return await work()
+            finally:
+                self.exclusive = None
+                self.notify()
+
+        task = self.in_background(alone(), name)
+        self._awaited.add(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done() and not is_cancelled():
+                raise CalledOff(name) from None
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task])
+            raise
+
+    # -- waiting
+
+    async def change(self, timeout: float | None = None) -> None:
+        """Wait until something about the agent changes, at most `timeout` seconds."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = None
+        if timeout is not None and timeout < float("inf"):
+            timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
+        self._waiters = (*self._waiters, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+            if timer is not None:
+                timer.cancel()
+
+    def notify(self) -> None:
+        """Something about the agent has changed."""
+        for waiter in self._waiters:
+            _wake(waiter)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the current task, as opposed to what it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,228 @@
+"""What a log line looks like: any value made harmless, then one JSON object or one line for people.
+
+Values may be anything: lone surrogates, control characters, ten megabytes, circular, with a `__repr__` that raises.
+What comes out is bounded, printable, and has no secrets that can be recognised. Pure; nothing here raises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from spar.observe.scrub import MASK, is_secret_name
+
+Scrub = Callable[[str], str]
+
+FIELD_LIMIT = 8 * 1024
+"""Bytes of text that one field may have."""
+LINE_LIMIT = 64 * 1024
+"""Bytes that one line may have."""
+ITEMS, DEPTH, NODES = 100, 6, 2000
+"""How many items of one list or table are shown, how deep, and how many values in one line."""
+
+#: Fields that hold a stack: on a terminal it stands on lines of its own.
+STACKS = ("stack", "error.stack")
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error.type", "error.message", "error.stack"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_COLOURS = {"debug": _DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
+
+
+class Line(Struct, frozen=True):
+    """One line before it is written: everything in it is plain, bounded and scrubbed."""
+
+    level: str
+    message: str
+    logger: str
+    fields: dict[str, Any]
+    error: dict[str, str]
+
+
+def make_line(
+    level: str, logger: str, message: Any, fields: Mapping[str, Any], error: BaseException | None, scrub: Scrub
+) -> Line:
+    """Copy what was said so that nothing outside can change or break it any more."""
+    copier = _Copier(scrub)
+    plain = {
+        f"{key}_" if key in _OWN_KEYS else copier.name(key): copier.field(value, key) for key, value in fields.items()
+    }
+    text = message if isinstance(message, str) else _safe(str, message)
+    return Line(level, copier.field(text), logger, plain, _told(error, copier) if error is not None else {})
+
+
+def json_line(line: Line, at: datetime) -> bytes:
+    """One JSON object and a line feed; `ts` is RFC 3339 in UTC."""
+    head = {"ts": _utc(at), "level": line.level, "msg": line.message, "logger": line.logger}
+    encoded = msgspec.json.encode({**head, **line.fields, **line.error})
+    if len(encoded) >= LINE_LIMIT:
+        short = [(key, value) for key, value in line.fields.items() if len(str(value)) < 100]
+        cut = {**head, "msg": line.message[:1000], **dict(short[:20]), "cut_bytes": len(encoded)}
+        encoded = msgspec.json.encode(cut)
+    return encoded + b"\n"
+
+
+def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
+    """`12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on lines of its own."""
+    clock = at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    level = f"{line.level:<7}"
+    if colour:
+        clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(line.level, '')}{level}{_PLAIN}"
+    told = {**line.fields, **line.error}
+    stacks = [stack for key in STACKS if isinstance(stack := told.pop(key, ""), str)]
+    fields = fields_text(told)
+    text = f"{clock} {level} {_printable(line.message)}{'  ' if fields else ''}{fields}"
+    for row in "\n".join(filter(None, stacks)).splitlines():
+        text += f"\n    {_printable(row)}"
+    encoded = text.encode("utf-8", "replace")[: LINE_LIMIT - 1]
+    return encoded.decode("utf-8", "ignore").encode() + b"\n"
+
+
+def fields_text(fields: Mapping[str, Any]) -> str:
+    """`sensor=host seconds=0.5 path="a b"`."""
+    return " ".join(f"{_printable(key)}={_value_text(value)}" for key, value in fields.items())
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, str):
+        is_word = value and not any(character in value for character in " =\"'") and value.isprintable()
+        return value if is_word else f'"{_printable(value)}"'
+    return _printable(msgspec.json.encode(value).decode())
+
+
+def _utc(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _printable(text: str) -> str:
+    """Without anything that could move a terminal's cursor or begin a new line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _told(error: BaseException, copier: _Copier) -> dict[str, str]:
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    try:
+        stack = "".join(traceback.format_exception(error))
+    except Exception:
+        stack = "the stack cannot be shown"
+    return {
+        "error.type": f"{module}{kind.__qualname__}",
+        "error.message": str(copier.field(_safe(str, error))),
+        "error.stack": copier.tail(stack),
+    }
+
+
+def _safe(render: Callable[[Any], str], value: Any) -> str:
+    try:
+        return str.__str__(render(value))
+    except Exception:  # its own __str__ or __repr__ is broken
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _whole(text: str) -> str:
+    """Without lone surrogates, which no encoder takes."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+class _Copier:
+    """Copies values within what room there is: bytes for each field, values for the whole line."""
+
+    def __init__(self, scrub: Scrub) -> None:
+        self._scrub, self._room, self._nodes = scrub, FIELD_LIMIT, NODES
+        self._open: set[int] = set()
+
+    def field(self, value: Any, name: str = "") -> Any:
+        self._room = FIELD_LIMIT
+        if name and is_secret_name(name) and value is not None:
+            return MASK
+        return self._value(value, 0)
+
+    def name(self, key: Any) -> str:
+        if isinstance(key, str):
+            return key if len(key) < 40 and key.isascii() and key.isidentifier() else self.text(key)
+        return self.text(_safe(repr, key))
+
+    def text(self, text: str) -> str:
+        """Scrubbed before it is cut, so that a secret at the cut is not half shown."""
+        longest = max(self._room, 16)
+        clean = self._scrub(_whole(text[: 2 * FIELD_LIMIT]))
+        size = len(clean) if clean.isascii() else len(clean.encode())
+        if size > longest or len(text) > 2 * FIELD_LIMIT:
+            clean = clean.encode()[:longest].decode("utf-8", "ignore")
+            clean += f"…(+{max(len(text) - len(clean), 1)})"
+        self._room -= min(size, longest)
+        return clean
+
+    def tail(self, text: str) -> str:
+        """The end of a text: of a stack it says most."""
+        clean = self._scrub(_whole(text[-2 * FIELD_LIMIT :]))
+        encoded = clean.encode()
+        return clean if len(encoded) <= FIELD_LIMIT else f"…{encoded[-FIELD_LIMIT:].decode('utf-8', 'ignore')}"
+
+    def _value(self, value: Any, depth: int) -> Any:
+        self._nodes -= 1
+        self._room -= 4
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if -(2**63) <= value < 2**63 else self.text(hex(value))
+        if kind is float:
+            return value if math.isfinite(value) else str(value)
+        if isinstance(value, str):
+            return self.text(str.__str__(value))
+        if self._nodes <= 0 or self._room <= 0 or depth >= DEPTH:
+            return "…"
+        if id(value) in self._open:
+            return "<circular>"
+        self._open.add(id(value))
+        try:
+            return self._compound(value, depth)
+        except Exception:  # it changed meanwhile, or one of its own methods is broken
+            return f"<{kind.__name__} that cannot be shown>"
+        finally:
+            self._open.discard(id(value))
+
+    def _compound(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return self._table(value.items(), len(value), depth)
+        if isinstance(value, Struct):
+            names = value.__struct_fields__
+            return self._table(((name, getattr(value, name)) for name in names), len(names), depth)
+        if isinstance(value, (list, tuple, set, frozenset, deque)):
+            shown: list[Any] = []
+            for item in value:
+                if len(shown) >= ITEMS or self._nodes <= 0 or self._room <= 0:
+                    shown.append(f"…(+{len(value) - len(shown)})")
+                    break
+                shown.append(self._value(item, depth + 1))
+            return shown
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self.text(bytes(value[: 2 * FIELD_LIMIT]).decode("utf-8", "backslashreplace"))
+        if isinstance(value, BaseException):
+            return self.text(f"{type(value).__name__}: {_safe(str, value)}")
+        if isinstance(value, (date, PurePath)):
+            return self.text(value.isoformat() if isinstance(value, date) else str(value))
+        return self.text(_safe(repr, value))
+
+    def _table(self, items: Any, size: int, depth: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for key, item in items:
+            if len(shown) >= ITEMS or self._nodes <= 0 or self._room <= 0:
+                shown["…"] = f"+{size - len(shown)}"
+                break
+            name = self.name(key)
+            shown[name] = MASK if is_secret_name(name) and item is not None else self._value(item, depth + 1)
+        return shown

@@ -1,0 +1,75 @@
+"""Says the same thing only so often: the rest is counted, and told in one line when the time is over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from spar.observe.formatting import Line
+
+#: Lines that differ in one of these are different, however often the message repeats.
+IDENTITY = ("agent", "phase", "tool", "sensor", "part")
+
+#: Different lines that are told apart within the time; of more, none is left out.
+MAX_KEYS = 1000
+
+Key = tuple[object, ...]
+
+
+class _Window(Struct):
+    ends: float
+    line: Line
+    count: int = 0
+    left_out: int = 0
+
+
+class Repeats:
+    """At most `limit` equal lines in `within` seconds, for each message of each agent (and phase, tool, sensor)."""
+
+    def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
+        self._clock, self._limit, self._within = clock, limit, within
+        self._windows: dict[Key, _Window] = {}
+        self._lock = threading.Lock()
+        self.left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def admit(self, line: Line) -> bool:
+        """Whether to write this line; counts it if not."""
+        key: Key = (line.level, line.logger, line.message, *(str(line.fields.get(name)) for name in IDENTITY))
+        now = self._clock()
+        with self._lock:
+            window = self._windows.get(key)
+            if window is None or (now >= window.ends and not window.left_out):
+                if window is None and len(self._windows) >= MAX_KEYS and not self._make_room(now):
+                    return True  # a thousand different complaints in a minute: this one is new too
+                window = self._windows[key] = _Window(now + self._within, line)
+            window.count += 1
+            if window.count <= self._limit:
+                return True
+            window.left_out += 1
+            self.left_out += 1
+            return False
+
+    def wait(self) -> float | None:
+        """Seconds until there may be something to tell; None: not before further lines come."""
+        now = self._clock()
+        with self._lock:
+            ends = [window.ends for window in self._windows.values() if window.count >= self._limit]
+        return max(min(ends) - now, 0.0) if ends else None
+
+    def due(self, *, all_of_them: bool = False) -> list[tuple[Line, int]]:
+        """The lines whose time is over with the number of those left out; they begin anew."""
+        now = self._clock()
+        with self._lock:
+            over = [key for key, window in self._windows.items() if all_of_them or now >= window.ends]
+            found = [self._windows.pop(key) for key in over]
+        return [(window.line, window.left_out) for window in found if window.left_out]
+
+    def _make_room(self, now: float) -> bool:
+        for key in [key for key, window in self._windows.items() if now >= window.ends and not window.left_out]:
+            del self._windows[key]
+        return len(self._windows) < MAX_KEYS

@@ -1,0 +1,197 @@
+"""Takes secrets out of text and tables before anybody else sees them.
+
+Three ways to know a secret: the name it is kept under (`api_key = …`), its shape (`Bearer …`, `sk-…`,
+`?key=…` in an address), and its value, when somebody said that it is one (`Scrubber.hide`). Pure but for the
+hidden values; what cannot be recognised in one of these ways is not found.
+
+`mask` takes out known kinds only, whose shape no ordinary text has: for what is kept and shown of what people and tools
+said. `scrub` takes out whatever may be one: for logs and errors, which need not be whole.
+
+The work of every pattern grows with the length of the text: each repetition is bounded or ends at the first character
+that it does not take.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from spar.data.patterns import any_of
+
+MASK = "***"
+
+#: A hidden value shorter than this would blot out ordinary words.
+SHORTEST_HIDDEN = 6
+
+_NAMES = (
+    "token",
+    "secret",
+    "secrets",
+    "password",
+    "passwd",
+    "passphrase",
+    "authorization",
+    "api_key",
+    "apikey",
+    "access_key",
+    "private_key",
+    "credential",
+    "credentials",
+    "cookie",
+)
+_SECRET_NAME = re.compile(rf"(?:^|_)(?:{'|'.join(_NAMES)})$")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# Known kinds. Each pattern keeps its first group, which says what was there, and loses the rest. None takes a quotation
+# mark or half of an escape, so that a text that is JSON stays JSON.
+_PRIVATE_KEY = (
+    r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:[^\"\\-]|\\[nrt/]|-(?!----))*(?:-----END [A-Z ]{0,40}-----)?"
+)
+_KINDS = (
+    re.compile(_PRIVATE_KEY),
+    re.compile(
+        r"(?i)\b((?:proxy-)?authorization(?:\s{0,3}[:=]\s{0,3}|\\?[\"']\s{0,3}[:=]\s{0,3}\\?[\"'])"
+        r"(?:(?:bearer|basic|digest|token)\s{1,3})?)"
+        r"[A-Za-z0-9._~+/=-]{4,}"
+    ),
+    re.compile(r"()\bgh[pousr]_[A-Za-z0-9]{16,}"),
+    re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{16,}"),
+    re.compile(r"()\bglpat-[A-Za-z0-9_-]{16,}"),
+    re.compile(r"()\bxox[abeoprs]-[A-Za-z0-9-]{8,}"),
+    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    re.compile(r"()\bAIza[A-Za-z0-9_-]{35}"),
+    re.compile(r"()\bya29\.[A-Za-z0-9_-]{16,}"),
+    re.compile(r"()\bnpm_[A-Za-z0-9]{30,}"),
+    re.compile(r"()\bhf_[A-Za-z0-9]{30,}"),
+    re.compile(r"()\bpypi-[A-Za-z0-9_-]{40,}"),
+    re.compile(r"()\bSG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
+    # Bounded: it begins anew at each "-".
+    re.compile(r"()\beyJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
+)
+#: The same, where words may look like them: only with a digit in it, or as long as no word is.
+_WORDLIKE = (
+    re.compile(r"()\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}"),
+    re.compile(r"(?i)\b(bearer\s{1,3})[A-Za-z0-9._~+/=-]{8,}"),
+)
+_LONG = 32
+_DIGITS = frozenset("0123456789")
+
+# Whatever may be a secret.
+_SHAPES = (
+    re.compile(r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{4,}"),
+    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}:)[^\s/@]+(?=@)"),
+    re.compile(
+        r"(?i)\b((?:[a-z0-9]{1,20}[_-]){0,3}(?:token|secret|password|passwd|api[_-]?key|access[_-]?key|signature)"
+        r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?)[^\s\"'&,;)}\]]+"
+    ),
+    re.compile(r"(?i)([?&](?:key|sig|auth|code)=)[^\s\"'&#]+"),
+    re.compile(r"()\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"),
+)
+
+#: No pattern can match a text that has none of these; most texts have none, and one look at the text tells.
+#: They stand by a sign that what they begin must have, too: most short texts have not even that.
+_HINTS_OF_KINDS = (
+    ("", ("authorization", "bearer", "akia", "asia", "aiza")),
+    ("-", ("private key", "sk-", "pk-", "rk-", "glpat-", "xox", "pypi-")),
+    ("_", ("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "npm_", "hf_")),
+    (".", ("ya29.", "sg.", "eyj")),
+)
+#: Characters up to which a text is searched for one hint after the other. The search for all of them at once is quicker
+#: in a longer one, but lets another thread have the interpreter, which is dearer than the search itself.
+_SHORT = 1_000
+_HINTS = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=")
+_may_hold_kind = any_of(*[hint for _, hints in _HINTS_OF_KINDS for hint in hints])
+_may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
+
+
+@lru_cache(maxsize=1024)
+def is_secret_name(name: str) -> bool:
+    """Whether what is kept under this name is a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
+    return _SECRET_NAME.search(_HUMP.sub("_", name).replace("-", "_").lower()) is not None
+
+
+def may_hold(text: str) -> bool:
+    """Tell whether there may be a secret of a known kind in a text."""
+    if len(text) < SHORTEST_HIDDEN:
+        return False
+    if len(text) > _SHORT:
+        return _may_hold_kind(text)
+    lowered = text.lower()
+    for sign, hints in _HINTS_OF_KINDS:
+        if sign in lowered:
+            for hint in hints:
+                if hint in lowered:
+                    return True
+    return False
+
+
+def mask(text: str) -> str:
+    """Return the text with known kinds of secrets replaced by `***`; of JSON it stays JSON.
+
+    Known are keys with a recognised prefix, private keys in PEM, JSON web tokens, and what follows `Authorization:` or
+    `Bearer`.
+    """
+    if not may_hold(text):
+        return text
+    for kind in _KINDS:
+        text = kind.sub(rf"\1{MASK}", text)
+    for kind in _WORDLIKE:
+        text = kind.sub(_unless_words, text)
+    return text
+
+
+def _unless_words(found: re.Match[str]) -> str:
+    value = found[0][len(found[1]) :]
+    return f"{found[1]}{MASK}" if len(value) >= _LONG or not _DIGITS.isdisjoint(value) else found[0]
+
+
+def masked(value: Any) -> Any:
+    """Return plain data with each text in it masked, keys left out; what is no plain data stays as it is."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {key: masked(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [masked(item) for item in value]
+    return value
+
+
+def scrub(text: str) -> str:
+    """Return the text with everything that is shaped like a secret replaced by `***`."""
+    if len(text) < SHORTEST_HIDDEN:
+        return text
+    text = mask(text)
+    if _may_hold_secret(text):
+        for shape in _SHAPES:
+            text = shape.sub(rf"\1{MASK}", text)
+    return text
+
+
+class Scrubber:
+    """`scrub`, and values that are known to be secret, also where they stand encoded for a URL or in base64."""
+
+    __slots__ = ("_hidden",)
+
+    def __init__(self, *values: str) -> None:
+        self._hidden: tuple[str, ...] = ()
+        self.hide(*values)
+
+    def hide(self, *values: str) -> None:
+        """Never show these again. Values of fewer than six characters are ignored."""
+        found = set(self._hidden)
+        for value in values:
+            if len(value) >= SHORTEST_HIDDEN:
+                encoded = value.encode("utf-8", "replace")
+                found |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
+        # The longest first: a value may be a part of another.
+        self._hidden = tuple(sorted(found, key=lambda value: (-len(value), value)))
+
+    def __call__(self, text: str) -> str:
+        for value in self._hidden:
+            if value in text:
+                text = text.replace(value, MASK)
+        return scrub(text)

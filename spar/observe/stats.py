@@ -1,0 +1,346 @@
+"""What the cycles and their calls came to: counts and durations.
+
+The hot path appends floats; sums, buckets and percentiles are folded when somebody reads, or when enough has
+gathered. Reading is safe from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from spar.types import OUTCOMES, PHASES, CallResult, Fault, Outcome, Phase
+
+#: Upper bounds in seconds: 0.1 s times powers of two, from 0.1 ms to seven minutes.
+BOUNDS: tuple[float, ...] = tuple(0.1 * 2.0**power for power in range(-10, 13))
+FOLD_AT = 512
+RECENT = 1024
+
+
+#: A cycle that has ended: its session, outcome and duration, the durations of its phases, its faults.
+Noted = tuple[str, Outcome, float, Sequence[tuple[Phase, float]], Sequence[Fault]]
+
+
+class Series:
+    """Durations in seconds: exact count and sum, a histogram over `BOUNDS`, the most recent `RECENT` values.
+
+    `before` is count and sum of what earlier processes measured: it counts in `mean`, and in nothing else.
+
+    Series that are folded together share a `lock`. One without a `histogram` has no `buckets`: sorting its values would
+    be most of what it costs.
+    """
+
+    __slots__ = ("_added", "_has_histogram", "_lock", "_upto", "add", "before", "buckets", "count", "pending",
+                 "recent", "total")  # fmt: skip
+
+    def __init__(self, lock: threading.Lock | None = None, *, histogram: bool = True) -> None:
+        self._has_histogram = histogram
+        self.pending: list[float] = []
+        self.add = self.pending.append
+        self.count = 0
+        self.total = 0.0
+        self.before = (0, 0.0)
+        self._upto, self._added = 0, 0.0  # how many of what is pending were added up, and to what
+        self.buckets: list[int] | None = None
+        self.recent: list[float] = []
+        self._lock = lock or threading.Lock()
+
+    def fold(self) -> None:
+        """Take what is pending into the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
+        with self._lock:
+            number = len(self.pending)
+            if not number:
+                return
+            values = self.pending[:number]
+            del self.pending[:number]
+            self.count += number
+            self.total += self._added + sum(values[self._upto :])
+            self._upto, self._added = 0, 0.0
+            self.recent = (self.recent + values)[-RECENT:]  # anew: another thread may be sorting the former
+            if not self._has_histogram:
+                return
+            if self.buckets is None:
+                self.buckets = [0] * (len(BOUNDS) + 1)
+            values.sort()  # one search a bound instead of one a value
+            below = 0
+            for index, bound in enumerate(BOUNDS):
+                upto = bisect_right(values, bound, below)
+                self.buckets[index] += upto - below
+                below = upto
+            self.buckets[-1] += number - below
+
+    @property
+    def mean(self) -> float:
+        self.fold()
+        count, total = self.sums
+        return total / count if count else 0.0
+
+    @property
+    def sums(self) -> tuple[int, float]:
+        """Count and sum in seconds, also of earlier processes. Asked for with each cycle that is written down, so
+        nothing is folded for it and each value is added once."""
+        with self._lock:
+            number = len(self.pending)
+            self._added += sum(self.pending[self._upto : number])
+            self._upto = number
+            return self.before[0] + self.count + number, self.before[1] + self.total + self._added
+
+    def quantile(self, share: float) -> float:
+        """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""
+        self.fold()
+        values = sorted(self.recent)
+        return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
+
+
+#: Tools that are told apart; planners can make names up without end.
+MOST_TOOLS = 100
+OTHER_TOOLS = "other"
+LONGEST_TOOL = 100
+CALL_OUTCOMES = ("ok", "error", "timeout", "denied", "skipped", "unknown")
+_OUTCOME_OF: dict[str, str] = {"failed": "error", **{name: name for name in CALL_OUTCOMES}}
+
+
+class Calls:
+    """What single calls came to, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
+
+    `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran; `overflow` counts those
+    that are not told apart by their tool.
+    """
+
+    __slots__ = ("_add", "_lock", "_pending", "durations", "outcomes", "overflow")
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[str, str, float]] = []
+        self._add = self._pending.append
+        self._lock = threading.Lock()
+        self.outcomes: dict[str, dict[str, int]] = {}
+        self.overflow = 0
+        self.durations: dict[str, Series] = {}
+
+    def add(self, results: Iterable[CallResult]) -> None:
+        """Take the results of one action; of what they brought nothing is held."""
+        add = self._add
+        for result in results:
+            add((result.call.tool, result.status, result.duration))
+        if len(self._pending) >= FOLD_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Take what is pending into the counts. Appending meanwhile is safe: nothing is lost or counted twice."""
+        with self._lock:
+            number = len(self._pending)
+            entries = self._pending[:number]
+            del self._pending[:number]
+            groups: dict[tuple[str, str], list[float]] = {}
+            for tool, status, duration in entries:  # half the cost of counting one by one
+                try:
+                    groups[tool, status].append(duration)
+                except KeyError:
+                    groups[tool, status] = [duration]
+            for (tool, status), durations in groups.items():
+                name = self._name(tool)
+                if name == OTHER_TOOLS and tool != OTHER_TOOLS:
+                    self.overflow += len(durations)
+                self.outcomes[name][_OUTCOME_OF.get(status, "unknown")] += len(durations)
+                self.durations[name].pending.extend(duration for duration in durations if duration > 0)
+            for series in self.durations.values():
+                series.fold()
+
+    def totals(self) -> dict[str, int]:
+        """How many calls of all tools ended in each way; from any thread."""
+        self.fold()
+        counts = [dict(outcomes) for outcomes in list(self.outcomes.values())]
+        return {name: sum(each[name] for each in counts) for name in CALL_OUTCOMES}
+
+    def _name(self, tool: str) -> str:
+        """What a tool is counted as: text that every encoder takes."""
+        if tool not in self.outcomes:
+            tool = tool[:LONGEST_TOOL].encode("utf-8", "backslashreplace").decode()
+            if tool not in self.outcomes and len(self.outcomes) >= MOST_TOOLS:
+                tool = OTHER_TOOLS
+            if tool not in self.outcomes:
+                self.outcomes[tool] = dict.fromkeys(CALL_OUTCOMES, 0)
+                self.durations[tool] = Series()
+        return tool
+
+
+class Snapshot(Struct, frozen=True):
+    """`agent.stats`: cycles so far, over all processes. Durations are seconds; `error_rate` is 0..1.
+
+    `cycle_p99_seconds`, `last_cycle_seconds` and `consecutive_failures` are of this process.
+    """
+
+    total_cycles: int
+    failed_cycles: int
+    error_rate: float
+    phase_mean_seconds: dict[str, float]
+    cycle_mean_seconds: float
+    cycle_p99_seconds: float
+    last_cycle_seconds: float
+    consecutive_failures: int
+    errors_by_phase: dict[str, int]
+    outcomes: dict[str, int]
+
+
+class Stats:
+    """The running account of one agent, or of one of its sessions.
+
+    `consecutive_failures` is counted by the outcomes of cycles, and corrected by those who look at single phases.
+    """
+
+    __slots__ = ("calls", "consecutive_failures", "cycles", "errors_by_phase", "last_seconds", "outcomes", "phases")
+
+    def __init__(self, *, histogram: bool = True) -> None:
+        lock = threading.Lock()
+        self.phases: dict[Phase, Series] = {phase: Series(lock, histogram=histogram) for phase in PHASES}
+        self.cycles = Series(lock, histogram=histogram)
+        self.calls = Calls()
+        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+        self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
+        self.consecutive_failures = 0
+        self.last_seconds = 0.0
+
+    def cycle(self, outcome: Outcome, duration: float) -> None:
+        """Count one cycle that has ended."""
+        self.outcomes[outcome] += 1
+        self.last_seconds = duration
+        if outcome == "failed":
+            self.consecutive_failures += 1
+        elif self.consecutive_failures and outcome in ("acted", "degraded"):
+            self.consecutive_failures = 0  # an idle cycle, one skipped or cut off says nothing either way
+        self.cycles.add(duration)
+        if len(self.cycles.pending) >= FOLD_AT:
+            self.fold()
+
+    def count(self, ended: Iterable[Noted]) -> None:
+        """Count cycles that were noted when they ended."""
+        _, outcomes, seconds_of_cycles, durations, faults = zip(*ended, strict=True)  # all at once: this is a hot path
+        for outcome, number in Counter(outcomes).items():
+            self.outcomes[outcome] += number
+        self.cycles.pending.extend(seconds_of_cycles)
+        self.last_seconds = seconds_of_cycles[-1]
+        add = {phase: series.add for phase, series in self.phases.items()}
+        for phase, seconds in chain.from_iterable(durations):
+            add[phase](seconds)
+        for fault in chain.from_iterable(faults):
+            self.errors_by_phase[fault.phase] += 1
+        if len(self.cycles.pending) >= FOLD_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        self.cycles.fold()
+        for series in self.phases.values():
+            series.fold()
+
+    def snapshot(self) -> Snapshot:
+        self.fold()
+        total, failed = sum(self.outcomes.values()), self.outcomes["failed"]
+        return Snapshot(
+            total_cycles=total,
+            failed_cycles=failed,
+            error_rate=failed / total if total else 0.0,
+            phase_mean_seconds={phase: series.mean for phase, series in self.phases.items()},
+            cycle_mean_seconds=self.cycles.mean,
+            cycle_p99_seconds=self.cycles.quantile(0.99),
+            last_cycle_seconds=self.last_seconds,
+            consecutive_failures=self.consecutive_failures,
+            errors_by_phase=dict(self.errors_by_phase),
+            outcomes=dict(self.outcomes),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What is kept across restarts of the process: all counts, and count and sum of each series."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "errors_by_phase": dict(self.errors_by_phase),
+            "durations": {name: list(series.sums) for name, series in self._series().items()},
+        }
+
+    def _series(self) -> dict[str, Series]:
+        return {"cycle": self.cycles, **{str(phase): series for phase, series in self.phases.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` gave, ignoring what is not known any more."""
+        for name in ("outcomes", "errors_by_phase"):
+            known = getattr(self, name)
+            for key, number in (state.get(name) or {}).items():
+                if key in known and isinstance(number, int):
+                    known[key] += number
+        for name, series in self._series().items():
+            match (state.get("durations") or {}).get(name):
+                case [int(count), int() | float() as total]:
+                    series.before = (series.before[0] + count, series.before[1] + total)
+
+
+#: Sessions whose statistics are kept; of more, those that turned longest ago are forgotten.
+MOST_SESSIONS = 1_000
+#: Cycles that are noted until they are counted by session.
+FOLD_SESSIONS_AT = 64
+
+
+class Ended(Protocol):
+    """What is counted of a cycle that has ended (`spar.loop.cycle.Cycle`)."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def durations(self) -> Sequence[tuple[Phase, float]]: ...
+    @property
+    def faults(self) -> Sequence[Fault]: ...
+
+
+class SessionStats:
+    """The statistics of each session of one agent, of this process: of the `MOST_SESSIONS` that turned last.
+
+    A cycle is noted and counted later, when somebody reads or enough has gathered; `worst_of` says how many failures in
+    a row a session has now.
+    """
+
+    __slots__ = ("_lock", "_of", "_pending", "_worst_of")
+
+    def __init__(self, worst_of: Callable[[str], int] = lambda session: 0) -> None:
+        self._of: OrderedDict[str, Stats] = OrderedDict()
+        self._pending: list[Noted] = []
+        self._lock = threading.Lock()
+        self._worst_of = worst_of
+
+    def cycle(self, session: str, cycle: Ended, duration: float) -> None:
+        """Count one cycle of a session that has ended (`duration` in seconds)."""
+        self._pending.append((session, cycle.outcome, duration, cycle.durations, cycle.faults))
+        if len(self._pending) >= FOLD_SESSIONS_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Take what is pending into the accounts; from any thread."""
+        with self._lock:
+            number = len(self._pending)
+            entries = self._pending[:number]
+            del self._pending[:number]
+            for session, ended in groupby(entries, itemgetter(0)):
+                self._account(session).count(ended)
+
+    def _account(self, session: str) -> Stats:
+        """Return the account of a session, which is now the one that turned last."""
+        account = self._of.get(session)
+        if account is None:
+            account = self._of[session] = Stats(histogram=False)
+            if len(self._of) > MOST_SESSIONS:
+                self._of.popitem(last=False)
+        elif len(self._of) > 1:
+            self._of.move_to_end(session)
+        return account
+
+    def snapshot(self, session: str) -> Snapshot:
+        """The statistics of a session; from any thread. Raises: LookupError for one that has not turned lately."""
+        self.fold()
+        if (account := self._of.get(session)) is None:
+            raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
+        account.consecutive_failures = self._worst_of(session)
+        return account.snapshot()

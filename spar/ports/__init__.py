@@ -1,0 +1,6 @@
+"""The ports that a part may offer besides its phase, and the port of a store.
+
+optional    one Protocol for each optional ability of a part, and `offers`, which asks for one
+store       the port of a store in full: experiences, cycles, state, journal, care
+small_rows  keeps small rows by key in any store, and the rows of one module
+"""

@@ -1,0 +1,6 @@
+"""The values that are kept, and the ports of their stores.
+
+journal     the values of the journal and its port
+approvals   the values of approvals, their legal transitions, and the port of the approver
+transcript  the values of a transcript and its port
+"""

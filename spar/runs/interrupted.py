@@ -1,0 +1,119 @@
+"""Interrupted work of one session: what an earlier process, or an earlier attempt, had in hand.
+
+Each piece gets a cycle of its own, and no other run of the session begins before its runs have gone on. Which piece may
+have killed a process, and is therefore tried while no other such one is, `spar.journal.recovery` says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from spar.records.journal import Item, Unfinished
+from spar.runs.run import Run
+
+
+class Interrupted:
+    """One piece: a cycle to be gone on with or an item to be dealt with again, and its run if it has one.
+
+    `is_suspect` says that it may be what killed a process; `since` when it was handed over here (monotonic seconds).
+    """
+
+    __slots__ = ("is_suspect", "run", "session", "since", "work")
+
+    def __init__(self, work: Unfinished | Item, run: Run | None, since: float, *, is_suspect: bool = False) -> None:
+        self.work, self.run, self.since, self.is_suspect = work, run, since, is_suspect
+        self.session = work.session
+
+    @property
+    def cycle(self) -> Unfinished | None:
+        """The cycle that goes on under its own id; None where a new one deals with an item."""
+        return self.work if isinstance(self.work, Unfinished) else None
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """The accepted work (ids) that it was begun on."""
+        return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)
+
+
+class InterruptedWork:
+    """That of one session, in the order in which it came; most sessions never have any.
+
+    `number` says how many pieces wait: every cycle asks, so that it is kept and not counted.
+
+    Args: may_try: whether a suspect piece may be tried now.
+    """
+
+    __slots__ = ("_may_try", "_runs", "_suspects", "_usual", "number")
+
+    def __init__(self, may_try: Callable[[Interrupted], bool]) -> None:
+        self._may_try = may_try
+        self._usual: deque[Interrupted] | None = None
+        self._suspects: deque[Interrupted] | None = None
+        self.number = 0
+        self._runs = 0  # pieces that belong to a run
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __iter__(self) -> Iterator[Interrupted]:
+        yield from self._usual or ()
+        yield from self._suspects or ()
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether a run waits here, before which no other one begins."""
+        return self._runs > 0
+
+    @property
+    def has_suspects(self) -> bool:
+        return bool(self._suspects)
+
+    def add(self, piece: Interrupted) -> None:
+        self._queue_of(piece).append(piece)
+        self.number += 1
+        self._runs += piece.run is not None
+
+    def put_back(self, piece: Interrupted) -> None:
+        """Have a piece that was taken wait again, before the others."""
+        self._queue_of(piece).appendleft(piece)
+        self.number += 1
+        self._runs += piece.run is not None
+
+    def next(self, run: Run | None) -> Interrupted | None:
+        """The piece that may be taken now. Args: run: the one in hand, which goes before any other."""
+        for queue in (self._usual, self._suspects):
+            if not queue:
+                continue
+            piece = queue[0]
+            if (run is None or piece.run in (None, run)) and (not piece.is_suspect or self._may_try(piece)):
+                return piece
+        return None
+
+    def take(self, piece: Interrupted) -> None:
+        """Take out what `next` told."""
+        self._queue_of(piece).remove(piece)
+        self.number -= 1
+        self._runs -= piece.run is not None
+
+    def take_of(self, run: Run) -> list[Interrupted]:
+        """Take out what belongs to a run."""
+        if not self._runs:
+            return []
+        found = [piece for piece in self if piece.run is run]
+        for piece in found:
+            self.take(piece)
+        return found
+
+    def first_run(self) -> Run | None:
+        """The run that waits here for longest."""
+        return next((piece.run for piece in self if piece.run is not None), None) if self._runs else None
+
+    def _queue_of(self, piece: Interrupted) -> deque[Interrupted]:
+        if piece.is_suspect:
+            if self._suspects is None:
+                self._suspects = deque()
+            return self._suspects
+        if self._usual is None:
+            self._usual = deque()
+        return self._usual

@@ -1,0 +1,169 @@
+"""What a run tells of itself: the events of its stream, made of those of the bus.
+
+Only values and pure functions: what a tool was given or returned is bounded, and nothing is left in it that looks like
+a secret. Who keeps them and who reads them is `spar.runs.run_log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from spar.data.json_safe import plain, shortened, shown
+from spar.events import (
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    CallCompleted,
+    CallFailed,
+    CallInDoubt,
+    CallProgressed,
+    CallProposed,
+    CallSkipped,
+    CallStarted,
+    CompactionCompleted,
+    CompactionStarted,
+    Event,
+    MessageOutcome,
+    MessageSent,
+    RunEnded,
+    RunStarted,
+)
+from spar.observe.scrub import MASK, is_secret_name, scrub
+from spar.types import RunUsage
+
+#: Characters of what a tool was given or returned, and of an answer or one piece of it.
+PAYLOAD, ANSWER = 8_000, 1 << 18
+
+Stream = Literal["lifecycle", "assistant", "tool", "compaction", "gap"]
+
+
+class RunEvent(Struct, frozen=True):
+    """Something that a run did. `data` is JSON-able; what it holds depends on `stream`:
+
+    `lifecycle`: {phase: "accepted" | "outcome" | "start"}, at last {phase: "end" | "error", status, error, output, …};
+    `assistant`: {text, reset}, a piece of the answer (`reset`: what came before is void), or {sent, route, is_answer};
+    `tool`: {phase, call, tool, …} with phase "proposed", "start", "progress", "result", "error", "skipped",
+    "approval" or "in_doubt"; `compaction`: {phase: "start" | "end", …}; `gap`: {missed}, how many events up to this
+    `seq` are not kept (None: nobody knows). An output that is not shown whole has `truncated: true` beside it; of a
+    call also `whole`, the reference that gives all of it, or else `cycle/call`.
+    """
+
+    run_id: str
+    seq: int
+    stream: Stream
+    at: datetime
+    data: dict[str, Any]
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.stream == "lifecycle" and self.data["phase"] in ("end", "error")
+
+
+def terminal(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The terminal event from the fields of an event or a status, whichever there are."""
+    data = {name: value for name, value in fields.items() if name not in _ENVELOPE}
+    if isinstance(usage := data.get("usage"), RunUsage):
+        data["usage"] = asdict(usage)
+    phase = "end" if data["status"] == "ok" else "error"
+    output, is_cut = shortened(data.get("output"), ANSWER)
+    told = {name: plain(value, ANSWER) for name, value in data.items() if name != "output"}
+    if "output" in data:
+        told["output"] = output
+    return {"phase": phase, **told, **({"truncated": True} if is_cut else {})}
+
+
+#: What a run's end does not say: who tells it, and what came before it.
+_ENVELOPE = frozenset(("agent", "seq", "at", "run_id", "outcome", "errors", "started_at", "ended_at"))
+
+
+def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream, Callable[[Any], dict[str, Any]]]:
+    return "tool", lambda event: {"phase": phase, "call": event.call.id, "tool": event.call.tool, **tell(event)}
+
+
+def _result(event: Any) -> dict[str, Any]:
+    result = event.result
+    said: dict[str, Any] = {"status": result.status}
+    if result.output is not None:
+        said["output"], is_cut = _shown(result.output)
+        if is_cut:
+            said |= {"truncated": True, "whole": result.call.output_path or f"{event.cycle_id}/{result.call.id}"}
+    if result.reason:
+        said["reason"] = _words(result.reason)
+    if result.fault is not None:
+        said["error"] = _words(result.fault.message)
+    return said
+
+
+_Tell = tuple[Stream, Callable[[Any], dict[str, Any]]]
+TOLD: dict[type[Event], _Tell] = {
+    RunStarted: ("lifecycle", lambda event: {"phase": "start", "session": event.session}),
+    MessageOutcome: ("lifecycle", lambda event: {"phase": "outcome", "outcome": event.outcome}),
+    RunEnded: ("lifecycle", lambda event: terminal({name: getattr(event, name) for name in event.__struct_fields__})),
+    MessageSent: ("assistant", lambda event: {
+        "sent": plain(event.text, ANSWER), "route": event.route, "is_answer": event.is_answer
+    }),
+    CompactionStarted: ("compaction", lambda event: {"phase": "start", "reason": event.reason}),
+    CompactionCompleted: ("compaction", lambda event: {
+        "phase": "end", "completed": event.completed, "will_retry": event.will_retry, "error": _words(event.error)
+    }),
+    CallProposed: _call("proposed", lambda event: {"params": payload(event.call.params)}),
+    CallStarted: _call("start", lambda event: {"attempt": event.attempt}),
+    CallProgressed: _call("progress", lambda event: {"progress": payload(event.progress)}),
+    CallCompleted: _call("result", _result),
+    CallFailed: _call("error", _result),
+    CallSkipped: _call("skipped", _result),
+    CallInDoubt: _call("in_doubt", lambda event: {"doubt": event.doubt, "why": _words(event.why)}),
+    ApprovalRequested: _call("approval", lambda event: {"state": "requested"}),
+    ApprovalResolved: _call("approval", lambda event: {
+        "state": "resolved", "decision": event.decision, "reason": _words(event.reason)
+    }),
+    ApprovalExpired: _call("approval", lambda event: {"state": "expired"}),
+}  # fmt: skip
+
+
+def _words(said: str) -> str:
+    return scrub(str(plain(said, PAYLOAD)))
+
+
+def payload(value: Any) -> Any:
+    """A value of at most about 8,000 characters in which nothing is left that looks like a secret."""
+    return _shown(value)[0]
+
+
+def _shown(value: Any) -> tuple[Any, bool]:
+    found, is_cut = shown(value, PAYLOAD)
+    return _without_secrets(found), is_cut
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    if value is not None and name and is_secret_name(name):
+        return MASK
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {key: _without_secrets(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return value
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a plain value takes."""
+    size, rest = 0, [value]
+    for item in rest:  # which grows while containers are met
+        if isinstance(item, str):
+            size += len(item) + 50
+        elif isinstance(item, dict):
+            size += 60 + sum(map(len, item))
+            rest += item.values()
+        elif isinstance(item, list):
+            size += 60
+            rest += item
+        else:
+            size += 30
+    return size

@@ -1,0 +1,302 @@
+"""Runs: what a message sets going, and who waits for it.
+
+Here runs are only accounted for: accepted at once, started when their session's lane takes them, ended exactly once,
+asked after at any time. The lane decides when one is over (`spar.runs.verdict`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from spar.bus.bus import Events
+from spar.clock import Clock
+from spar.data.reply import fallback
+from spar.events import (
+    AssistantDelta,
+    CallCompleted,
+    CallFailed,
+    CallProgressed,
+    CallStarted,
+    Event,
+    MessageOutcome,
+    RunAccepted,
+    RunEnded,
+    RunStarted,
+)
+from spar.records.journal import Item
+from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long, visible
+from spar.runs.run_events import size_of
+from spar.types import ActionResult, Perception
+
+#: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
+PURSUED: Final = "pursue:"
+#: Ended runs that can still be asked after in memory, and about how many bytes their messages and answers take; of more
+#: the oldest go, and are asked after in the journal.
+KEPT, KEPT_BYTES = 10_000, 64 << 20
+#: What shows that a run goes on, besides the ends of its cycles.
+_SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta)
+
+
+class Runs:
+    """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
+
+    `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
+    `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long, `ended(run)`
+    once it has its answer. The time for which they are suspended counts towards no limit of a run.
+    """
+
+    __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_open", "_runs", "_size", "_sizes",
+                 "_suspended_at", "_unsubscribe", "limits", "tell_errors", "verify_output")  # fmt: skip
+
+    def __init__(
+        self,
+        events: Events,
+        clock: Clock,
+        late: Callable[[Run, str], object] = lambda run, why: None,
+        ended: Callable[[Run], object] = lambda run: None,
+    ) -> None:
+        self._events, self._clock, self._late, self._ended = events, clock, late, ended
+        self._runs: dict[str, Run] = {}
+        self._open: dict[str, Run] = {}
+        self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
+        self._size = 0
+        self._suspended_at: float | None = None
+        self._keys: dict[str, str] = {}
+        self._inactivity = 0.0
+        self._unsubscribe: tuple[Callable[[], object], ...] = ()
+        self.limits, self.verify_output, self.tell_errors = Limits(), True, True
+
+    @property
+    def open(self) -> int:
+        """How many runs have not ended."""
+        return len(self._open)
+
+    @property
+    def inactivity(self) -> float:
+        return self._inactivity
+
+    @inactivity.setter
+    def inactivity(self, seconds: float) -> None:
+        """Runs that begin from now on may rest so long; only then is anybody asked to say what goes on."""
+        if bool(seconds) != bool(self._unsubscribe):
+            for unsubscribe in self._unsubscribe:
+                unsubscribe()
+            kinds = _SIGNS_OF_LIFE if seconds else ()
+            self._unsubscribe = tuple(self._events.subscribe(kind, self._seen) for kind in kinds)
+        self._inactivity = seconds
+
+    def known(self, key: str | None) -> Receipt | None:
+        """The receipt that was given for this idempotency key before."""
+        run = self._runs.get(self._keys.get(key, "")) if key else None
+        return Receipt(run.id, run.accepted_at) if run else None
+
+    def made(self, message: Perception, key: str | None = None) -> Run:
+        """The run of a message that is not accepted yet."""
+        return self._made(message, self._clock.now(), key)
+
+    def _made(self, message: Perception, at: datetime, key: str | None) -> Run:
+        is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
+        return Run(message, at, is_to_verify=self.verify_output, is_to_tell=is_to_tell)
+
+    def restore(self, item: Item, results: list[ActionResult]) -> Run:
+        """The run that an earlier process accepted, with what its cycles have brought so far."""
+        run = self._runs.get(item.id)
+        if run is not None and run.status is None:
+            return run
+        run = self._made(item.perception, item.at, item.key)
+        run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
+        if results:
+            run.new = run.unwritten = ()
+        run.errors = tuple(results[-1].errors) if results else ()
+        if item.output is not None:  # it was asked once more for this, and was cut off before it could say
+            run.output, run.is_to_verify = item.output, False
+            run.failed_calls = fallback(results[-1].results) if results else None
+        self._size -= self._sizes.pop(run.id, 0)
+        self._runs[run.id] = self._open[run.id] = run
+        run.queued_at = self._clock.monotonic()
+        if item.key:
+            self._keys[item.key] = run.id
+        if self._events.runs is not None:
+            self._events.runs.begin(run.id, run.session, is_new=False)
+        return run
+
+    def accept(self, run: Run, key: str | None) -> Run:
+        self._runs[run.id] = self._open[run.id] = run
+        if key:
+            self._keys[key] = run.id
+        self._forget_oldest()
+        if self._events.runs is not None:
+            self._events.runs.begin(run.id, run.session)
+        if self._events.wanted[RunAccepted]:
+            self._events.publish(RunAccepted(run_id=run.id, session=run.session))
+        return run
+
+    def knows(self, run_id: str) -> bool:
+        return run_id in self._runs
+
+    def is_open(self, run_id: str) -> bool:
+        return run_id in self._open
+
+    def open_run(self, run_id: str) -> Run | None:
+        """The run with this id if it has not ended."""
+        return self._open.get(run_id)
+
+    def get(self, run_id: str) -> Run:
+        """Raises: LookupError for a run that is not known."""
+        try:
+            return self._runs[run_id]
+        except KeyError:
+            raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
+
+    def start(self, run: Run) -> None:
+        run.started_at = self._clock.now()
+        run.started_mono = run.touched = self._clock.monotonic()
+        self._watch(run)
+        self.say(run, "started")
+        self._events.publish(RunStarted(run_id=run.id, session=run.session))
+
+    def say(self, run: Run, outcome: Outcome) -> None:
+        """Tell what becomes of a message."""
+        run.outcome = outcome
+        self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome))
+
+    def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
+        """The message of another run becomes a part of this one."""
+        run.hear(other)
+        other.started_at = run.started_at
+        self.say(other, outcome)
+
+    def rejoin(self, run: Run, other: Run) -> None:
+        """The message of another run was a part of this one in an earlier process."""
+        run.hear(other)
+        run.restored(other.message)
+        other.outcome = "collected" if run.is_about(other.message) else "steered"
+
+    def used(self, run_id: str, usage: Mapping[str, int]) -> None:
+        """Something that a run took, by quantity."""
+        if (run := self._runs.get(run_id)) is not None:
+            run.used.update(usage)
+            run.touched = self._clock.monotonic()
+
+    def wait_for_provider(self, run: Run, seconds: float) -> None:
+        """A run can do nothing for so long; its time does not run meanwhile."""
+        run.waited += seconds
+        run.touched = run.waits_until = self._clock.monotonic() + seconds
+        self._watch(run)
+
+    def suspend(self) -> None:
+        """The agent does not turn: no run's time goes on."""
+        if self._suspended_at is not None:
+            return
+        self._suspended_at = self._clock.monotonic()
+        for run in self._open.values():
+            if run.timer is not None:
+                run.timer.cancel()
+                run.timer = None
+
+    def resume(self) -> None:
+        """The agent turns again, and time goes on."""
+        if self._suspended_at is None:
+            return
+        since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
+        for run in self._open.values():
+            if run.started_at is not None and run.into is None:
+                run.started_mono += now - max(since, run.started_mono)
+                run.touched += now - since  # also that of a run that waits for its provider
+                self._watch(run)
+
+    def _watch(self, run: Run) -> None:
+        """Look after a run when it may have taken too long, or rested too long."""
+        if self._suspended_at is not None:
+            return
+        ends = run.started_mono + run.waited + self.limits.timeout if self.limits.timeout else float("inf")
+        rests = run.touched + self._inactivity if self._inactivity else float("inf")
+        if run.timer is not None:
+            run.timer.cancel()
+        due = min(ends, rests)
+        run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
+
+    def _look(self, run: Run) -> None:
+        now, run.timer = self._clock.monotonic(), None
+        if self.limits.timeout and now >= run.started_mono + run.waited + self.limits.timeout:
+            self._late(run, too_long(self.limits.timeout))
+        elif self._inactivity and now >= run.touched + self._inactivity:
+            self._late(run, f"nothing of it went on for {self._inactivity:g} s")
+        else:
+            self._watch(run)
+
+    def _seen(self, event: Event) -> None:
+        if isinstance(event, _SIGNS_OF_LIFE) and (run := self._runs.get(event.run_id or "")) is not None:
+            run.touched = self._clock.monotonic()
+
+    def end(self, run: Run, end: End) -> None:
+        """End a run and what became a part of it, once: what comes later changes nothing."""
+        if run.status is not None:
+            return
+        if not run.is_changed:
+            run.reply = run.reply_to(end)
+        run.status, run.error, run.output, run.ended_at = end.status, end.error, visible(end.output), self._clock.now()
+        run.results.clear()  # what the answer needs is said; ten thousand runs are kept
+        self._open.pop(run.id, None)
+        self._sizes[run.id] = size = _size_of(run)
+        self._size += size
+        if run.timer is not None:
+            run.timer.cancel()
+            run.timer = None
+        self._ended(run)
+        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output,
+                                      reply=run.reply.text, silent=run.reply.is_silent,
+                                      usage=run.usage))  # fmt: skip
+        for waiter in run.waiters:
+            _wake(waiter)
+        parts, run.absorbed, run.into = run.share(), (), None
+        for other in parts:
+            if run.is_changed:
+                other.reply, other.is_changed = run.reply, True
+            self.end(other, end)
+        self._forget_oldest()
+
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+        """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
+        run = self.get(run_id)
+        if run.status is None and (timeout is None or timeout > 0):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            run.waiters = (*run.waiters, waiter)
+            timer = None
+            if timeout is not None:
+                timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
+            try:
+                await waiter
+            finally:
+                run.waiters = tuple(other for other in run.waiters if other is not waiter)
+                if timer is not None:
+                    timer.cancel()
+        return run.status_at(None, self._clock.now())
+
+    def shed(self) -> int:
+        """Forget most of the runs that have ended, for want of memory; how many those were."""
+        before = len(self._runs)
+        self._forget_oldest(KEPT // 10)
+        return before - len(self._runs)
+
+    def _forget_oldest(self, most: int = KEPT) -> None:
+        while len(self._sizes) > 1 and (len(self._runs) > most or self._size > KEPT_BYTES):  # the last one is awaited
+            run_id = next(iter(self._sizes))
+            self._size -= self._sizes.pop(run_id)
+            self._runs.pop(run_id, None)
+        while len(self._keys) > most:
+            del self._keys[next(iter(self._keys))]
+
+
+def _size_of(run: Run) -> int:
+    """About how many bytes an ended run takes."""
+    return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,154 @@
+"""The transcripts of an agent's sessions: what a run's cycles add to them, and who reads them.
+
+With a memory that keeps a journal they are its affair, and what a cycle adds is part of the cycle's end. An agent
+without one keeps the last of each session in memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import asdict
+
+from spar.data.json_safe import plain, shown
+from spar.data.trust import is_tainted, trust_of
+from spar.loop.cycle import Cycle
+from spar.loop.tasks import Requests
+from spar.observe.scrub import masked
+from spar.ports.store import TranscriptStore
+from spar.records.transcript import Entry
+from spar.runs.answers import answer_of
+from spar.runs.run import End, Run
+from spar.runs.run_events import size_of
+from spar.types import Action, ActionResult, CallResult, Perception
+
+#: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
+_SESSIONS, _ENTRIES = 1_000, 500
+#: Bytes of one entry that is kept there, and about how many of all of them.
+_LARGEST, _BYTES = 1 << 16, 64 << 20
+
+
+class Transcripts:
+    """The transcripts of one agent.
+
+    Args: store: the memory's transcripts while its journal is open, else None; tools: what the actor can call now.
+    """
+
+    __slots__ = ("_find_store", "_kept", "_name", "_requests", "_seq", "_size", "_tools")
+
+    def __init__(self, name: str, requests: Requests, store: Callable[[], TranscriptStore | None],
+                 tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
+        self._name, self._requests, self._find_store, self._tools = name, requests, store, tools
+        self._kept: OrderedDict[str, deque[tuple[Entry, int]]] = OrderedDict()
+        self._seq = self._size = 0
+
+    async def read(self, session: str) -> Sequence[Entry]:
+        """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
+        if (store := self._find_store()) is not None:
+            return await store.read(self._name, session)
+        return since_compaction([entry for entry, _ in self._kept.get(session, ())])
+
+    async def has(self, session: str) -> bool:
+        """Whether anything is kept of a session."""
+        if (store := self._find_store()) is not None:
+            return bool(await store.tail(self._name, session, 1))
+        return session in self._kept
+
+    async def compact(self, session: str, run_id: str, entry: Entry) -> None:
+        """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
+        if (store := self._find_store()) is not None:
+            await store.append(self._name, session, run_id, (entry,))
+        else:
+            self.keep(session, (entry,))
+
+    def run_ended(self, run: Run) -> None:
+        """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
+        if run.started_at is None or run.into is not None or run.is_transcribed or self._requests.loop is None:
+            return
+        end = End(run.status or "error", run.error, run.output)
+        self._requests.in_background(self.add_end(run, end), "transcript of")
+
+    async def add_end(self, run: Run, end: End) -> None:
+        """A run ended that no cycle ended."""
+        if entries := self.entries_of(run, None, end):
+            if (store := self._find_store()) is not None:
+                await store.append(self._name, run.session, run.id, entries)
+            else:
+                self.keep(run.session, entries)
+
+    def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
+        """What a run's cycle adds, or its end without one."""
+        return entries_of(run, cycle, end, self._tools())
+
+    def keep(self, session: str, entries: Sequence[Entry]) -> None:
+        """Keep what a cycle added, where no store does."""
+        kept = self._kept.setdefault(session, deque())
+        self._kept.move_to_end(session)
+        for entry in entries:
+            self._seq += 1
+            body = masked(plain(entry.body, _LARGEST))
+            size = size_of(body)
+            kept.append((Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size))
+            self._size += size
+        while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
+            self._size -= sum(size for _, size in self._kept.popitem(last=False)[1])
+        while len(kept) > _ENTRIES or self._size > _BYTES:
+            self._size -= kept.popleft()[1]
+
+
+def since_compaction(entries: Sequence[Entry]) -> list[Entry]:
+    """The last compaction, if there is one, and what it left to be read."""
+    last = next((entry for entry in reversed(entries) if entry.kind == "compaction"), None)
+    if last is None:
+        return list(entries)
+    first = int(last.body.get("first_kept", 0))
+    return [last, *(entry for entry in entries if entry.seq >= first and entry.kind != "compaction")]
+
+
+def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """What a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
+    entries: list[Entry] = []
+    action = cycle.written_action if cycle is not None else None
+    result = cycle.result if cycle is not None else None
+    has_turn = action is not None and not action.deferred and (result is not None or action.output is not None)
+    if has_turn or end is not None:
+        entries += [Entry("user", _said(each), run.id, at=each.at) for each in run.unwritten]
+        run.unwritten = ()
+    if has_turn:
+        assert action is not None
+        entries.append(Entry("turn", _turn(action, result, tools), run.id))
+    if end is not None:
+        reply, run.is_transcribed = run.reply_to(end), True
+        entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
+                                     "silent": reply.is_silent, "fallback": run.is_fallback(end),
+                                     "usage": asdict(run.usage)},
+                             run.id))  # fmt: skip
+    return tuple(entries)
+
+
+def _output(result: CallResult) -> dict[str, Any]:
+    """Return what a call returned as people are shown it, and whether that is not all of it."""
+    output, is_cut = shown(result.output, _LARGEST)
+    return (
+        {"output": output, "truncated": True, "whole": result.call.output_path or ""} if is_cut else {"output": output}
+    )
+
+
+def _said(perception: Perception) -> dict[str, Any]:
+    return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
+
+
+def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any]) -> dict[str, Any]:
+    results = result.results if result is not None else ()
+    return {
+        "calls": [
+            {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, **_output(each),
+             "error": None if each.fault is None else each.fault.message}
+            for each in results
+        ],
+        "reason": action.reason,
+        "output": answer_of(action, result),
+        "trust": "untrusted" if is_tainted(results, tools) else trust_of(action),
+    }  # fmt: skip

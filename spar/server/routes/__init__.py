@@ -1,0 +1,9 @@
+"""The handlers of the servers, a file for each subject.
+
+control    the control API below `/v1`: status, pause, resume, stop, memory, cycles
+runs       runs below `/v1`: submit, show, wait, follow, abort
+steps      parses the input of a step: calls and perceptions as JSON
+approvals  approvals and grants below `/v1`
+recovery   calls in doubt and dead letters below `/v1`
+probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
+"""

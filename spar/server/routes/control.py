@@ -1,0 +1,133 @@
+"""The control API under `/v1`: thin handlers over the agent.
+
+It runs in the server's thread. What only reads is answered from snapshots; what acts is handed to the agent's event
+loop and waited for, with a bound: when that loop is blocked, the answer says so and by what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.agent.served import Served
+from spar.events import ConfigReloaded
+from spar.observe.scrub import mask
+from spar.ports.optional import RestoresSensors, offers
+from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
+from spar.server.bodies import BoundedBodies
+from spar.server.gate import Gate
+from spar.server.problems import REFUSALS, on_error, problem
+from spar.server.routes.approvals import approval_routes
+from spar.server.routes.recovery import recovery_routes
+from spar.server.routes.runs import run_routes
+from spar.server.routes.steps import step_input
+from spar.types import PHASES
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+#: Seconds that a step, a pause or a stop may take before the caller is told to look again.
+LONG_PATIENCE = 900.0
+
+
+def control(service: Service) -> Starlette:
+    """The application that controls a service."""
+
+    async def status(request: Request) -> Response:
+        """Return the status of the service."""
+        return Response(mask(encode(service.status()).decode()), media_type="application/json")
+
+    async def act_on(request: Request) -> Response:
+        """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
+        name, _, verb = request.path_params["target"].rpartition(":")
+        agent = service.agent(name)
+        if verb.startswith("step_"):
+            return await step(agent, verb.removeprefix("step_"), await request.body())
+        verbs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "pause": agent.pause,
+            "resume": agent.resume,
+            "reload": service.reload,
+            "stop": service.stop,
+        }
+        if verb not in verbs:
+            raise LookupError(f"no verb {verb!r}; known: {', '.join(verbs)}, step_sense … step_reflect")
+        before = agent.core.state
+        done = await on_loop(agent, verbs[verb](), LONG_PATIENCE)
+        more = (
+            {"changed": done.changed, "needs_restart": done.needs_restart} if isinstance(done, ConfigReloaded) else {}
+        )
+        return reply({"agent": agent.name, "before": before, "after": agent.core.state, **more})
+
+    async def step(agent: Served, phase: str, body: bytes) -> Response:
+        if phase not in PHASES:
+            raise LookupError(f"no phase {phase!r}; known: {', '.join(PHASES)}")
+        method = getattr(agent, f"step_{phase}")
+        given: list[Any] = []
+        if body and phase == "sense":
+            raise ValueError("sense takes nothing: it looks for itself")
+        if body:
+            given = [step_input(phase, decoded(body, Any))]
+        return reply(await on_loop(agent, method(*given), LONG_PATIENCE))
+
+    async def restore(request: Request) -> Response:
+        """Try a sensor that is in quarantine again now."""
+        agent, sensor = service.agent(""), request.path_params["sensor"]
+        sense = agent.setup.modules["sense"].part
+        if not offers(sense, RestoresSensors):
+            raise LookupError(f"no sensor {sensor!r}: this sense module keeps none")
+
+        async def work() -> None:
+            sense.restore(sensor)
+
+        await on_loop(agent, work(), PATIENCE)
+        return reply({"sensor": sensor}, 202)
+
+    async def cycles(request: Request) -> Response:
+        """List cycles, newest first; `limit`, `before`, `outcome`, `session`, `failed=1` select."""
+        query = request.query_params
+        limit = int(query.get("limit", "20"))
+        return reply(
+            await service.memory.cycles(
+                limit=limit, before=query.get("before"), outcome=query.get("outcome"), session=query.get("session"),
+                failed=query.get("failed", "") in ("1", "true"),
+            )
+        )  # fmt: skip
+
+    async def cycle(request: Request) -> Response:
+        """Return one cycle with its calls and results."""
+        cycle_id = request.path_params["cycle_id"]
+        found = await service.memory.cycle(cycle_id)
+        if found is None:
+            raise LookupError(f"no cycle {cycle_id!r} on the tape")
+        return reply(found)
+
+    async def recall(request: Request) -> Response:
+        """Return the `k` experiences that fit the text `q` best."""
+        query = request.query_params
+        return reply(await service.memory.recall(query.get("q", ""), int(query.get("k", "5"))))
+
+    return Starlette(
+        routes=[
+            Route("/v1/status", status),
+            Route("/v1/agents/{target}", act_on, methods=["POST"]),
+            *run_routes(service),
+            Route("/v1/sensors/{sensor}:restore", restore, methods=["POST"]),
+            Route("/v1/cycles", cycles),
+            Route("/v1/cycles/{cycle_id}", cycle),
+            Route("/v1/memory/search", recall),
+            *approval_routes(service),
+            *recovery_routes(service),
+        ],
+        middleware=[Middleware(BoundedBodies), Middleware(Gate, service=service)],
+        exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
+    )
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return problem(404, f"nothing at {request.url.path!r}; the API is under /v1")

@@ -1,0 +1,14 @@
+"""The service: settings become agents in a supervised process.
+
+app             the composition root: builds parts, agents and the service from the settings
+process         the process in the foreground, from the first log line to the exit code
+exit_codes      the exit codes of sysexits.h
+lockfile        locks the state directory for one service
+systemd         notifies systemd of readiness, progress and stop
+metrics         renders the page of metrics in the format of Prometheus
+metric_rows     rows of label values and a number, with a bound on their count
+health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
+cycle_log       logs the cycles that did something
+sensor_log      logs events of single sensors
+tool_log        logs events of tools and tool servers
+"""

@@ -1,0 +1,253 @@
+"""The service of one agent: what its doors talk to, its status, its probes, and how it takes another configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from spar import __version__
+from spar.agent.measured import Measured
+from spar.agent.served import Served
+from spar.config.factory import BUILT_FROM, Parts, judge_written_calls, makers
+from spar.config.load import RELOAD, Loaded, Settings, changed, load, reloads
+from spar.errors import ConfigError, LifecycleError, NotReadyError, SparError
+from spar.events import ConfigReloaded, ErrorOccurred
+from spar.journal.recovery import STARTS_WITHIN
+from spar.observe.logs import get_logger
+from spar.protocols import Warns
+from spar.review.pending_approvals import Waiting
+from spar.service.health_metrics import snapshot_of
+from spar.service.metrics import Metrics
+from spar.types import Fault, Phase
+
+log = get_logger("spar.app")
+
+#: Seconds for which the event loop may be blocked before the process counts as dead.
+DEAD_AFTER = 15.0
+
+
+class Service:
+    """What the doors talk to: the agent of this process, its memory, its metrics, and how to end it."""
+
+    def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
+                 reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
+        self.loaded, self._agent = loaded, agent
+        self._reload = reload or (lambda: load(loaded.path))
+        self._reloading = asyncio.Lock()
+        self.started_at = datetime.now(UTC)
+        self.waiting = Waiting(agent.core, agent.setup)
+        self.metrics = Metrics(
+            lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting]
+        )
+        self.request_stop: Callable[[], None] = lambda: None
+        self.on_reloaded: Callable[[Settings], None] = lambda settings: None
+        self.addresses: dict[str, str] = {}
+
+    # -- what it is
+
+    def agent(self, name: str) -> Served:
+        """The agent of this name ("" is the only one). Raises: LookupError."""
+        if name not in ("", self._agent.core.name):
+            raise LookupError(f"no agent {name!r}; known: {self._agent.core.name}")
+        return self._agent
+
+    @property
+    def memory(self) -> Any:
+        return self._agent.memory
+
+    def status(self) -> dict[str, Any]:
+        """Everything that can be told without asking the work; safe from any thread."""
+        agent = self._agent
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "started_at": self.started_at,
+            "config": str(self.loaded.path) if self.loaded.path else None,
+            "addresses": self.addresses,
+            "agents": [{**describe(agent), "approvals": self.waiting.snapshot(datetime.now(UTC))}],
+        }
+
+    def demand_open(self) -> None:
+        """Raises: NotReadyError while the agent starts or stops: what it knows and has promised is not there then."""
+        agent = self._agent
+        if agent.core.state in ("stopping", "stopped"):
+            raise NotReadyError(
+                f"agent {agent.core.name!r} is {agent.core.state}: it takes no work and no decisions any more"
+            )
+        if agent.core.state == "created" and not agent.recovery.has_begun:
+            raise NotReadyError(
+                f"agent {agent.core.name!r} is starting: try again in a moment", retry_after=STARTS_WITHIN
+            )
+
+    # -- probes
+
+    def alive(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the event loop answers. A paused or failing agent is alive."""
+        blocked = self._agent.blocked_for()
+        return blocked < DEAD_AFTER, {
+            "status": "ok" if blocked < DEAD_AFTER else "dead",
+            "blocked_seconds": round(blocked, 1),
+        }
+
+    def started(self) -> tuple[bool, dict[str, Any]]:
+        """Whether start-up is over and stopping has not begun."""
+        state = self._agent.core.state
+        status = {"created": "starting", "stopping": "draining", "stopped": "stopped"}.get(state, "started")
+        return status == "started", {"status": status}
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """Whether cycles complete and anything new is accepted. Paused by a person is ready; stalled is not, nor is a
+        full disk."""
+        agent = self._agent
+        # While the loop is blocked nothing can open the alert: the watcher's word is enough.
+        # Nor is the agent unfit for others because one session is in trouble.
+        kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
+        alerts = sorted({*kinds, *(["blocked"] if agent.blocked_since is not None else [])})
+        is_well = agent.core.state in ("running", "pausing", "paused") and not {
+            "stalled",
+            "stuck",
+            "blocked",
+            "failing",
+            "disk",
+        } & set(alerts)
+        last = agent.last_completed_at
+        age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
+        report = {"state": agent.core.state, "alerts": alerts, "degraded": agent.health.makes_do}
+        return is_well, {**report, "last_cycle_age_seconds": age}
+
+    # -- reload
+
+    async def reload(self) -> ConfigReloaded:
+        """Read the configuration again and apply what can be applied; each session changes over between two of its
+        cycles, work is never cut off nor held up.
+
+        Raises: ConfigError that says what is wrong; LifecycleError when the agent does not run. The old
+        configuration then stays in force.
+        """
+        async with self._reloading:
+            try:
+                done = await self._reloaded()
+            except Exception as error:
+                refusal = (
+                    error if isinstance(error, SparError) else ConfigError(f"the new parts cannot be opened: {error!r}")
+                )
+                log.error("configuration not reloaded", agent=self._agent.core.name, reason=str(refusal))
+                fault = Fault.of(refusal)
+                self._agent.core.events.publish(
+                    ErrorOccurred(cycle_id="", phase="reload", error=fault, policy="continue", exception=error)
+                )
+                raise refusal from error
+            log.info(
+                "configuration reloaded",
+                agent=self._agent.core.name,
+                changed=list(done.changed),
+                needs_restart=list(done.needs_restart),
+            )
+            self._agent.core.events.publish(done)
+            return done
+
+    async def _reloaded(self) -> ConfigReloaded:
+        agent = self._agent
+        if agent.core.state not in ("running", "pausing", "paused"):
+            raise LifecycleError("reload", agent.core.state)
+        new = self._reload()
+        keys = changed(self.loaded.settings, new.settings)
+        live = tuple(key for key in keys if reloads(key) == "live")
+        loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
+        made = makers(Parts(loaded))
+        await agent.exchange(self._rebuilt(made, live, loaded), loaded.settings)
+        agent.assembly.makers = made
+        self.loaded = loaded
+        self.on_reloaded(loaded.settings)
+        return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
+
+    def _rebuilt(
+        self, makers: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
+    ) -> dict[str, Any]:
+        """The modules that a change concerns, built anew but not opened."""
+        sections = {key.partition(".")[0].partition("[")[0] for key in keys}
+        made: dict[str, Any] = {
+            phase: makers[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
+        }
+        now: dict[str, Any] = {phase: module.part for phase, module in self._agent.setup.modules.items()}
+        judge_written_calls(made.get("plan", now["plan"]), made.get("act", now["act"]), loaded)
+        return made
+
+    async def stop(self) -> None:
+        """Ask for the end and return at once: whoever asked is answered before the door closes."""
+        self.request_stop()
+
+
+def in_force(old: Settings, new: Settings) -> Settings:
+    """The new settings as far as they are applied to a running service; what needs a restart stays as it was."""
+    sections = {}
+    for name in Settings.model_fields:
+        rest, exceptions = (old, new) if reloads(name) == "restart" else (new, old)
+        section = getattr(rest, name)
+        fields = [key.removeprefix(f"{name}.") for key in RELOAD if key.startswith(f"{name}.")]
+        swapped = {field: getattr(getattr(exceptions, name), field) for field in fields}
+        sections[name] = section.model_copy(update=swapped) if swapped else section
+    return new.model_copy(update=sections)
+
+
+def describe(agent: Measured) -> dict[str, Any]:
+    """An agent as its status shows it; safe from any thread."""
+    return {
+        "name": agent.core.name,
+        "state": agent.core.state,
+        "failure": agent.failure,
+        "loop_interval": agent.setup.pace.interval,
+        "stats": agent.account.snapshot(),
+        "alerts": [
+            {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
+            for a in list(agent.health.alerts.values())
+        ],
+        "lanes": [describe_lane(lane) for lane in list(agent.lanes.values())],
+        "open_runs": agent.runs.open,
+        "kept": agent.kept,
+        "left_behind": agent.left_behind,
+        "blocked_by": agent.blocked_by,
+        "health": agent.health.snapshot(),
+        "hooks": agent.core.hooks.snapshot(),
+        "modules": {phase: _snapshot(module) for phase, module in agent.setup.modules.items()},
+        "memory": snapshot_of(agent.memory),
+        "budgets": agent.budgets.snapshot(),
+        "recovery": agent.recovery.snapshot(),
+        "models": agent.health.model_report(),
+        "waiting_for_models": sum(lane.waits_for_model for lane in list(agent.lanes.values())),
+        "calls": agent.account.calls.totals(),
+        "warnings": warnings_of(agent),
+    }
+
+
+def warnings_of(agent: Measured) -> list[str]:
+    """What of the configuration will not work, as far as the modules know; safe from any thread."""
+    found: list[str] = []
+    for module in agent.setup.modules.values():
+        if isinstance(module.part, Warns):
+            try:
+                found += [str(each) for each in module.part.warnings()]
+            except Exception as error:  # a part of somebody else's; the others are still told
+                found.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return found
+
+
+def describe_lane(lane: Any) -> dict[str, Any]:
+    cycle, now = lane.cycle, lane.core.clock.monotonic()
+    return {
+        "session": lane.session,
+        "waiting": lane.waiting,
+        "cycle": cycle and cycle.id,
+        "phase": cycle and cycle.phase,
+        "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),
+        "waits_for_model": lane.waits_for_model,
+        "next_look": lane.planned_look,
+        "next_cycle_in": lane.rests_for,
+    }
+
+
+def _snapshot(module: Any) -> dict[str, Any]:
+    return {"use": module.name, **snapshot_of(module.part)}

@@ -1,0 +1,228 @@
+"""Metrics in Prometheus' format, folded from the agents' own account when somebody scrapes.
+
+Nothing here runs in a cycle: the loop appends, a scrape reads and folds. One registry per service, so two can live in
+one process; label values come from closed or bounded sets, and agents beyond `MOST_AGENTS` are counted as left out.
+Names follow the conventions of Prometheus: base units, `_total` for counters. What tells whether an agent is well is
+read by `spar.service.health_metrics`.
+"""
+
+from __future__ import annotations
+
+import operator
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from spar.agent.measured import Measured
+from spar.health.alerts import KINDS
+from spar.loop.pacing import expected_interval
+from spar.observe.stats import BOUNDS, Series
+from spar.review.pending_approvals import Waiting
+from spar.service.health_metrics import HEALTH, sensors
+from spar.service.metric_rows import Rows, bounded, whole
+
+MOST_AGENTS = 50
+STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
+SENSOR_STATES = ("ok", "backing_off", "quarantined")
+
+
+class Metrics:
+    """The registry of one service. `render` is safe from any thread and does no I/O."""
+
+    def __init__(
+        self,
+        agents: Callable[[], Iterable[Measured]],
+        version: str,
+        *,
+        log_dropped: Callable[[], int] = lambda: 0,
+        waiting: Callable[[], Iterable[Waiting]] = lambda: (),
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(AgentCollector(agents, version, log_dropped))
+        self.registry.register(WaitingCollector(waiting))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics as text and their content type, OpenMetrics if the scraper accepts it."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+class AgentCollector(Collector):
+    """Reads the agents' accounts into metric families."""
+
+    def __init__(self, agents: Callable[[], Iterable[Measured]], version: str, log_dropped: Callable[[], int]) -> None:
+        self._agents, self._version, self._log_dropped = agents, version, log_dropped
+
+    def collect(self) -> Iterator[Metric]:
+        everyone = list(self._agents())
+        agents = everyone[:MOST_AGENTS]
+        build = [([self._version, platform.python_version()], 1.0)]
+        yield gauge("spar_build_info", "The version that runs", build, ["version", "python"])
+        yield gauge("spar_agents_left_out", "Agents beyond the bound of this page", [([], len(everyone) - len(agents))])
+        yield counter(
+            "spar_log_dropped_total", "Log lines lost because the sink was too slow", [([], self._log_dropped())]
+        )
+        of_health = [(MAKE[kind], name, text, labels, read) for kind, name, text, labels, read in HEALTH]
+        for make, name, text, labels, read in (*PER_AGENT, *of_health):
+            merge = max if make is gauge else operator.add
+            rows = [([a.core.name, *values], number) for a in agents for values, number in bounded(read(a), merge)]
+            yield make(name, text, rows, labels)
+        commits = [(a.core.name, a.health.pressure.store.get("commit_seconds")) for a in agents]
+        yield summary(
+            "spar_journal_commit_seconds",
+            "How long commits of the journal took",
+            [([name], found["count"], found["sum"]) for name, found in commits if found],
+            ["agent"],
+        )
+        yield histogram(
+            "spar_cycle_duration_seconds",
+            "How long cycles took",
+            [([a.core.name], a.account.cycles) for a in agents],
+            ["agent"],
+        )
+        phases = [
+            ([agent.core.name, phase], series) for agent in agents for phase, series in agent.account.phases.items()
+        ]
+        yield histogram("spar_phase_duration_seconds", "How long phases took", phases, ["agent", "phase"])
+        calls = [([agent.core.name, tool], series) for agent in agents for tool, series in _durations(agent)]
+        yield histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
+
+
+class WaitingCollector(Collector):
+    """Reads what waits for people into metric families."""
+
+    def __init__(self, waiting: Callable[[], Iterable[Waiting]]) -> None:
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        watched = list(self._waiting())[:MOST_AGENTS]
+        now = datetime.now(UTC)
+        yield gauge(
+            "spar_approvals_pending",
+            "Calls that wait for a person's answer",
+            [([one.agent], len(one.pending(now))) for one in watched],
+            ["agent"],
+        )
+        yield counter(
+            "spar_approvals_total",
+            "Calls that asked for approval, by how that ended",
+            [([one.agent, decision], number) for one in watched for decision, number in one.endings.items()],
+            ["agent", "decision"],
+        )
+
+
+def counter(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels or [])
+    for values, number in rows:
+        family.add_metric(whole(values), number)
+    return family
+
+
+def gauge(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels or [])
+    for values, number in rows:
+        family.add_metric(whole(values), number)
+    return family
+
+
+def summary(name: str, text: str, rows: Iterable[tuple[list[str], int, float]], labels: list[str]) -> Metric:
+    """A count and a sum, without buckets."""
+    family = SummaryMetricFamily(name, text, labels=labels)
+    for values, count, total in rows:
+        family.add_metric(whole(values), count_value=count, sum_value=total)
+    return family
+
+
+def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], labels: list[str]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, series in rows:
+        series.fold()
+        counts = series.buckets or [0] * (len(BOUNDS) + 1)
+        buckets, below = [], 0
+        for bound, count in zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), counts, strict=True):
+            below += count
+            buckets.append((bound, float(below)))
+        family.add_metric(whole(values), buckets, series.total)
+    return family
+
+
+#: How the kinds of `spar.service.health_metrics.HEALTH` are made.
+MAKE: dict[str, Callable[..., Metric]] = {"counter": counter, "gauge": gauge}
+
+
+def _durations(agent: Measured) -> list[tuple[str, Series]]:
+    agent.account.calls.fold()
+    return list(agent.account.calls.durations.items())
+
+
+def _call_outcomes(agent: Measured) -> Rows:
+    agent.account.calls.fold()
+    tools = list(agent.account.calls.outcomes.items())
+    return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
+
+
+def _ratios(agent: Measured) -> Rows:
+    return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
+
+
+def _refusals(agent: Measured) -> Rows:
+    return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
+
+
+def _interval(agent: Measured) -> float:
+    interval = expected_interval(agent.setup.pace)
+    return float("inf") if interval is None else interval
+
+
+#: (kind of metric, name, help, labels, how to read it off an agent as (label values beyond the agent, number)).
+PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Measured], Rows]], ...] = (
+    (gauge, "spar_agent_state", "1 for the state that the agent is in", ["agent", "state"],
+     lambda a: [([state], float(a.core.state == state)) for state in STATES]),
+    (counter, "spar_cycles_total", "Cycles by outcome", ["agent", "outcome"],
+     lambda a: [([outcome], number) for outcome, number in a.account.outcomes.items()]),
+    (counter, "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
+     lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
+    (counter, "spar_calls_total", "Calls by how they ended", ["agent", "tool", "outcome"], _call_outcomes),
+    (gauge, "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
+     lambda a: [([], a.last_completed_at)]),
+    (gauge, "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],
+     lambda a: [([], _interval(a))]),
+    (gauge, "spar_consecutive_failures", "Cycles in a row that failed", ["agent"],
+     lambda a: [([], a.account.consecutive_failures)]),
+    (gauge, "spar_alerts_active", "Open health alerts", ["agent", "kind"],
+     lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [a.health.kinds] for kind in KINDS]),
+    (gauge, "spar_lanes", "Open sessions", ["agent"], lambda a: [([], len(a.lanes))]),
+    (gauge, "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
+     lambda a: [([], sum(lane.waiting for lane in list(a.lanes.values())))]),
+    (gauge, "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
+     lambda a: [([], a.left_behind)]),
+    (counter, "spar_handler_errors_total", "Event handlers that raised", ["agent"],
+     lambda a: [([], a.core.events.handler_errors)]),
+    (counter, "spar_events_dropped_total", "Events that slow subscribers lost", ["agent"],
+     lambda a: [([], a.core.events.dropped + sum(s.dropped for s in a.core.events.subscriptions))]),
+    (counter, "spar_memory_writes_total", "Experiences and cycles handed to the store", ["agent", "disposition"],
+     lambda a: [(["stored"], a.kept["stored"]), (["lost"], a.kept["lost"])]),
+    (gauge, "spar_memory_waiting", "Experiences and cycles that wait for the store", ["agent"],
+     lambda a: [([], a.kept["waiting"])]),
+    (gauge, "spar_budget_used_ratio", "Share of a budget that is used; above 1 what people approved beyond it",
+     ["agent", "budget", "window"], _ratios),
+    (counter, "spar_budget_refused_total", "How often there was not enough of a budget left", ["agent", "budget"],
+     _refusals),
+    (gauge, "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
+     lambda a: [([name, state], float(sensor.get("state") == state))
+                for name, sensor in sensors(a).items() for state in SENSOR_STATES]),
+)  # fmt: skip

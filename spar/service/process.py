@@ -1,0 +1,320 @@
+"""The process: one service in the foreground, from the first log line to the exit code.
+
+SIGTERM and SIGINT drain, a second one cancels at once; SIGHUP reads the configuration again; SIGUSR1 writes state
+and stacks to the log, also while the event loop is blocked. Standard output stays empty; logs go to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+from spar.agent.agent import build_agent
+from spar.agent.served import Served
+from spar.config.factory import home_of
+from spar.config.lines import KeyPath, explain
+from spar.config.load import Loaded, Settings
+from spar.errors import ConfigError, SparError
+from spar.failpoints import arm
+from spar.health import relief
+from spar.health.resources import Bounds
+from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
+from spar.observe.logs import configure, get_logger
+from spar.observe.sink import Logs
+from spar.observe.stacks import stack_of_task
+from spar.server.front import Front, url_host
+from spar.service import exit_codes as exits
+from spar.service.app import Service, describe_lane, warnings_of
+from spar.service.cycle_log import log_cycles
+from spar.service.lockfile import AlreadyRunningError, LockFile
+from spar.service.sensor_log import log_sensors
+from spar.service.systemd import Notifier
+from spar.service.tool_log import log_tools
+
+log = get_logger("spar.runner")
+
+#: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
+HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider"}
+
+
+class CannotStartError(Exception):
+    """The service cannot start; `code` is what the process exits with."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: bool = False) -> int:
+    """Run the service until it is stopped; the exit code.
+
+    Args: resume: go on also if the former process ended while it was paused.
+    Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
+    """
+    arm(os.environ)
+    keep_to_oneself()
+    lock = take_state_dir(loaded)
+    try:
+        agent = build_agent(loaded)
+        log_sensors(agent.core, agent.reports, agent.modules["sense"].name)
+        log_tools(agent.core, agent.reports)
+        log_cycles(agent.core)
+        settings = loaded.settings.log
+        logs = configure(settings.level, settings.format, file=_log_file(loaded))
+        for warning in warnings_of(agent):
+            log.warning("configuration cannot work", agent=agent.core.name, reason=warning)
+        try:
+            return _run_in_loop(Process(loaded, agent, logs, reload, is_to_resume=resume))
+        finally:
+            logs.close()
+    finally:
+        lock.release()
+
+
+def keep_to_oneself() -> None:
+    """Let no other process of this user read our memory and environment, where secrets are; no core dumps either.
+
+    See PR_SET_DUMPABLE in prctl(2). Programs that tools start get the default back when they are executed.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def take_state_dir(loaded: Loaded) -> LockFile:
+    """Make the service's folders and lock them. Raises: CannotStartError."""
+    home = home_of(loaded)
+    for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700 if key == "state_dir" else 0o777)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
+            sentence = f"{refusal}; choose another folder or change its owner"
+            raise _cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
+    lock = LockFile(Path(home.state))
+    try:
+        lock.acquire()
+    except AlreadyRunningError as error:
+        raise CannotStartError(str(error), exits.CANNOT_CREATE) from None
+    except OSError as error:
+        raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
+    return lock
+
+
+class Process:
+    """The service while it runs, and what the signals mean to it."""
+
+    def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None, *,
+                 is_to_resume: bool = False) -> None:  # fmt: skip
+        self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
+        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
+        agent.lifecycle.ends_pause = False
+        self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
+        self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
+                           loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
+        self.systemd = Notifier()
+        bounds = loaded.settings.service
+        self.relief = relief.Relief(
+            agent.core,
+            agent.health,
+            agent.requests,
+            Bounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
+            home_of(loaded).state,
+            give_up=self._renew,
+            parts=agent.caches,
+            store=agent.memory,
+            more=(logs.shed,),
+        )
+        self._is_to_return = self._is_dump_asked = self._is_dump_urgent = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._terms = 0
+        self._start: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def main(self) -> int:
+        agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
+        self._loop = loop
+        for number, answer in self.signals().items():
+            loop.add_signal_handler(number, answer)
+        # Not the loop's to answer: it may be what is asked about.
+        signal.signal(signal.SIGUSR1, self._ask_for_dump)
+        chores = (
+            watcher.attend(self.relief.look, relief.LOOK_EVERY),
+            watcher.attend(self._dump_while_blocked, LOOK_EVERY),
+        )
+        try:
+            self.relief.look()
+            self.front.open()
+            if self.front.port:
+                self.service.addresses["probes"] = f"http://{url_host(loaded.settings.service.host)}:{self.front.port}"
+            if not await self._started():
+                return exits.OK
+            gc.collect()
+            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+            log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
+                     probes=self.service.addresses.get("probes"), next="spar status")  # fmt: skip
+            self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
+            self._spawn(self._beat())
+            await agent.run()
+        except ConfigError as error:
+            code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
+            raise _cannot(str(error), error.path, self.service.loaded, code) from error
+        except SparError as error:
+            log.error("service failed", agent=agent.core.name, reason=str(error))
+            await agent.stop(deadline=self.service.loaded.settings.service.drain)
+            return exits.GAVE_UP
+        finally:
+            self.front.close()  # the signals stay in our hands until the loop is closed
+            for end in chores:
+                end()
+        return exits.UNFINISHED if self._is_to_return or agent.runs.open or agent.left_behind else exits.OK
+
+    def signals(self) -> dict[signal.Signals, Callable[[], None]]:
+        return {
+            signal.SIGTERM: self.drain,
+            signal.SIGINT: self.drain,
+            signal.SIGHUP: lambda: self._spawn(self._reload()),
+        }
+
+    def drain(self) -> None:
+        """Stop when the work in hand is done, within `service.drain`; asked a second time, cancel it now."""
+        self._terms += 1
+        deadline = self.service.loaded.settings.service.drain if self._terms == 1 else 0.0
+        log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
+        self.systemd.send("STOPPING=1")
+        if self._start is None or not self._start.cancel():
+            self._spawn(self.agent.stop(deadline=deadline))
+
+    async def _started(self) -> bool:
+        """Start the agent; False when it was asked to stop meanwhile. Raises: CannotStartError, ConfigError."""
+        self._start = asyncio.create_task(self.agent.start(resume=self._is_to_resume), name="start")
+        try:
+            await self._start
+        except asyncio.CancelledError:
+            if not self._terms:
+                raise
+        except ConfigError as error:
+            if (
+                error.path and error.path[0] not in Settings.model_fields
+            ):  # an option of the store, which stands in [memory]
+                raise ConfigError(str(error), path=("memory", *error.path)) from error
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, SparError) else repr(error)
+            raise CannotStartError(
+                f"agent {self.agent.core.name!r} cannot start: {reason}", exits.UNAVAILABLE
+            ) from error
+        finally:
+            self._start = None
+        if self._terms and self.agent.core.state != "created":
+            await self.agent.stop(deadline=0.0)
+        return not self._terms
+
+    def _renew(self) -> None:
+        """End as when asked to, but with a code that has whoever started the process start it again."""
+        self._is_to_return = True
+        self.drain()
+
+    def _ask_for_dump(self, *_: object) -> None:
+        """SIGUSR1, in the middle of whatever the main thread does, locks included: no more than note it."""
+        self._is_dump_asked = self._is_dump_urgent = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it ends
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._dump_if_asked)
+
+    def _dump_if_asked(self) -> None:
+        if self._is_dump_asked:
+            self._is_dump_asked = self._is_dump_urgent = False
+            self.dump(asyncio.all_tasks())
+
+    def _dump_while_blocked(self) -> None:
+        """In the watcher's thread: what the loop cannot write down now; the stacks of its tasks follow when it can."""
+        if self._is_dump_urgent and self.agent.blocked_since is not None:
+            self._is_dump_urgent = False
+            self.dump()
+
+    def dump(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
+        """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
+        agent = self.agent
+        lanes = {session: describe_lane(lane) for session, lane in list(agent.lanes.items())}
+        log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
+                    alerts=list(agent.health.alerts), blocked_seconds=round(agent.blocked_for(), 1),
+                    health=agent.health.snapshot())  # fmt: skip
+        for task in tasks:
+            log.warning("task stack", agent=agent.core.name, part=task.get_name(), stack=stack_of_task(task))
+        for thread in threading.enumerate():
+            log.warning("thread stack", agent=agent.core.name, part=thread.name, stack=stack_of(thread.ident or 0))
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(SparError):  # said already, and the old configuration stays
+            await self.service.reload()
+
+    def _reloaded(self, settings: Settings) -> None:
+        self.logs.set_level(settings.log.level)
+
+    async def _beat(self) -> None:
+        """The watchdog's beat: sent only while the agent makes progress or waits as it should."""
+        every = self.systemd.beat_every
+        while every is not None:
+            is_ready, report = self.service.ready()
+            if is_ready or set(report["alerts"]) <= HARMLESS:
+                self.systemd.send(
+                    "WATCHDOG=1", f"STATUS={self.agent.core.state}, {self.agent.stats.total_cycles} cycles"
+                )
+            await asyncio.sleep(every)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _run_in_loop(process: Process) -> int:
+    """Run to the end in a loop of its own; what ignores its cancellation does not keep the process alive."""
+    faulthandler.enable(2)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        code = loop.run_until_complete(process.main())
+    finally:
+        survivors = _cancel_rest(loop)
+    if survivors or process.agent.left_behind:
+        log.error("work ignored its cancellation and ends with the process", tasks=survivors)
+        process.logs.close()
+        sys.stderr.flush()
+        os._exit(code)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return code
+
+
+def _cancel_rest(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
+    tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+    for task in tasks:
+        task.cancel()
+    until = time.monotonic() + within
+    while any(not task.done() for task in tasks) and time.monotonic() < until:
+        loop.run_until_complete(asyncio.sleep(0.01))
+    return sum(not task.done() for task in tasks)
+
+
+def _log_file(loaded: Loaded) -> Path | None:
+    name = loaded.settings.log.file
+    return None if name is None else loaded.folder / name
+
+
+def _cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
+    """The refusal to start because of what stands at `path`, with file and line."""
+    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)

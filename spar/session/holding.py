@@ -1,0 +1,123 @@
+"""Sessions between two cycles while modules are exchanged: who is not to begin another one, who has yet to leave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Protocol
+
+from spar.loop.core import Core
+from spar.loop.cycle import STANDING, Cycle
+from spar.loop.tasks import Requests
+
+
+class Turning(Protocol):
+    """A session that turns; `is_amid` while it is in the middle of a cycle, or of what has its place right after it."""
+
+    session: str
+    cycle: Cycle | None
+    is_standing: bool
+    is_turning: bool
+
+    @property
+    def is_amid(self) -> bool: ...
+
+
+class Holding:
+    """Holds the sessions of one agent between two cycles, and waits until they have left what is replaced.
+
+    `awaited` is not empty while somebody waits for sessions to end their cycles, `is_holding` says that some are not to
+    begin another one.
+
+    Args: lanes: the sessions that there are, by their key; take_over: has the actor in force take up what the one
+        before it has left.
+    """
+
+    __slots__ = ("_core", "_held", "_lanes", "_leavers", "_requests", "_take_over", "awaited", "is_holding")
+
+    def __init__(self, core: Core, requests: Requests, lanes: Callable[[], Mapping[str, Turning]],
+                 take_over: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
+        self._core, self._requests, self._lanes, self._take_over = core, requests, lanes, take_over
+        #: The sessions at work that somebody waits for, a set for each who waits.
+        self.awaited: tuple[set[Any], ...] = ()
+        self._held: Literal["", "standing", "all"] = ""
+        #: Sessions whose cycle in hand works with an actor that has been replaced.
+        self._leavers: frozenset[Any] = frozenset()
+        self.is_holding = False  # every cycle asks, so that it is kept
+
+    def left(self, lane: Turning) -> None:
+        """A session has ended a cycle."""
+        for users in self.awaited:
+            users.discard(lane)
+            if not users:
+                self._requests.notify()
+
+    def leave(self, lanes: set[Any]) -> None:
+        """Have these change over to another actor when their cycle in hand has ended."""
+        self._leavers |= lanes
+        self._hold(self._held)
+
+    def forget(self, lane: Turning) -> None:
+        """A session has nothing left to do, or has changed over."""
+        self._leavers -= {lane}
+        self._hold(self._held)
+
+    def release(self) -> None:
+        """Nobody turns any more: nobody is waited for."""
+        for users in self.awaited:
+            users.clear()
+        self._requests.notify()
+
+    async def hold(self, lane: Turning) -> None:
+        """Keep a session between two cycles while it is not to begin another one, or is changing over."""
+        while self._core.state == "running" and (self._held == "all" or (self._held and lane.is_standing)):
+            lane.is_turning = False
+            self._requests.notify()
+            await self._requests.change()
+        if lane in self._leavers:
+            self.forget(lane)
+            await self._take_over()
+
+    @asynccontextmanager
+    async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
+        """Have the standing session rest between two cycles meanwhile, if that is needed."""
+        if is_needed:
+            self._hold("standing")
+        try:
+            while is_needed and (lane := self._lanes().get(STANDING)) is not None and lane.is_amid:
+                await self._requests.change()
+            yield
+        finally:
+            if is_needed:
+                self.let_go()
+
+    def keep(self, *, is_sensing: bool) -> None:
+        """Have no session begin a cycle, of those that only the sense module concerns just the standing one."""
+        self._hold("standing" if is_sensing else "all")
+
+    def let_go(self) -> None:
+        """Have the sessions go on."""
+        self._hold("")
+        self._requests.notify()
+
+    def _hold(self, whom: Literal["", "standing", "all"]) -> None:
+        self._held = whom
+        self.is_holding = bool(whom or self._leavers)
+
+    def at_work(self, *, is_sensing: bool = False) -> set[Any]:
+        """Return the sessions in the middle of a cycle; only the standing one works with what senses."""
+        lanes = list(self._lanes().values())
+        return {lane for lane in lanes if lane.cycle is not None and (lane.is_standing or not is_sensing)}
+
+    async def gone(self, users: set[Any], until: float) -> bool:
+        """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""
+        self.awaited = (*self.awaited, users)
+        try:
+            while users:
+                left = until - self._core.clock.monotonic()
+                if left <= 0:
+                    return False
+                await self._requests.change(left)
+            return True
+        finally:
+            self.awaited = tuple(other for other in self.awaited if other is not users)

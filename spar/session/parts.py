@@ -1,0 +1,44 @@
+"""The parts of an agent that its sessions share."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spar.budgets.budgets import Budgets
+from spar.health.error_reporting import Reports
+from spar.health.health import Health
+from spar.journal.agent_state import Keeping
+from spar.journal.cycle_log import Books
+from spar.journal.recovery import Recovery
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.stats import SessionStats, Stats
+from spar.runs.outbox import Deliveries
+from spar.runs.runs import Runs
+from spar.runs.transcripts import Transcripts
+from spar.session.holding import Holding
+from spar.session.session_hooks import SessionHooks
+
+
+class LaneParts(Struct, frozen=True, eq=False):
+    """The modules and terms in force, the journal's parts, what people are told, health and statistics."""
+
+    core: Core
+    setup: Setup
+    requests: Requests
+    holding: Holding
+    runs: Runs
+    budgets: Budgets
+    work: Work
+    recovery: Recovery
+    books: Books
+    keeping: Keeping
+    transcripts: Transcripts
+    deliveries: Deliveries
+    session_hooks: SessionHooks
+    reports: Reports
+    health: Health
+    stats: Stats
+    session_stats: SessionStats

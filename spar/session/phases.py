@@ -1,0 +1,335 @@
+"""How the modules of an agent are called in one of its lanes: with what, and what else takes part in a phase.
+
+Where nothing else does, the module's own coroutine is the phase's, so that a cycle costs what its modules cost. What
+else there may be: what was pushed, a run that begins, calls that people have answered, a cycle that was cut off and
+goes on, and the journal, which is told before anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+from spar.endings import ENDS_PROCESS, is_closing
+from spar.errors import SparError
+from spar.failpoints import crashpoint
+from spar.loop.core import Core
+from spar.loop.cycle import Cycle
+from spar.loop.loop import Loop, PhaseCall
+from spar.loop.module_adapter import Module, action_of, perceptions_of
+from spar.loop.phase_runner import Strand
+from spar.loop.plan_stream import OpenPlan
+from spar.observe.logs import get_logger
+from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
+from spar.protocols import Context, Resumable, Steerable, StreamingActor
+from spar.records.journal import Item
+from spar.runs.inbox import Inbox
+from spar.runs.interrupted import Interrupted, InterruptedWork
+from spar.runs.run import Run
+from spar.session.parts import LaneParts
+from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
+
+log = get_logger("spar.lane")
+
+#: Seconds that the sense module may take to hear between two cycles that what it handed over is seen through.
+SETTLE_WITHIN = 30.0
+
+
+class Session(Protocol):
+    """The session whose phases are called: its run, what waits in it, and the cycle in hand."""
+
+    core: Core
+    parts: LaneParts
+    session: str
+    is_standing: bool
+    is_open: bool
+    is_polling: bool
+    is_resuming: bool
+    modules: dict[Phase, Module]
+    strand: Strand
+    inbox: Inbox
+    interrupted: InterruptedWork
+    run: Run | None
+    cycle: Cycle | None
+    loop: Loop
+
+    @property
+    def is_empty(self) -> bool: ...
+    @property
+    def has_work(self) -> bool: ...
+    def take(self, cycle: Cycle) -> list[Perception]: ...
+    async def may_begin(self, run: Run, cycle: Cycle) -> bool: ...
+    def leave(self, run: Run) -> None: ...
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
+
+
+class Turns:
+    """By phase, what makes the coroutine of one attempt (`calls`)."""
+
+    __slots__ = ("calls", "core", "lane", "parts")
+
+    def __init__(self, lane: Session) -> None:
+        self.lane, self.parts, self.core = lane, lane.parts, lane.core
+        self.calls: dict[Phase, PhaseCall] = {
+            "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
+        }  # fmt: skip
+
+    def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+        module, lane = self.lane.modules["sense"], self.lane
+        cycle.has_sensed = True
+        has_work = not lane.is_empty and lane.has_work
+        if has_work or not lane.is_standing or cycle.taken is not None or self.parts.recovery.suspects:
+            return self._sense(module, cycle)
+        lane.is_open = False
+        return module.call(self._context(cycle)) if module.wants_context else module.call()
+
+    def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+        module = self.lane.modules["act"]
+        if cycle.run is not None and self.lane.inbox.has_steers:
+            self.steer(cycle.run.id)  # the plan does not know what was said while it was made
+        is_journalled = self.parts.work.journal is not None
+        if is_journalled:
+            self.parts.books.opened(cycle, cycle.perceptions)
+        if type(action) is OpenPlan:
+            return self._act_on_stream(module, action, cycle)
+        if is_journalled and not tells_calls(module.part):
+            return self._act_told(module, cast(Action, action), cycle)
+        return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
+
+    async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
+        """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
+        if (known := await self.parts.books.acting(module.part, action, cycle)) is not None:
+            return known
+        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
+
+    def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+        module = self.lane.modules["reflect"]
+        return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
+
+    async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
+        """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
+        parts, lane = self.parts, self.lane
+        if cycle.taken is not None:
+            return await self._sense_interrupted(module, cycle, cycle.taken)
+        polled: list[Perception] = []
+        if lane.is_standing and lane.is_polling:
+            given = (self._context(cycle),) if module.wants_context else ()
+            polled = list(perceptions_of(await module.call(*given), module.name))
+            if parts.recovery.suspects:
+                polled = parts.recovery.sift(polled, lane.session, module.part)
+        before, pushed = lane.run, lane.take(cycle)
+        run = lane.run
+        if run is not None and run is not before and not await lane.may_begin(run, cycle):
+            pushed = [perception for perception in pushed if perception not in cycle.said]
+            cycle.run, cycle.said = None, ()
+            lane.leave(run)
+        pushed = await self._perceived(module, pushed, cycle)
+        # While interrupted work waits, the calls that go on may be among its own.
+        if lane.is_resuming and not lane.interrupted and (resumed := self.resumed()) is not None:
+            cycle.resumable = resumed
+            pushed = [*pushed, *resumed.perceptions]
+        return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
+
+    async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
+        """What the sense module makes of what was pushed."""
+        if pushed and self.parts.setup.perceive is not None:
+            try:
+                return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
+            except Exception as error:
+                # What people said arrives unclassified rather than not at all.
+                self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+        return pushed
+
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted) -> list[Perception]:
+        """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
+        lane, run, work = self.lane, piece.run, piece.work
+        if piece.is_suspect and self.parts.work.journal is not None:
+            await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
+        if run is not None and run is not lane.run:
+            assert lane.run is None, "a session takes interrupted work while it has a run"
+            lane.run = run
+            if run.started_at is None:
+                self.parts.runs.start(run)
+            if run.is_planned or piece.cycle is not None:
+                await self.parts.session_hooks.run_begins(lane.session)
+            elif not await lane.may_begin(run, cycle):
+                cycle.run = None
+                lane.leave(run)
+                return []
+        if not isinstance(work, Item):
+            return list(work.perceptions)
+        pushed = [work.perception]
+        if run is not None:
+            cycle.run, cycle.said = run.context(), run.new
+            pushed = list(run.new)
+        if work.is_sensed or not pushed:
+            return pushed
+        # To the pipeline of this process it may be a repetition of itself.
+        return await self._perceived(module, pushed, cycle) or pushed
+
+    @property
+    def _actor(self) -> Module:
+        """The actor of the cycle in hand, or else of the next one."""
+        lane = self.lane
+        return (lane.modules if lane.cycle is not None else lane.parts.setup.modules)["act"]
+
+    def resumed(self) -> Action | None:
+        """The calls that the actor has to go on with; None also when it cannot tell."""
+        module = self._actor
+        try:
+            return module.part.resumable(self.lane.session) if offers(module.part, Resumable) else None
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
+            return None
+
+    def steer(self, run_id: str) -> None:
+        """Have the actor begin nothing more of what was planned for a run before somebody said something new."""
+        module = self._actor
+        try:
+            if offers(module.part, Steerable):
+                module.part.steer(run_id)
+        except Exception as error:
+            log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))
+
+    async def abandon(self, run_id: str) -> None:
+        """Have the actor forget what of this run is still to come."""
+        module = self.parts.setup.modules["act"]
+        try:
+            if offers(module.part, Abandonable):
+                await module.part.abandon(run_id)
+        except Exception as error:
+            log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
+
+    def _plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
+        if self.parts.work.journal is not None:
+            self.parts.books.opened(cycle, perceptions)
+        is_going_on = cycle.taken is not None or cycle.resumable is not None
+        return self._plan_on(cycle, perceptions) if is_going_on else self._planned(cycle, perceptions)
+
+    async def _plan_on(self, cycle: Cycle, perceptions: Any) -> Any:
+        """The plan of a cycle in which something may go on: what was cut off, or calls that people have answered."""
+        if cycle.resumed is not None and cycle.resumed.action is not None:
+            await self.parts.recovery.cut.begun_again(cycle.resumed)
+            self.resumed()  # the actor knows its own calls among these again
+            return cycle.resumed.action
+        if (resumed := cycle.resumable) is None:
+            return await self._planned(cycle, perceptions)
+        # What people have answered goes on whatever the planner makes of the rest.
+        known = {perception.id for perception in resumed.perceptions}
+        rest = [perception for perception in perceptions or () if perception.id not in known]
+        if not (rest or cycle.run is not None or self.parts.setup.plan_when_idle):
+            return resumed
+        try:
+            return await self._planned(cycle, rest, resumed)
+        except Exception as error:
+            name = self.lane.modules["plan"].name
+            self.lane.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            return resumed
+
+    async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
+        """What the planner wants done, after what is to come first."""
+        crashpoint("plan.before")
+        module = self.lane.modules["plan"]
+        own = list(perceptions or ())  # the planner may do with it what it likes
+        if module.wants_context:
+            product = await module.call(own, self._context(cycle))
+        else:
+            product = await module.call(own)
+        if type(product) is Action or not hasattr(product, "__aiter__"):
+            return product if first is None else joined(first, action_of(product, module.name, perceptions))
+        step = self.lane.loop.steps["plan"]
+        source = product.__aiter__() if first is None else _led(first.calls, product)
+        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.lane.strand.leave)
+        return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.lane.modules["act"], cycle))
+
+    async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
+        given = (self._context(cycle),) if module.streams_with_context else ()
+        product = await module.part.act_stream(plan.head, plan.calls(), *given)
+        plan.close()
+        return plan.completed(product)
+
+    def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
+        """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
+        hooks = self.core.hooks
+        is_guarded = hooks.at("after_plan") or hooks.at("before_act")
+        return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
+
+    async def settle(self, cycle: Cycle) -> None:
+        """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
+        lane, parts = self.lane, self.parts
+        if cycle.faults:
+            await parts.health.mend(cycle.session)
+        settled, strand = parts.setup.settled, lane.strand
+        # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
+        if settled is None or not lane.is_standing or not cycle.perceptions or cycle.faults:
+            return
+        try:
+            work, begun = _awaited(settled), self.core.clock.monotonic()
+            try:
+                waiting = work.send(None)
+            except StopIteration:
+                return
+            await strand.rest(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+        except asyncio.CancelledError:
+            if strand.is_cancelled:
+                raise
+            error: BaseException = SparError("it cancelled itself")
+        except ENDS_PROCESS:
+            raise
+        except BaseException as caught:
+            if is_closing(caught, strand.task):
+                raise
+            error = caught
+        else:
+            return
+        fault = Fault.of(error, part=parts.setup.modules["sense"].name, phase="sense")
+        parts.reports.phase_failed(cycle, fault, error, "continue")
+
+    def _context(self, cycle: Cycle) -> Context:
+        core, parts, step = self.core, self.parts, self.lane.loop.steps[cycle.phase]
+        return Context(
+            agent=core.name,
+            cycle_id=cycle.id,
+            session=self.lane.session,
+            run=cycle.run,
+            memory=parts.keeping.memory,
+            abilities=MappingProxyType(parts.keeping.abilities),
+            deadline=core.clock.monotonic() + step.timeout,
+            clock=core.clock,
+            known=cycle.resumed.known if cycle.resumed is not None else (),
+            noticed=cycle.noticed,
+        )
+
+
+async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
+    await function()
+
+
+def tells_calls(actor: Any) -> bool:
+    """Return whether an actor writes its calls down itself."""
+    return offers(actor, StatesJournal) and actor.keeps_journal
+
+
+def joined(first: Action, then: Action | OpenPlan | None) -> Action:
+    """One action of what goes on and what was planned."""
+    return replace(_going_on(then), calls=(*first.calls, *then.calls)) if isinstance(then, Action) else first
+
+
+def _going_on(action: Action) -> Action:
+    """The action without being put off: calls of its run go on in this cycle, and the next one is planned from them."""
+    return replace(action, deferred="", next_look=None) if action.deferred else action
+
+
+async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
+    """These calls, then what a planner streams."""
+    source = rest.__aiter__()
+    try:
+        for call in calls:
+            yield call
+        async for item in source:
+            yield _going_on(item) if isinstance(item, Action) else item
+    finally:
+        if offers(source, ClosableStream):
+            await source.aclose()

@@ -1,0 +1,114 @@
+"""The hooks at the beginning and the end of sessions, which outlast lanes, cycles and processes.
+
+A session begins with the first run of which its transcript is going to tell, and ends when its transcript is gone, when
+nothing was said in it for `sessions.idle` seconds, or when the agent stops. One that an earlier process began does not
+begin again. Nothing of this is done where no hook listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Literal
+
+from spar.clock import Timer
+from spar.health.error_reporting import Reports
+from spar.hooks import HookContext
+from spar.loop.core import Core
+from spar.loop.tasks import Requests
+from spar.runs.transcripts import Transcripts
+
+#: Sessions that are remembered to have begun; of more the one that was quiet for longest ends as idle.
+MOST = 10_000
+
+Reason = Literal["stop", "idle", "forgotten"]
+
+
+class SessionHooks:
+    """The hooks of one agent's sessions. Args: has_work: whether a session (by its key) has something to do."""
+
+    __slots__ = ("_begun", "_core", "_has_work", "_reports", "_requests", "_timer", "_transcripts", "_written")
+
+    def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: Transcripts,
+                 has_work: Callable[[str], bool]) -> None:  # fmt: skip
+        self._core, self._requests, self._reports = core, requests, reports
+        self._transcripts, self._has_work = transcripts, has_work
+        #: The sessions that go on, by when something was last said in them (monotonic seconds), the quietest first; and
+        #: of them those that have a transcript.
+        self._begun: OrderedDict[str, float] = OrderedDict()
+        self._written: set[str] = set()
+        self._timer: Timer | None = None
+
+    async def run_begins(self, session: str) -> None:
+        """Ask the hooks at `session_start` if this run is the first of its session."""
+        hooks = self._core.hooks
+        if not (hooks.at("session_start") or hooks.at("session_end")):
+            return
+        has_transcript = await self._transcripts.has(session)
+        if session in self._written and not has_transcript:
+            await self._end(session, "forgotten")
+        is_new = session not in self._begun and not has_transcript
+        if has_transcript:
+            self._written.add(session)
+        self._touch(session)
+        if is_new:
+            await self._ask(HookContext("session_start", self._core.name, session, session))
+        while len(self._begun) > MOST:
+            await self._end(next(iter(self._begun)), "idle")
+
+    def run_ended(self, session: str) -> None:
+        """Something was said in a session."""
+        if session in self._begun:
+            self._touch(session)
+
+    async def see_off(self) -> None:
+        """Ask the hooks at `session_end` about all sessions that go on: the agent stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await asyncio.gather(*[self._end(session, "stop") for session in list(self._begun)])
+
+    def _touch(self, session: str) -> None:
+        self._begun[session] = self._core.clock.monotonic()
+        self._begun.move_to_end(session)
+        self._arm()
+
+    def _arm(self) -> None:
+        idle = self._core.settings.sessions.idle
+        if not idle or self._timer is not None or not self._begun:
+            return
+        due = next(iter(self._begun.values())) + idle
+        self._timer = self._core.clock.call_at(due, self._look)
+
+    def _look(self) -> None:
+        """End the sessions that were quiet for long enough and have nothing to do."""
+        self._timer = None
+        idle = self._core.settings.sessions.idle
+        now = self._core.clock.monotonic()
+        while idle and self._begun:
+            session, last = next(iter(self._begun.items()))
+            if last + idle > now:
+                break
+            if self._has_work(session):
+                self._begun[session] = now
+                self._begun.move_to_end(session)
+                continue
+            self._drop(session)
+            self._requests.in_background(self._tell_end(session, "idle"), "end of a session of")
+        self._arm()
+
+    async def _end(self, session: str, reason: Reason) -> None:
+        self._drop(session)
+        await self._tell_end(session, reason)
+
+    def _drop(self, session: str) -> None:
+        self._begun.pop(session, None)
+        self._written.discard(session)
+
+    async def _tell_end(self, session: str, reason: Reason) -> None:
+        await self._ask(HookContext("session_end", self._core.name, session, session, reason=reason))
+
+    async def _ask(self, ctx: HookContext) -> None:
+        if self._core.hooks.at(ctx.point):
+            await self._reports.asked(ctx)
