@@ -1,13 +1,25 @@
-"""ACT: executes what a plan decided, as a graph of calls.
+"""ACT: executes a plan as a graph of calls.
 
     async with Executor([weather, note]) as executor:
         result = await executor.run([Call("weather", {"city": "Oslo"}, output_path="†state.weather"),
                                      Call("note", {"text": "†state.weather"})])
 
-`executor` is the face. One run of calls: `tick` brings together `reading` (what was handed over), `graph` (what is
-ready; pure), `gate` (what policy, hooks and people say), `hands` (who does it), `launch` (one call) and `ledger` (what
-it leaves behind). `catalog` and `entries` know the tools, `desk` and `parked` what waits for people, `guard` runs that
-turn in circles, `sandbox` and `launcher` programs, `mcp` tools of servers; `tools/` has what comes in the box.
+    executor    the face: holds the tools, runs calls
+    notifiers   ways to notify people: log, desktop, web hook
+    repetition  notices that a run makes no progress, warns, then ends it
+    sameness    tells whether two calls are the same; pure
+
+    run/        one run of calls, and `run/call/` one call in it
+    graph/      readiness of calls; pure
+    tooling/    tools, their parameters and schemas
+    approvals/  policy, taint, and the approvals of people
+    mcp/        tools of MCP servers
+    process/    programs as child processes
+    sandbox/    sandboxes for programs
+    fs/         files of the workspace
+    net/        network access
+    tools/      the built-in tools
+
 Importing this package loads none of them.
 """
 
@@ -17,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acting.executor import Executor
-    from acting.tool_context import ToolContext
+    from acting.run.call.tool_context import ToolContext
 
 __all__ = ["Executor", "ToolContext"]
 
-_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tool_context"}
+_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.run.call.tool_context"}
 
 
 def __getattr__(name: str) -> Any:

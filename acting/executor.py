@@ -5,7 +5,7 @@
         {"_tool": "save", "text": "†state.page.body"},
     ])
 
-It holds the tools and what their runs share; `tick` is one run.
+It holds the tools and what their runs share; `run/run` is one run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from contextlib import AsyncExitStack
 from math import isnan
 from typing import Any, Literal
 
-from acting.approvals import Confirm
-from acting.catalog import Catalog
-from acting.desk import Desk
-from acting.guard import said
-from acting.office import Office
-from acting.schema import ParametersError
-from acting.spending import Spending
-from acting.stage import Limits, Scope, Stage
-from acting.tick import Tick, is_final
+from acting.approvals.callback import Confirm
+from acting.approvals.queue import Desk
+from acting.approvals.service import Office
+from acting.repetition import said
+from acting.run.budget import Spending
+from acting.run.run import Tick, is_final
+from acting.run.runtime import Limits, Scope, Stage
+from acting.tooling.parameters import ParametersError
+from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
 from spar.data.trust import trust_of

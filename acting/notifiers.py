@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt
 
-from acting.addresses import Guard
-from acting.exchange import Exchange, Outgoing, read_headers
-from acting.launcher import Program, environment, find_program, run
+from acting.net.addresses import Guard
+from acting.net.http_client import Exchange, Outgoing, read_headers
+from acting.process.launcher import Program, environment, find_program, run
 from acting.tools import visible
 from acting.tools.http import failure
 from spar.clock import Clock, SystemClock

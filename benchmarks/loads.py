@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from acting import Executor
-from acting.launcher import run as run_program
-from acting.program import Program
+from acting.process.launcher import run as run_program
+from acting.process.program import Program
 from benchmarks.beat import Beat, beating
 from benchmarks.harness import Effort
 from benchmarks.table import Line, amount, number

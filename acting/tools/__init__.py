@@ -1,6 +1,13 @@
-"""The tools in the box: note, files, shell, http, notify, say. One file each, registered as a stranger's would be.
+"""The built-in tools. One file each, registered as a stranger's would be.
 
-Here is only what several of them say alike: how a schema is written down and how foreign text is made visible.
+    files   reads and changes files in one folder of the workspace
+    http    makes one HTTP request
+    note    writes one dated entry
+    notify  notifies people through every configured way
+    say     tells people something while a run goes on
+    shell   runs one program with arguments, never a shell string
+
+This file holds what several of them share: how a schema is written down and how foreign text is made visible.
 """
 
 from __future__ import annotations

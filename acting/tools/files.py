@@ -1,6 +1,6 @@
 """`files`: reads and changes files in one folder of the workspace, and takes documents in from named folders.
 
-Every path is followed by `beneath`, so no link, `..` or race leads out. What is written appears whole or not at
+Every path is followed by `fs/rooted`, so no link, `..` or race leads out. What is written appears whole or not at
 all, and nothing that exists is destroyed by moving or copying. Reads are bounded. There is no recursive delete, no
 change of rights and no search here.
 """
@@ -20,10 +20,10 @@ from typing import Annotated, Any
 from annotated_types import Gt
 from msgspec import Struct
 
-from acting.beneath import Folder, file_resource, kind_of, look, open_file, split
-from acting.protected import protected
+from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
+from acting.fs.protected import protected
+from acting.fs.rooted import Folder, file_resource, kind_of, look, open_file, split
 from acting.tools import object_schema, visible
-from acting.whole import copy_file, make_durable, move_entry, replace_file, write_all
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host

@@ -1,4 +1,5 @@
-"""`http`: makes one request and returns what was answered. Where it may go is judged by `exchange` and `addresses`.
+"""`http`: makes one request and returns what was answered. Where it may go is judged by `net/http_client` and
+`net/addresses`.
 
 An answer of 400 and more is a failure: 429 and 5xx may pass, the others will not. It renders no page, runs no
 script and keeps no cookies.
@@ -18,8 +19,8 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.addresses import Guard
-from acting.exchange import Answer, Exchange, Outgoing, read_headers
+from acting.net.addresses import Guard
+from acting.net.http_client import Answer, Exchange, Outgoing, read_headers
 from acting.tools import object_schema, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acting.tool_context import ToolContext
+from acting.run.call.tool_context import ToolContext
 from acting.tools import object_schema, text_of
 from spar.errors import PermanentError
 from spar.protocols import Effect, Host

@@ -1,7 +1,7 @@
 """Whether text from outside has had a say in what a run has done, or has come into it by what it did; pure.
 
 A tool says of itself that it `brings_untrusted`; one that nobody knows may bring anything. What a plan was made from
-its action says. Which data of a run this concerns is for who carries out calls (`acting.taint`).
+its action says. Which data of a run this concerns is for who carries out calls (`acting.approvals.taint`).
 """
 
 from __future__ import annotations

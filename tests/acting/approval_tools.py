@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acting import Executor
-from acting.desk import Desk
+from acting.approvals.queue import Desk
 from memory import Memory
 from spar.bus.bus import Events
 from spar.protocols import Host, Store

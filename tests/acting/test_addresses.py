@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acting.addresses import Entry, Guard, judge
+from acting.net.addresses import Entry, Guard, judge
 
 pytestmark = pytest.mark.usefixtures("offline")
 

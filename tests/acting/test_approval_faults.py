@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.rows import InMemory
+from acting.approvals.records import InMemory
 from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
@@ -296,7 +296,7 @@ async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run
 async def test_many_questions_to_a_store_that_hangs_are_all_denied_together(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import acting.rows as rows
+    import acting.approvals.records as rows
 
     class Hanging(Mortal):
         async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acting.beneath import Folder, Opener, best_opener, by_openat2, by_walking, look, open_file, split
+from acting.fs.rooted import Folder, Opener, best_opener, by_openat2, by_walking, look, open_file, split
 
 #: Reads until a race must have been seen from both sides.
 MOST_READS = 1_000_000

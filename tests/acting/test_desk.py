@@ -10,9 +10,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from acting.decisions import moved
-from acting.desk import KEPT, Desk
-from acting.rows import InMemory
+from acting.approvals.queue import KEPT, Desk, moved
+from acting.approvals.records import InMemory
 from memory import Memory
 from spar.bus.bus import Events
 from spar.errors import TransientError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acting.digest import canonical, digest
+from acting.approvals.digest import canonical, digest
 
 
 @pytest.mark.parametrize(

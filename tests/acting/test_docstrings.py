@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acting.docstrings import read
+from acting.tooling.docstrings import read
 
 
 def documented(text: Any) -> Any:

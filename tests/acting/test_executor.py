@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
-from acting.late import Late
+from acting.run.late import Late
 from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from acting import whole
+from acting.fs import atomic as whole
 from acting.tools.files import FilesTool
 from spar.errors import ConfigError
 from spar.protocols import Home

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acting.graph import Graph
-from acting.nodes import Node
+from acting.graph.graph import Graph
+from acting.graph.nodes import Node
 from spar.data.blackboard import Board
 from spar.data.paths import parse_read, parse_write
 from tests.effort import growth

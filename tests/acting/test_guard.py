@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from acting import Executor
-from acting.guard import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
+from acting.repetition import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
 from spar.protocols import Context, RunContext
 from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault

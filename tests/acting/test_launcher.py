@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from acting import launcher
-from acting.launcher import Capture, Program, environment, find_program, launch, run
-from acting.program import ApprovedFile
-from acting.reaper import family, send
-from acting.sandbox import offered
+from acting.process import launcher
+from acting.process.launcher import Capture, Program, environment, find_program, launch, run
+from acting.process.program import ApprovedFile
+from acting.process.supervisor import family, send
+from acting.sandbox.detect import offered
 from spar.errors import PermanentError
 
 pytestmark = pytest.mark.process
@@ -158,7 +158,7 @@ async def test_signals_are_the_usual_ones_so_a_broken_pipe_ends_a_writer() -> No
 def test_a_program_of_a_service_that_was_started_in_the_background_can_be_interrupted() -> None:
     """Shells have what they start with `&` ignore SIGINT and SIGQUIT."""
     code = (
-        "import asyncio, signal; from acting.launcher import run; from tests.acting.test_launcher import shell\n"
+        "import asyncio, signal; from acting.process.launcher import run; from tests.acting.test_launcher import shell\n"
         "signal.signal(signal.SIGQUIT, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "done = asyncio.run(run(shell('grep SigIgn /proc/self/status'), timeout=10))\n"
         "print(int(done.stdout.split()[1], 16) & 0x7FFFFFFF)"
@@ -263,7 +263,7 @@ def test_a_number_that_belongs_to_another_process_by_now_is_not_signalled() -> N
 async def test_the_tree_dies_with_the_service(tmp_path: Path) -> None:
     script = FAMILY + "wait; sleep 300"
     code = (
-        "import asyncio; from acting.launcher import *\n"
+        "import asyncio; from acting.process.launcher import *\n"
         "env = {'PATH': '/usr/bin:/bin'}\n"
         f"p = Program('/bin/sh', ('sh', '-c', {script!r}), {str(tmp_path)!r}, env)\n"
         "asyncio.run(run(p, timeout=60))"
@@ -367,7 +367,7 @@ async def test_what_stands_between_imports_nothing_that_each_start_would_wait_fo
         for code in ("import sys; print(*sys.modules)", said)
     ]
 
-    assert {b"acting.reaper", b"ctypes"} <= supervisor
+    assert {b"acting.process.supervisor", b"ctypes"} <= supervisor
     assert len(supervisor - bare) < 20
     assert not supervisor & {b"asyncio", b"pathlib", b"re", b"signal", b"subprocess", b"typing"}
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.mcp import McpServer
-from acting.mcp_words import Words
-from acting.tool_context import ToolContext
+from acting.mcp.diagnostics import Words
+from acting.mcp.server import McpServer
+from acting.run.call.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.data.json_safe import shown
 from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from acting.addresses import Guard
-from acting.mcp import McpServer
-from acting.tool_context import ToolContext
+from acting.mcp.server import McpServer
+from acting.net.addresses import Guard
+from acting.run.call.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import InDoubtError, PermanentError, TransientError
 from spar.protocols import Home
@@ -155,7 +155,7 @@ async def test_the_proxies_of_the_environment_are_not_used(
 async def test_addresses_that_are_not_permitted_are_not_connected_to(allow: list[str], url: str, why: str) -> None:
     import httpx2
 
-    from acting.mcp_http import Judged
+    from acting.mcp.http import Judged
 
     judged = Judged(Guard.of(allow), Threads("test", SystemClock()))
     response = await judged.handle_async_request(httpx2.Request("POST", url, content=b"{}"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from acting.mcp_pins import Pins, PinsError, difference, pin
+from acting.mcp.pins import Pins, PinsError, difference, pin
 
 
 def tool(name: str = "read", **fields: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from acting.mcp_tools import Offer, Policy, name_of, offer, server_name
-from acting.schema import Parameters
-from acting.tool_context import ToolContext
+from acting.mcp.tools import Offer, Policy, name_of, offer, server_name
+from acting.run.call.tool_context import ToolContext
+from acting.tooling.parameters import Parameters
 from spar.errors import PermanentError
 from spar.types import Call
 

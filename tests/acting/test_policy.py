@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from acting.entries import entry_of
-from acting.policy import Policy, trust_in
+from acting.approvals.policy import Policy, trust_in
+from acting.tooling.bound_tool import entry_of
 from spar.errors import ConfigError
 from spar.tool_terms import ToolTerms
 from spar.types import Call, Trust

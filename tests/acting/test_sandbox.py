@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from acting import probes
-from acting.cage import SYSTEM, Cage
-from acting.sandbox import Finding, Offer, examine, offered
+from acting.sandbox import probes
+from acting.sandbox.detect import Finding, Offer, examine, offered
+from acting.sandbox.spec import SYSTEM, Cage
 from spar.errors import PermanentError
 
 pytestmark = pytest.mark.process

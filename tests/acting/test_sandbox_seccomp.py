@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from acting import landlock
-from acting.seccomp import deny_list
+from acting.sandbox import landlock
+from acting.sandbox.seccomp import deny_list
 
 ALLOW, FAIL = 0x7FFF0000, 0x00050000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

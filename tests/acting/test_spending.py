@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from acting.catalog import Catalog
-from acting.launch import Launch
-from acting.spending import Spending, refused
-from acting.stage import Scope
+from acting.run.budget import Spending, refused
+from acting.run.call.attempt import Launch
+from acting.run.runtime import Scope
+from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets
 from spar.budgets.windows import Fare

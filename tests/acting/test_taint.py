@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.taint import Taint
+from acting.approvals.taint import Taint
 from spar.protocols import Context, RunContext
 from spar.testing import VirtualClock
 from spar.tool_terms import tool

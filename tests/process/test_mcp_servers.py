@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.mcp import McpServer
+from acting.mcp.server import McpServer
 from spar.protocols import Home
 from spar.types import CallResult
 from tests.effort import hang_guard
@@ -248,7 +248,7 @@ def test_a_changed_tool_is_accepted_from_the_command_line_while_the_service_runs
     spar.write(
         f"""
 [[tools]]
-use = "acting.mcp:McpServer"
+use = "acting.mcp.server:McpServer"
 name = "s"
 options = {options}
 [[rules]]

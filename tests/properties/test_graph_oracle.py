@@ -12,8 +12,8 @@ from typing import Any, Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acting.graph import Graph
-from acting.nodes import Node
+from acting.graph.graph import Graph
+from acting.graph.nodes import Node
 from spar.data.blackboard import Board
 from spar.data.paths import Path, parse_read, parse_write
 

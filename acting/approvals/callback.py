@@ -1,0 +1,70 @@
+"""Asks whether a call may run, and takes only a clear yes for one.
+
+Nobody to ask, an answer that is none, an approver that raises or is late: each is a denial. The asking has a task
+of its own, so an approver that ignores cancellation can neither stall the run nor approve afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from acting.run.runtime import Stage
+from acting.tooling.bound_tool import is_async
+from spar.data.paths import shorten
+from spar.types import Call, Verdict
+
+Confirm = Callable[[Call], Any]
+
+
+async def ask(stage: Stage, confirm: Confirm | None, call: Call) -> Verdict | None:
+    """The answer; None when there was none within `approval_timeout` seconds of asking."""
+    if confirm is None:
+        return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(_answer(stage, confirm, call), name=f"approval of {call.tool}")
+    answered: asyncio.Future[bool] = loop.create_future()
+
+    def settle(is_answered: bool) -> None:
+        if not answered.done():
+            answered.set_result(is_answered)
+
+    asking.add_done_callback(lambda _: settle(True))
+    timer = None
+    if stage.approval_timeout is not None:
+        timer = stage.clock.call_at(stage.clock.monotonic() + stage.approval_timeout, lambda: settle(False))
+    try:
+        if not await answered:
+            return None
+    except asyncio.CancelledError:
+        asking.cancel()
+        await stage.settle([asking], stage.limits.grace)
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        if not asking.done():
+            asking.cancel()
+            stage.leave(asking)
+    if asking.cancelled():
+        return Verdict.deny("the approver was cancelled")
+    if error := asking.exception():
+        return Verdict.deny(f"the approver failed: {type(error).__name__}: {error}")
+    return _verdict(asking.result())
+
+
+async def _answer(stage: Stage, confirm: Confirm, call: Call) -> Any:
+    found = confirm(call) if is_async(confirm) else await stage.approver.run(confirm, call)
+    return await found if inspect.isawaitable(found) else found
+
+
+def _verdict(answer: Any) -> Verdict:
+    if isinstance(answer, Verdict):
+        is_whole = {"edit": isinstance(answer.params, dict), "replace": isinstance(answer.call, Call)}
+        if answer.decision in ("approve", "deny") or is_whole.get(answer.decision):
+            return answer
+    if answer is True:
+        return Verdict.approve()
+    return Verdict.deny("" if answer is False else f"the approver answered {shorten(answer)}, which is no verdict")

@@ -1,0 +1,146 @@
+"""What a person is shown and asked about: one call exactly as it would run, and the digest that binds it.
+
+A tool that knows what else decides what its call does says so in `binds(params) -> dict` (a program's path and hash,
+the working directory); a tool that knows why a standing permission would be too wide says so in
+`grantable(params) -> str`. Both may block on a disk. Parameters that people hand back are data: nothing in them is read
+as a reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from acting.approvals.digest import digest
+from acting.run.call.prepare import read
+from acting.run.call.prescriptions import prescribed
+from acting.tooling.bound_tool import Entry, is_async
+from acting.tooling.registry import Catalog
+from spar.clock import Clock
+from spar.data.paths import copied, parse_write, shorten
+from spar.errors import SparError
+from spar.protocols import Effect
+from spar.threads import Threads
+from spar.types import Call, replace
+
+#: What a call may choose beside its parameters that decides who carries it out, on what, and with which result.
+_CHOICES: Final = ("_activity", "_delegate", "_output", "_scopes")
+WITHIN: Final = 10.0  # seconds that a tool may take to say what binds its call
+
+
+class UnboundError(SparError):
+    """It cannot be said exactly what would run."""
+
+
+class Binding(Struct, frozen=True):
+    """A call with its parameters as they are, nothing in them a reference; the tool, and what it does to the world."""
+
+    call: Call
+    entry: Entry
+    effect: Effect
+
+
+class Bound(Struct, frozen=True):
+    """The hash of what would run, and what the tool itself says of it (`binds`)."""
+
+    digest: str
+    binds: Mapping[str, Any]
+
+
+class Binder:
+    """Binds calls of the tools in `catalog` under a policy of this revision."""
+
+    def __init__(self, catalog: Catalog, revision: str, clock: Clock) -> None:
+        self._catalog, self._revision = catalog, revision
+        self.use(clock)
+
+    def use(self, clock: Clock) -> None:
+        """Let what tools look up count as work on this clock."""
+        self._threads = Threads("binding", clock)
+
+    def of(self, call: Call, entry: Entry, params: Mapping[str, Any]) -> Binding:
+        """A call whose parameters came to `params`."""
+        return Binding(replace(call, params=copied(params)), entry, entry.effect_of(params))
+
+    def edited(self, call: Call, params: Mapping[str, Any]) -> Binding:
+        """The same call with these parameters instead of all of its own. Raises: ValueError that says what is wrong."""
+        try:
+            return self._checked(replace(call, params=copied(params)))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    def replaced(self, call: Call, wire: Mapping[str, Any]) -> Binding:
+        """Another call in its place, under its id, writing where it would if it names no path. Raises: ValueError."""
+        new = Call.from_wire(wire)
+        if new.after:
+            raise ValueError("a call that replaces one runs in its place: leave out '_after'")
+        path, method = new.output_path, new.output_method
+        if path is None:
+            path, method = call.output_path, call.output_method
+        new = replace(new, id=call.id, after=call.after, output_path=path, output_method=method)
+        return self._checked(new)
+
+    def again(self, call: Call) -> Binding:
+        """The binding of a call that was decided on, against the tools as they are now. Raises: ValueError."""
+        return self._checked(call)
+
+    async def bound(self, binding: Binding) -> Bound:
+        """What would run now. Raises: UnboundError when that cannot be said."""
+        entry, call = binding.entry, binding.call
+        bound: Any = {}
+        try:
+            binds = getattr(entry.target, "binds", None)
+            if callable(binds):
+                async with asyncio.timeout(WITHIN):
+                    bound = await self._ask(binds, copied(call.params))
+            if not isinstance(bound, Mapping):
+                raise TypeError(f"it must be an object, found {type(bound).__name__}")
+            own: dict[str, Any] = {"tool": bound, "by": _maker(entry)}
+            own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
+            return Bound(digest(entry.name, entry.schema, call.params, binding.effect, self._revision, own), bound)
+        except Exception as error:
+            why = str(error) or type(error).__name__
+            raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error
+
+    async def refusal(self, binding: Binding) -> str:
+        """Why no standing permission is given for this call; "" if one may be."""
+        grantable = getattr(binding.entry.target, "grantable", None)
+        if not callable(grantable):
+            return ""
+        try:
+            async with asyncio.timeout(WITHIN):
+                found = await self._ask(grantable, copied(binding.call.params))
+        except Exception as error:
+            return f"{binding.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
+        return (
+            found if isinstance(found, str) else f"{binding.entry.name!r} answered {shorten(found)}, which is no reason"
+        )
+
+    async def _ask(self, function: Any, params: dict[str, Any]) -> Any:
+        found = function(params) if is_async(function) else await self._threads.run(function, params)
+        return await found if inspect.isawaitable(found) else found
+
+    def _checked(self, call: Call) -> Binding:
+        _, wrong = read(call)
+        if wrong:
+            raise ValueError(wrong)
+        entry = self._catalog.get(call.tool)
+        if entry is None:
+            raise ValueError(self._catalog.unknown(call.tool))
+        if entry.terms.approval == "deny":
+            raise ValueError(f"tool {entry.name!r} may not be called: its approval is 'deny'")
+        call, entry = prescribed(call, entry, self._catalog)
+        if call.output_path is not None:
+            parse_write(call.output_path)
+        entry.parameters.validate(call.params)
+        return Binding(call, entry, entry.effect_of(call.params))
+
+
+def _maker(entry: Entry) -> str:
+    """Which code carries it out: another tool may come to have the name and the schema of one that was approved."""
+    code = entry.target if inspect.isroutine(entry.target) else type(entry.target)
+    return f"{entry.activity}: {getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"

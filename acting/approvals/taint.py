@@ -1,0 +1,106 @@
+"""Which of a run's data came from outside, so that what reads it is not taken for the plan's own word.
+
+A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that reads
+what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an earlier
+process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in whichever
+instance. Not seen is what a tool hands over as a `Message` of another kind than its call named.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from acting.approvals.policy import trust_in
+from acting.run.runtime import Scope
+from acting.tooling.bound_tool import Entry
+from spar.data.dataflow import PathIndex
+from spar.data.paths import Path, parse_write, references
+from spar.data.trust import trust_of
+from spar.types import ActionResult, Call, Trust
+
+MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first
+_RESULT: Final[Path] = ("result",)
+_EVERYTHING: Final[Path] = ()  # leads to every path
+
+
+class Taint:
+    """The tainted paths of the runs of one executor."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, PathIndex[bool]] = OrderedDict()
+
+    def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
+        """How far the plan of one cycle may be trusted: as the planner says, else as what it was made from.
+
+        A later cycle of a run has no perceptions of its own; what the first one was made from still decides.
+        """
+        if stated is not None or run_id is None:
+            return found
+        if found == "untrusted":
+            self._taint(run_id, [_EVERYTHING])
+        tainted = self._runs.get(run_id)
+        return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else found
+
+    def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], Entry | None]) -> None:
+        """Know what the calls of a run's earlier ticks have tainted; what cannot be told any more may be all of it."""
+        for tick in earlier:
+            trust = trust_of(tick.action) if tick.action is not None else "untrusted"
+            scope = Scope("", run_id=run_id)
+            for call in [each.call for each in tick.results if each.attempts]:
+                try:
+                    entry = find(call.tool)
+                    self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
+                except Exception:  # written down by another version
+                    self._taint(run_id, [_EVERYTHING])
+
+    def judge(self, call: Call, entry: Entry | None, trust: Trust, scope: Scope) -> Trust:
+        """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
+        if trust == "trusted" and self._runs and self.reads(call, scope):
+            trust = "untrusted"
+        if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
+            self._taint(_key(scope), _written(call))
+            self._runs.move_to_end(_key(scope))
+            if len(self._runs) > MOST:
+                self._runs.popitem(last=False)
+        return trust
+
+    def _taint(self, key: str, paths: Iterable[Path]) -> None:
+        tainted = self._runs.get(key)
+        if tainted is None:
+            tainted = self._runs[key] = PathIndex(_either)
+        for path in paths:
+            tainted.add(path, True)
+
+    def reads(self, call: Call, scope: Scope) -> bool:
+        """Whether it is given anything that is tainted."""
+        tainted = self._runs.get(_key(scope))
+        if tainted is None:
+            return False
+        read = [path for found in references(call.params).values() for each in found for paths in each.alternatives
+                for path in paths]  # fmt: skip
+        scopes = call.meta.get("_scopes")
+        read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
+        return any(tainted.over(path) for path in read)
+
+    def close(self, scope: Scope) -> None:
+        """One tick is over: what belongs to no run is read by nobody any more."""
+        if scope.run_id is None:
+            self._runs.pop(scope.key, None)
+
+
+def _either(one: bool, other: bool) -> bool:
+    return one or other
+
+
+def _key(scope: Scope) -> str:
+    return scope.run_id or scope.key
+
+
+def _written(call: Call) -> list[Path]:
+    if call.output_path is None:
+        return [_RESULT]
+    return [path for paths in parse_write(call.output_path).alternatives for path in paths]

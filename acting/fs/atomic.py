@@ -1,0 +1,166 @@
+"""Changes to files that happen wholly or not at all, given the open folder and a name in it (see `rooted`).
+
+A new content is written beside the old one, flushed, and put in its place by a rename; a copy or a move never takes
+the place of something else. Each change is on the disk when the function returns. Blocking.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from acting.fs.rooted import kind_of, look, open_file
+from spar.ids import new_id
+
+_CHUNK = 1 << 20
+_NO_REPLACE = 1
+Entry = tuple[int, str]
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write everything. Raises: OSError, with a part possibly written."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def make_durable(folder: int) -> None:
+    """Flush a folder's entries to the disk; some file systems have no such thing."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+
+
+@contextmanager
+def _beside(parent: int) -> Iterator[tuple[int, str]]:
+    """A new file in the folder under a name of its own, which is gone again at the end unless it was renamed."""
+    name = f".spar-{new_id()}.tmp"
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent)
+    try:
+        yield file, name
+    finally:
+        os.close(file)
+        try:
+            os.unlink(name, dir_fd=parent)
+        except FileNotFoundError:
+            pass
+
+
+def replace_file(parent: int, name: str, content: bytes) -> None:
+    """Give the file a new content; its rights stay. Raises: OSError; PermissionError when it is no regular file."""
+    try:
+        mode: int | None = look(parent, name).st_mode & 0o777
+    except FileNotFoundError:
+        mode = None
+    with _beside(parent) as (file, temporary):
+        write_all(file, content)
+        if mode is not None:
+            os.fchmod(file, mode)
+        os.fsync(file)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        make_durable(parent)
+
+
+def copy_file(source: Entry, target: Entry) -> int:
+    """Copy what the file holds now; returns its size in bytes. The same bytes being there already is as good.
+
+    Raises: FileExistsError when the target is anything else, and other OSErrors.
+    """
+    original = open_file(*source, os.O_RDONLY)
+    try:
+        return _copy_open(original, target)
+    finally:
+        os.close(original)
+
+
+def _copy_open(original: int, target: Entry) -> int:
+    size, parent = os.fstat(original).st_size, target[0]
+    with _beside(parent) as (file, temporary):
+        left = size  # a file that grows while it is read is copied as it was
+        while left and (chunk := os.read(original, min(_CHUNK, left))):
+            write_all(file, chunk)
+            left -= len(chunk)
+        os.fsync(file)
+        try:
+            rename_new((parent, temporary), target)
+        except FileExistsError:
+            if not _is_same((parent, temporary), target):
+                raise
+        make_durable(parent)
+    return size - left
+
+
+def _is_same(one: Entry, other: Entry) -> bool:
+    if look(*one).st_size != look(*other).st_size:
+        return False
+    first, second = open_file(*one, os.O_RDONLY), open_file(*other, os.O_RDONLY)
+    try:
+        while chunk := os.read(first, _CHUNK):
+            if os.read(second, _CHUNK) != chunk:
+                return False
+        return True
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+def move_entry(source: Entry, target: Entry) -> None:
+    """Move a file or folder; between file systems a file is copied and then removed.
+
+    Raises: FileExistsError when something is there already; PermissionError for links and special files.
+    """
+    status = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
+    kind = kind_of(status.st_mode)
+    if kind not in ("file", "folder"):
+        raise PermissionError(f"{source[1]!r} is a {kind}, not a file or folder")
+    try:
+        rename_new(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV or kind == "folder":
+            raise
+        _move_far(source, target)
+    make_durable(target[0])
+    make_durable(source[0])
+
+
+def _move_far(source: Entry, target: Entry) -> None:
+    original = open_file(*source, os.O_RDONLY)
+    try:
+        _copy_open(original, target)
+        now = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
+        if os.path.samestat(now, os.fstat(original)):  # else somebody put another document in its place
+            os.unlink(source[1], dir_fd=source[0])
+    finally:
+        os.close(original)
+
+
+def rename_new(source: Entry, target: Entry) -> None:
+    """Rename, but never onto something. Raises: FileExistsError, and other OSErrors."""
+    call = _renameat2()
+    if call is not None:
+        names = os.fsencode(source[1]), os.fsencode(target[1])
+        if call(source[0], names[0], target[0], names[1], _NO_REPLACE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.ENOSYS, errno.EINVAL):  # EINVAL: this file system cannot; or a folder into itself
+            raise OSError(code, os.strerror(code))
+    try:
+        os.stat(target[1], dir_fd=target[0], follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc 2.28, musl 1.2.6
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return call

@@ -1,0 +1,408 @@
+"""Which call may start: references and `after` made into dependencies. Pure: no clock, no tasks, no tools.
+
+A call waits for three things: the calls it names in `after`; every earlier call that is still to write where
+it reads (program order, also when an old value stands); and a value at each path it reads. Of a read with
+alternatives (`||`) it waits for the earlier writers of those up to the one that it would take, so that when a left
+one's writers have all ended without it the next is taken at once; with `fallback="race"` it takes what is there.
+A later writer feeds an earlier reader only if that reader has no value and no earlier writer lives.
+
+A call of an instance reads what was written for all with what was written for the instance over it, and writes for
+the instance: so it waits for writers of both kinds, and only readers of its instance wait for it.
+
+Cycles are looked for when a call arrives, over `after` and reads with one alternative: whoever waits so for himself
+can never start, and the call that closes the circle is refused. Reads with alternatives are not counted, since
+another alternative may still come; nor are the writer's own (`||` in an output path), since its reader waits for
+its end whichever it chooses. What they leave knotted up is untied when nothing else can run.
+
+The work is proportional to calls + references: a countdown per call, an index by path, and nobody ever scans what
+remains. Readers of a path that many calls write to share one `Barrier` instead of an edge each.
+
+`earlier(id)` says whether a call of an earlier tick of the same run ended well; None: there was none.
+
+The caller adds calls in the order of arrival, says when one ended and what was written, and empties `ready`
+(may start; it takes its values at once) and `doomed` (must be skipped for the reason in `why`). `stuck` says, once
+nothing runs and nothing more arrives, what can never start and why.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Literal
+
+from acting.graph.deadlock import could_start, knot_from, reaches, verdict
+from acting.graph.index import Index, Place
+from acting.graph.nodes import NOBODY, Barrier, Gate, Need, Node, Why
+from spar.data.paths import Expression, Path, overlaps, shorten
+
+#: Nodes that can never start, why, and of which id or path.
+Stuck = tuple[list[Node], Why, str]
+
+
+class Graph:
+    """The calls of one tick. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
+
+    def __init__(
+        self,
+        has: Callable[[Path, str | None], bool],
+        fallback: Literal["wait", "race"] = "wait",
+        earlier: Callable[[str], bool | None] = lambda id: None,
+    ) -> None:
+        self._has = has
+        self._earlier = earlier
+        self._is_racing = fallback == "race"
+        self._index = Index()
+        self._known: dict[str, Node] = {}
+        self._awaited: dict[str, list[Node]] = {}
+        self._suspects: list[tuple[int, Node]] = []  # a heap: whom nobody feeds, as far as was seen when it was noted
+        self._left: deque[Node] = deque()
+        self._count = 0
+        self.pending = 0  # neither ready nor ended
+        self.ready: list[Node] = []
+        self.doomed: list[Node] = []
+
+    def knows(self, id: str) -> bool:
+        return id in self._known
+
+    def ended_well(self, id: str) -> bool:
+        return self._known[id].ok if id in self._known else self._earlier(id) is True
+
+    def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
+        """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
+        self._admit(node, instance)
+        if writes is not None:
+            self._index.register(node, writes.alternatives)
+        if self._awaited:
+            node.followers = [*node.followers, *self._awaited.pop(node.id, ())]
+
+    def add(
+        self,
+        node: Node,
+        reads: Sequence[Expression] = (),
+        writes: Expression | None = None,
+        after: Sequence[str] = (),
+        instance: str | None = None,
+    ) -> bool:
+        """Take in the next call; False if it closes a cycle: the caller must then end it.
+
+        `reads` are distinct. Of two calls with one id the first keeps it.
+        """
+        self._admit(node, instance)
+        circular = self._follow(node, after) if after else False
+        missing = self._order(node, reads) if reads else ()
+        fed: list[tuple[Need, Place]] = []
+        if writes is not None:
+            fed = self._index.register(node, writes.alternatives)
+            for path in missing:  # whoever waits for what it alone is to write
+                circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
+        awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
+        if fed or awaiting:
+            for need, place in fed:
+                place.set_fed(need, node)
+            if not circular and reaches(node, [*(need.node for need, _ in fed if need.is_plain), *awaiting]):
+                # Unless somebody else, who has not been on record, is to feed the readers as well.
+                alone = [need.node for need, place in fed if need.is_plain and not place.writer(need.node, node)]
+                circular = reaches(node, [*alone, *awaiting])
+            node.followers = [*node.followers, *awaiting]
+            for reader in awaiting:
+                reader.blockers.append(node)
+        if circular:
+            return False
+        for path in missing:
+            self._miss(node, path)
+        if not node.waiting or node.needs:
+            self._offer(node)
+        return True
+
+    def end(self, node: Node, ok: bool, *, chosen: int | None = None) -> None:
+        """A call has ended: free, or doom, what waits for it. Idempotent.
+
+        `chosen` is the alternative of its output path that was written, of a call that ended well the first if it
+        is not said. One that did not end well may have written too: readers of that run, those of others do not.
+        """
+        if node.ended:
+            return
+        node.ended, node.ok = True, ok
+        if not node.is_ready and node.at:  # one that was never taken in may end all the same
+            self.pending -= 1
+            for need in node.needs:
+                need.close()
+        if node.groups:
+            node.leave(chosen)
+        for need, place in node.feeds:
+            if need.fed.get(place) is node:
+                place.set_fed(need, None)
+                self._suspect(need.node)
+        free = node.dependants
+        if node.followers:
+            free = free.copy()
+            for follower in node.followers:
+                if ok:
+                    follower.after -= 1
+                    free.append(follower)
+                else:
+                    self._doom(follower, "branch" if node.why == "branch" else "dep_failed")
+        if free:
+            self._free(free)
+
+    def written(self, path: Path, value: object, instance: str | None = None) -> None:
+        """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
+        for need, found in self._index.awaiting(path, value, instance):
+            if found in need.absent:
+                self._arrived(need, found)
+
+    def stuck(self) -> Stuck | None:
+        """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
+
+        The caller ends them and asks again. If no call is named, one that waited has been made `ready`.
+        """
+        while self._awaited:
+            id, nodes = self._awaited.popitem()
+            waiting = [node for node in nodes if not node.ended]
+            if waiting:
+                return _given_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
+        while self._suspects:
+            node = heappop(self._suspects)[1]
+            if node.waiting or node.ended or node.is_ready or node.is_doomed:
+                continue
+            self._reconsider(node)
+            if node.is_ready:
+                return [], "bad_reference", ""
+            found = verdict(node)
+            if found is not None:
+                return _given_up([node], *found)
+        return self._untie()
+
+    # -- arrival
+
+    def _admit(self, node: Node, instance: str | None) -> None:
+        self.pending += 1
+        self._count += 1
+        node.at = self._count
+        node.instance = instance
+        self._known.setdefault(node.id, node)
+
+    def _follow(self, node: Node, after: Sequence[str]) -> bool:
+        """Wait for the calls named; True if it names itself."""
+        circular = False
+        ended_badly = []
+        for id in dict.fromkeys(after):
+            other = self._known.get(id)
+            if other is node:
+                circular = True
+            elif other is None and (is_ok := self._earlier(id)) is not None:
+                if not is_ok:
+                    self._doom(node, "dep_failed")
+            elif other is None:
+                self._awaited.setdefault(id, []).append(node)
+                node.waiting += 1
+                node.after += 1
+            elif not other.ended:
+                other.followers = other.followers or []
+                other.followers.append(node)
+                node.blockers.append(other)
+                node.waiting += 1
+                node.after += 1
+            elif not other.ok:
+                ended_badly.append(other)
+        if ended_badly:
+            is_branch = all(other.why == "branch" for other in ended_badly)
+            self._doom(node, "branch" if is_branch else "dep_failed")
+        return circular
+
+    def _order(self, node: Node, reads: Sequence[Expression]) -> Sequence[Path]:
+        """Wait for the earlier calls that write where it reads; the paths at which nothing is and nobody writes."""
+        instance, has = node.instance, self._has
+        paths: list[Path] = []
+        for expression in reads:
+            only = expression.only
+            if only is not None:
+                paths.append(only)
+            elif len(expression.alternatives) == 1:
+                paths += expression.alternatives[0]  # what belongs together is as if each were read by itself
+            else:
+                self._choose(node, expression.alternatives)
+        node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
+        return [path for path in node.reads if not self._index.block(node, path, instance) and not has(path, instance)]
+
+    def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
+        """Put a gate before each alternative that earlier calls are still to write."""
+        need = Need(node, alternatives)
+        gates: list[Gate | None] = []
+        for paths in alternatives:
+            gate = Gate(need)
+            if not self._is_racing:
+                for path in paths:
+                    self._index.block(gate, path, node.instance)
+            gates.append(gate if gate.waiting else None)
+        need.gates = gates
+        need.is_open = False  # as long as it has not been looked at: `_offer` does
+        if not node.needs:
+            node.needs = {}
+        node.needs[need] = None
+
+    # -- needs
+
+    def _miss(self, node: Node, path: Path) -> None:
+        """Wait for a value at a path that must be present."""
+        need = Need(node, ((path,),))
+        if not node.needs:
+            node.needs = {}
+        node.needs[need] = None
+        node.lacking += 1
+        self._watch(need, path)
+
+    def _watch(self, need: Need, path: Path) -> None:
+        self._index.watch(need, path)
+        self._suspect(need.node)
+
+    def _suspect(self, node: Node) -> None:
+        """Perhaps nobody who lives will bring what it reads: `stuck` finds out."""
+        heappush(self._suspects, (node.at, node))
+
+    def _arrived(self, need: Need, path: Path) -> None:
+        """Something stands at a path that `need` waited for."""
+        for place in need.absent.pop(path):
+            place.leave(need)
+        node = need.node
+        if need.is_plain:
+            need.is_open = False
+            del node.needs[need]
+        elif not self._is_settled(need):
+            return
+        else:
+            need.close()
+        node.lacking -= 1
+        if node.waiting == node.lacking == 0:
+            self._offer(node)
+
+    def _is_settled(self, need: Need) -> bool:
+        """Whether an alternative is present and no earlier writer of it or of one before it lives.
+
+        If not, it waits at each path that is missing from the alternatives that can be judged.
+        """
+        absent, instance, has = need.absent, need.node.instance, self._has
+        missing: list[Path] = []
+        for paths, gate in zip(need.alternatives, need.gates, strict=True):
+            if gate is not None and gate.waiting:
+                break
+            lacking = [path for path in paths if path in absent or not has(path, instance)]
+            if not lacking:
+                return True
+            missing += lacking
+        for path in missing:
+            if path not in absent:
+                self._watch(need, path)
+        return False
+
+    def _look_again(self, need: Need) -> None:
+        """One of its gates has opened."""
+        node = need.node
+        if not need.is_open or node.ended or node.is_ready:
+            return
+        if not self._is_settled(need):
+            self._suspect(node)
+            return
+        need.close()
+        node.lacking -= 1
+        if node.waiting == node.lacking == 0:
+            self._offer(node)
+
+    def _reconsider(self, node: Node) -> None:
+        """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
+        for need in list(node.needs):
+            for path in list(need.absent):
+                if path in need.absent and self._has(path, node.instance):
+                    self._arrived(need, path)
+        if not node.is_ready:
+            self._note_missing(node)
+            self._judge(node)
+            for need in node.needs:
+                need.find_feeders()
+
+    # -- starting and ending
+
+    def _offer(self, node: Node) -> None:
+        """If nothing blocks it any more, it is ready if all it reads is there, else it waits for values."""
+        if node.ended or node.is_doomed or node.is_ready:
+            return
+        if node.needs:
+            self._judge(node)
+        if node.waiting:
+            return
+        if node.reads:
+            self._note_missing(node)
+        if node.lacking:
+            self._suspect(node)
+            return
+        node.is_ready = True
+        self.pending -= 1
+        self.ready.append(node)
+
+    def _note_missing(self, node: Node) -> None:
+        known = {path for need in node.needs if need.is_plain for path in need.absent} if node.lacking else NOBODY
+        for path in node.reads:
+            if path not in known and not self._has(path, node.instance):
+                self._miss(node, path)
+
+    def _judge(self, node: Node) -> None:
+        """See which reads with alternatives are not settled."""
+        for need in node.needs:
+            if not need.is_plain and not self._is_settled(need) and not need.is_open:
+                need.is_open = True
+                node.lacking += 1
+
+    def _doom(self, node: Node, why: Why) -> None:
+        if not node.ended and not node.is_doomed:
+            node.is_doomed = True
+            node.why = why
+            self.doomed.append(node)
+
+    def _free(self, waiters: list[Node | Barrier]) -> None:
+        """Something that each of these waited for has ended."""
+        further: list[Node | Barrier] = []
+        for waiter in chain(waiters, further):  # which grows while barriers end
+            waiter.waiting -= 1
+            if waiter.waiting == 0:
+                if isinstance(waiter, Node):
+                    self._offer(waiter)
+                elif isinstance(waiter, Gate):
+                    self._look_again(waiter.need)
+                else:
+                    further += waiter.dependants
+
+    # -- what nobody can end from inside
+
+    def _untie(self) -> Stuck | None:
+        """Resolve a knot of calls that wait for one another, of which at least one read has alternatives, or an old
+        value stands at it: the first of them that has all it reads starts; else the one that came last is given up.
+        """
+        while self._left and not _is_waiting(self._left[0]):
+            self._left.popleft()
+        if not self._left and self.pending:
+            self._left.extend(filter(_is_waiting, self._known.values()))
+        if not self._left:
+            return None
+        knot = knot_from(self._left[0])
+        for member in sorted(knot, key=lambda each: each.at):
+            if could_start(member, self._has):
+                for need in member.needs:
+                    need.close()
+                member.is_ready = True
+                self.pending -= 1
+                self.ready.append(member)
+                return [], "dep_failed", ""
+        last = max(knot, key=lambda each: each.at)
+        return _given_up([last], "cycle", "it waits for itself through others, and no alternative to that came")
+
+
+def _given_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
+    for node in nodes:
+        node.why = why
+    return nodes, why, sentence
+
+
+def _is_waiting(node: Node) -> bool:
+    return not (node.ended or node.is_ready)

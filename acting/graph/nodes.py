@@ -1,0 +1,212 @@
+"""Calls as the graph sees them, and what ties them together: who waits for whose end, and for what value.
+
+Only records and their upkeep; what it means for a call is decided in `graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from spar.data.paths import Path
+
+if TYPE_CHECKING:
+    from acting.graph.index import Place
+
+Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
+
+# What became of those who were to write somewhere and have not: bits, of which the higher tells more.
+CHOSE_ANOTHER: Final = 1
+FAILED: Final = 2
+
+NOBODY: Final[Any] = MappingProxyType({})
+NONE: Final[Any] = ()
+
+
+class Barrier:
+    """Ends when everything that it waits for has ended, well or not."""
+
+    __slots__ = ("blockers", "dependants", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.blockers: list[Node | Barrier] = []
+        self.dependants: list[Node | Barrier] = []
+
+    @property
+    def ended(self) -> bool:
+        return self.waiting == 0
+
+
+class Gate(Barrier):
+    """A barrier before one alternative of a read: when it ends, the read is looked at again."""
+
+    __slots__ = ("need",)
+
+    def __init__(self, need: Need) -> None:
+        super().__init__()
+        self.need = need
+
+
+class Node:
+    """One call as the graph sees it; the executor's own record extends it.
+
+    `why` says why the graph gave it up, empty while it has not.
+    """
+
+    __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers", "groups", "id",
+                 "instance", "is_doomed", "is_ready", "lacking", "needs", "ok", "reads", "waiting", "why",
+                 "writes")  # fmt: skip
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.at = 0  # its number in the order of arrival
+        self.instance: str | None = None
+        self.reads: Sequence[Path] = ()  # each must be present; reads with alternatives are needs
+        self.writes: tuple[tuple[Path, ...], ...] = ()
+        self.waiting = self.after = 0  # calls and barriers that block it, and those of them that it named
+        self.lacking = 0  # its open needs
+        self.ended = self.ok = self.is_doomed = self.is_ready = False
+        self.why: Why | Literal[""] = ""
+        self.blockers: list[Node | Barrier] = []
+        self.dependants: list[Node | Barrier] = []  # wait for this to end
+        # These most calls do not have.
+        self.followers: list[Node] = NONE  # wait for this to end well
+        self.feeds: list[tuple[Need, Place]] = NONE  # it is to write what they lack
+        self.needs: dict[Need, None] = NOBODY
+        self.groups: Sequence[Group] = ()
+        self.branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
+
+    def leave(self, chosen: int | None) -> None:
+        """It has ended and writes nowhere any more: leave a note where it has not."""
+        for group in self.groups:
+            group.live -= 1
+        if chosen is None and not self.ok:
+            lost = CHOSE_ANOTHER if self.why == "branch" else FAILED
+            for group in self.groups:
+                group.lost |= lost
+        elif self.branches:
+            written = set(self.branches[chosen or 0])
+            for group in self.groups:
+                if group not in written:
+                    group.lost |= CHOSE_ANOTHER
+
+
+class Need:
+    """A read that has to be waited for by value: one path that is missing, or several alternatives.
+
+    `absent` are its paths at which nothing stands, with the places where it waits for them; `fed` says of such a
+    place who that lives is to write there, as far as that was looked for.
+    """
+
+    __slots__ = ("absent", "alternatives", "fed", "gates", "is_open", "node")
+
+    def __init__(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
+        self.node = node
+        self.alternatives = alternatives
+        self.is_open = True
+        self.gates: Sequence[Gate | None] = ()
+        self.absent: dict[Path, tuple[Place, ...]] = {}
+        self.fed: dict[Place, Node] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is for one path, and goes away once that is present."""
+        return not self.gates
+
+    @property
+    def gate(self) -> Gate | None:
+        """What it waits for before it can be judged."""
+        return next((gate for gate in self.gates if gate is not None and gate.waiting), None)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nobody who lives can still bring what it lacks."""
+        if self.gate is not None:
+            return False
+        return all(any(self._is_lost(path) for path in paths) for paths in self.alternatives)
+
+    def find_feeders(self) -> None:
+        """Somebody who lives and writes there, for each place that has none on record."""
+        for places in self.absent.values():
+            for place in places:
+                if place not in self.fed:
+                    place.set_fed(self, place.writer(self.node))
+
+    def close(self) -> None:
+        """It waits no longer."""
+        for places in self.absent.values():
+            for place in places:
+                place.leave(self)
+        self.absent = {}
+        self.is_open = False
+
+    def _is_lost(self, path: Path) -> bool:
+        places = self.absent.get(path)
+        return places is not None and not any(place in self.fed for place in places)
+
+    def losses(self) -> Iterator[tuple[int, Path]]:
+        """The paths that nobody will bring, each with what became of those who were to."""
+        for path, places in self.absent.items():
+            if self._is_lost(path):
+                yield max(place.lost for place in places), path
+
+
+class Group:
+    """Calls that write here and have perhaps not ended; the readers that arrive together share a barrier."""
+
+    __slots__ = ("barrier", "fresh", "live", "lost")
+
+    def __init__(self) -> None:
+        self.live = self.lost = 0
+        self.fresh: list[Node] = []
+        self.barrier: Barrier | None = None
+
+    def block(self, reader: Node | Barrier) -> None:
+        """Make `reader` wait for all that live, of whom there are some."""
+        if self.fresh:
+            self.fresh = [node for node in self.fresh if not node.ended]
+        if self.barrier is not None and self.barrier.ended:
+            self.barrier = None
+        if len(self.fresh) == 1 and self.barrier is None:
+            link(self.fresh[0], reader)
+            return
+        if self.fresh:
+            barrier = Barrier()
+            for node in self.fresh:
+                link(node, barrier)
+            if self.barrier is not None:
+                link(self.barrier, barrier)
+            self.fresh, self.barrier = [], barrier
+        if self.barrier is not None:
+            link(self.barrier, reader)
+
+    def writer(self, *but: Node) -> Node | None:
+        """One of those who live, other than `but`; the one that came last, if it is easily found."""
+        found: Node | None = None
+        stack: list[list[Any]] = [self.fresh]
+        if self.barrier is not None and not self.barrier.ended:
+            stack.append(self.barrier.blockers)
+        while stack:
+            writers = stack.pop()
+            passed = 0
+            for each in reversed(writers):
+                if each.ended:
+                    passed += 1
+                elif isinstance(each, Barrier):
+                    stack.append(each.blockers)
+                elif each not in but:
+                    found = each
+                    break
+            if passed > 8:  # the next one who looks need not pass them
+                writers[:] = [each for each in writers if not each.ended]
+            if found is not None:
+                break
+        return found
+
+
+def link(blocker: Node | Barrier, waiter: Node | Barrier) -> None:
+    blocker.dependants.append(waiter)
+    waiter.blockers.append(blocker)
+    waiter.waiting += 1

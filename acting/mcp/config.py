@@ -1,0 +1,134 @@
+"""Where an MCP server is and how it is reached: a program in the launcher, or exactly one host and port.
+
+Reads the options that say so, and finds what is wrong with them before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from acting.mcp.diagnostics import Words
+from acting.net.addresses import Guard
+from acting.net.http_client import read_headers
+from acting.process.launcher import Program, environment, find_program
+from acting.sandbox.detect import Offer, offered
+from spar.errors import ConfigError, PermanentError
+from spar.protocols import Home
+from spar.threads import Threads
+
+PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+"""The variables that a program is given when nothing is said."""
+Level = Literal["auto", 0, 1, 2]
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+
+
+class Grants(Struct, frozen=True):
+    """In which sandbox a program runs, and what it may touch there beside the workspace; see `shell`."""
+
+    sandbox: Level = 0
+    readable: tuple[str, ...] = ()
+    network: bool = False
+
+
+class Place:
+    """Raises: ConfigError for options that make no sense."""
+
+    def __init__(
+        self,
+        home: Home,
+        command: tuple[str, ...],
+        url: str,
+        headers: Mapping[str, str],
+        env: tuple[str, ...],
+        grants: Grants,
+    ) -> None:
+        if bool(command) == bool(url):
+            found = "both" if url else "neither"
+            raise ConfigError(f"an MCP server is reached by 'command' or by 'url', found {found}", path=("command",))
+        _check_command(command, env)
+        try:
+            self._headers = read_headers(headers)
+        except ValueError as error:
+            raise ConfigError(str(error), path=("headers",)) from None
+        self._guard = _guard_of(url) if url else Guard()
+        self._command, self._url, self._env, self._grants = command, url, env, grants
+        self._workspace = os.path.realpath(home.workspace)
+        self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in grants.readable)  # noqa: PTH118
+        self._offer: Offer | None = None
+        #: How a person would call it, and the level of the sandbox that the program was started in last.
+        self.shown, self.level = url or command[0], 0
+
+    def prepare(self) -> None:
+        """Find out which sandbox there is, if one is wanted; in a thread."""
+        if self._command and self._grants.sandbox:
+            self._offer = offered(find_program("bwrap", self._environment()))
+
+    def connect(self, words: Words, resolver: Threads, silence: float) -> AbstractAsyncContextManager[Any]:
+        """A new transport; names are resolved in `resolver`, an HTTP answer may be silent for `silence` seconds.
+
+        Raises: PermanentError when there is no such program, or not the sandbox that is asked for.
+        """
+        found: AbstractAsyncContextManager[Any]
+        if self._url:
+            found = import_module("acting.mcp.http").stream(self._url, self._headers, self._guard, resolver, silence)
+        else:
+            words.begin()
+            found = import_module("acting.mcp.stdio").pipes(self._program(), words)
+        return found
+
+    def _program(self) -> Program:
+        env, name = self._environment(), self._command[0]
+        path = find_program(name, env)
+        if path is None:
+            raise PermanentError(f"program {name!r} is not there or cannot be executed; PATH is {env['PATH']!r}")
+        os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
+        cage = None
+        if self._offer is not None:
+            least = 0 if self._grants.sandbox == "auto" else self._grants.sandbox
+            cage = self._offer.cage(self._workspace, least=least, readable=self._readable, network=self._grants.network)
+        self.level = cage.level if cage else 0
+        return Program(path, self._command, self._workspace, env, cage=cage)
+
+    def _environment(self) -> dict[str, str]:
+        given = dict(entry.split("=", 1) for entry in self._env if "=" in entry)
+        names = [entry for entry in self._env if "=" not in entry]
+        return {**environment(names, workspace=self._workspace), **given}
+
+
+def _check_command(command: tuple[str, ...], env: tuple[str, ...]) -> None:
+    if any("\0" in word for word in command) or (command and not command[0].strip()):
+        raise ConfigError(
+            f"'command' must be a program and its arguments, found {list(command)!r:.200}", path=("command",)
+        )
+    if len(command) == 1 and " " in command[0] and not command[0].startswith("/"):
+        raise ConfigError(f"'command' is a list of words: write {command[0].split()!r:.200}", path=("command",))
+    if command and "/" in command[0] and not command[0].startswith("/"):
+        raise ConfigError(
+            f"{command[0]!r} begins in no folder: give an absolute path, or a name that is found on PATH",
+            path=("command", 0),
+        )
+    for index, entry in enumerate(env):
+        if not re.fullmatch(r"[A-Za-z_]\w*", entry.partition("=")[0], re.ASCII) or "\0" in entry:
+            raise ConfigError(f"{entry!r:.100} must be NAME or NAME=value", path=("env", index))
+
+
+def _guard_of(url: str) -> Guard:
+    """Permits exactly the host and port of the URL. Raises: ConfigError when it is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        is_fine = parts.scheme in ("http", "https") and parts.hostname and not _UNFIT.search(url)
+        if not is_fine or parts.username is not None or parts.password is not None or "%" in (parts.hostname or ""):
+            raise ValueError("it must begin with http:// or https://, name a host, and hold no name, password or space")
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return Guard.of([f"{host}:{port}"])
+    except ValueError as error:
+        raise ConfigError(f"{url!r:.200} is no usable URL: {error}", path=("url",)) from None

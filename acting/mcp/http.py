@@ -1,0 +1,113 @@
+"""MCP over streamable HTTP to one host, whose addresses are judged before each connection.
+
+The SDK speaks the protocol and follows redirects only within the origin; beneath it stands our transport. It resolves
+the name, judges every address (`addresses`) and connects to exactly a judged one, while the Host header and the TLS
+name stay. No proxy of the environment is used, nothing is unpacked, and a body is bounded. What goes wrong with one
+request is answered as that request's error: an exception here would end the requests beside it as well.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+
+from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
+from acting.net.addresses import Guard
+from spar.threads import Threads
+
+_MOST_ADDRESSES = 4
+_CONNECT = 5.0  # seconds for one address, so that a silent one leaves time for the next
+_UNSURE_STATUS = (502, 504)  # a gateway that does not know what became of the request
+
+
+class Judged(httpx2.AsyncBaseTransport):
+    """Sends requests to addresses that `guard` permits, and to no others."""
+
+    def __init__(self, guard: Guard, threads: Threads) -> None:
+        self._guard, self._threads = guard, threads
+        self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer; a failure is an answer too, with a JSON-RPC error that says whether the request was sent."""
+        host, port = request.url.raw_host.decode("ascii"), request.url.port
+        port = (443 if request.url.scheme == "https" else 80) if port is None else port
+        try:
+            found = await self._threads.run(socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            return _failed(NOT_SENT, f"host {host!r} cannot be resolved: {error}")
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if reason := self._guard.against(host, port, addresses):
+            return _failed(NOT_SENT, reason)
+        failure: Exception | None = None
+        for address in addresses[:_MOST_ADDRESSES]:
+            try:
+                return await self._bounded(request, await self._inner.handle_async_request(_pinned(request, address)))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:  # nothing was sent yet: the next one may do
+                failure = error
+            except httpx2.TransportError as error:
+                return _failed(UNSURE, f"{host!r} broke off: {error or type(error).__name__}")
+        return _failed(NOT_SENT, f"cannot connect to {host!r} ({', '.join(addresses[:_MOST_ADDRESSES])}): {failure}")
+
+    async def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        kind = response.headers.get("content-type", "").lower()
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()
+            return _failed(UNSURE, "the answer is packed, which was not asked for")
+        if response.status_code == 404 and MCP_SESSION_ID in request.headers:
+            await response.aclose()
+            return _failed(NOT_SENT, "the server has forgotten the session")
+        if response.status_code in _UNSURE_STATUS and not kind.startswith("application/json"):
+            await response.aclose()
+            return _failed(UNSURE, f"a gateway answered {response.status_code}")
+        if kind.startswith("text/event-stream"):
+            return response  # its events are bounded by the SDK
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > MOST_MESSAGE:
+                    return _failed(TOO_LARGE, f"the answer has more than {MOST_MESSAGE} bytes")
+        finally:
+            await response.aclose()
+        headers = {name: value for name, value in response.headers.items() if name != "transfer-encoding"}
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _pinned(request: httpx2.Request, address: str) -> httpx2.Request:
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": request.url.raw_host.decode("ascii")},
+    )
+
+
+def _failed(code: int, message: str) -> httpx2.Response:
+    error: dict[str, Any] = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(503, headers={"content-type": "application/json"}, content=json.dumps(error).encode())
+
+
+@asynccontextmanager
+async def stream(
+    url: str, headers: Mapping[str, str], guard: Guard, threads: Threads, timeout: float
+) -> AsyncIterator[Any]:
+    """A transport for `mcp.Client`; `timeout` bounds the silence of an answer, in seconds."""
+    judged = await threads.run(Judged, guard, threads)  # it reads the certificates that are trusted
+    client = httpx2.AsyncClient(
+        transport=judged,
+        trust_env=False,
+        headers={"user-agent": "spar", **headers, "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(timeout, connect=_CONNECT),
+    )
+    async with client, streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE) as streams:
+        yield streams

@@ -1,0 +1,309 @@
+"""`mcp`: the tools of one MCP server, over the standard streams of a program or over streamable HTTP.
+
+A source of tools rather than one: what it offers may change while the service runs. It never stops anybody: opening
+returns in bounded time whether the server is there or not, the connection is kept up in the background, and a call
+while there is none fails at once. Tools are pinned as they were when they were accepted (`pins`); what the server
+says of itself decides nothing (`tools`). The library is loaded, in a thread, when a server is first opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Gt
+
+from acting.mcp.config import PASSED, Grants, Level, Place
+from acting.mcp.diagnostics import Words
+from acting.mcp.pins import Definition, Pins
+from acting.mcp.results import error_of, value_of
+from acting.mcp.tools import MOST_DEFINITION, MOST_NAME, MOST_TOOLS, Offer, Policy, RemoteTool, offer, server_name
+from acting.run.call.tool_context import ToolContext
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, PermanentError, SparError
+from spar.events import ContractViolation, ErrorOccurred
+from spar.protocols import Effect, Home, Host
+from spar.threads import Threads
+from spar.tool_terms import Approval
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from acting.mcp.connection import Link
+
+CLOSE_WITHIN = 3.0
+"""Seconds for taking leave of the server, before the connection is simply cut."""
+_LOOK = 2.0  # seconds between two looks at the file of pins
+_MOST_PARAMS = 1 << 20
+
+
+class McpServer:
+    """The tools of one server, named `server__tool`; `name` is the server's.
+
+    Args:
+        command: the program and its arguments (no shell), found on PATH outside of the workspace, run in it.
+        url: instead of a command: where it listens. Naming it permits that host and port, also in the own network.
+        headers: sent with each request to that host.
+        env: variables for the program: `NAME` passes ours on, `NAME=value` sets one; PATH and HOME (the workspace) are
+            always there.
+        allow: the only tools to offer, by the server's names; all of them when empty.
+        effects, approval: per tool, `*` for all others; `once` and `auto` where nothing is said.
+        safe: tools that text from outside may fill without a person looking (`*`: all).
+        timeout: seconds for a call; start_timeout: for connecting, of which opening waits for `wait` at most;
+            refresh: between two looks at an idle server.
+        sandbox: the least level at which the program may run, as for `shell`; "auto" is whatever there is. In a sandbox
+            it reads the workspace, the system's programs and what is `readable` (paths that start in the
+            configuration's folder), and has no network unless `network`; most servers need one of
+            the two. 0 asks for none.
+        parallel: calls at once; max_output: bytes of a result; a call that returns more
+            fails.
+
+    Raises: ConfigError for values that make no sense, and when the MCP library is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Home,
+        command: Sequence[str] = (),
+        url: str = "",
+        headers: Mapping[str, str] | None = None,
+        env: Sequence[str] = PASSED,
+        allow: Sequence[str] = (),
+        effects: Mapping[str, Effect] | None = None,
+        approval: Mapping[str, Approval] | None = None,
+        safe: Sequence[str] = (),
+        timeout: Annotated[float, Gt(0)] = 60.0,
+        start_timeout: Annotated[float, Gt(0)] = 30.0,
+        wait: Annotated[float, Ge(0)] = 5.0,
+        refresh: Annotated[float, Gt(0)] = 60.0,
+        sandbox: Level = 0,
+        readable: Sequence[str] = (),
+        network: bool = False,
+        parallel: Annotated[int, Ge(1)] = 8,
+        max_output: Annotated[int, Ge(1)] = 16 << 20,
+    ) -> None:
+        if find_spec("mcp") is None:
+            raise ConfigError(
+                "MCP servers need a library that is not installed; install it with: pip install 'spar-agent[mcp]'",
+                path=("command",),
+            )
+        grants = Grants(sandbox, tuple(readable), network)
+        self._home, self._place = home, Place(home, tuple(command), url, headers or {}, tuple(env), grants)
+        self._policy = Policy(frozenset(allow), effects or {}, approval or {}, frozenset(safe), timeout)
+        self._start_timeout, self._wait, self._refresh = start_timeout, wait, refresh
+        self._parallel, self._max_output = parallel, max_output
+        self.name = "mcp"
+        #: Called in the event loop when `tools()` has changed.
+        self.on_change: Callable[[], None] | None = None
+        self._use(SystemClock())
+        self._publish: Callable[[Any], None] = lambda event: None
+        self._words = Words()
+        self._link: Link | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._listing: Mapping[str, Definition] | None = None
+        self._stamp = (0, 0)
+        self._offer = Offer()
+        self._left_out = 0
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = server_name(name)
+        self._pins = Pins(self._home.state, self._name)
+
+    def attach(self, host: Host) -> None:
+        """Take the agent's clock, and tell its events."""
+        self._use(host.clock)
+        self._publish = host.events.publish
+
+    def _use(self, clock: Clock) -> None:
+        self._clock = clock
+        self._threads, self._resolver = Threads("mcp", clock), Threads("mcp names", clock)
+
+    # -- open and closed
+
+    async def __aenter__(self) -> McpServer:
+        """Begin to connect, and wait a little for it. Raises nothing because of the server."""
+        try:
+            made = await self._threads.run(import_module, "acting.mcp.connection")
+        except ImportError as error:
+            raise ConfigError(
+                f"the MCP library cannot be loaded: {error}; install it with: pip install 'spar-agent[mcp]'"
+            ) from error
+        await self._threads.run(self._place.prepare)
+        self._turns, self._judging = asyncio.Semaphore(self._parallel), asyncio.Lock()
+        await self._judge()  # what was accepted is known before the server is there
+        self._link = made.Link(
+            self.name, self._connect, self._listed, self._tell_lost, self._start_timeout, self._refresh
+        )
+        self._tasks = [
+            asyncio.create_task(self._link.keep(), name=f"mcp {self.name}"),
+            asyncio.create_task(self._watch_pins(), name=f"mcp {self.name} pins"),
+        ]
+        try:
+            await asyncio.wait_for(self._link.tried.wait(), self._wait)
+        except TimeoutError:
+            pass
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Take leave of the server; nothing of its program is left."""
+        link, tasks = self._link, self._tasks
+        self._link, self._tasks = None, []
+        if link is None:
+            return
+        try:
+            if link.state == "connected":
+                link.stop()
+                await asyncio.wait(tasks[:1], timeout=CLOSE_WITHIN)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CLOSE_WITHIN * 4)
+            self._forget()
+
+    def _connect(self) -> AbstractAsyncContextManager[Any]:
+        silence = max(self._policy.timeout, self._start_timeout, 5 * self._refresh)
+        return self._place.connect(self._words, self._resolver, silence)
+
+    # -- what it offers
+
+    def tools(self) -> Sequence[RemoteTool]:
+        """What it offers now; the last that was known while there is no connection."""
+        return self._offer.tools
+
+    def absence(self, name: str) -> str:
+        """Why a tool of this server is not offered; "" for another's, and while the server is there."""
+        link = self._link
+        if link is None or link.state == "connected" or not name.startswith(f"{self.name}__"):
+            return ""
+        return f"MCP server {self.name!r} is {link.state}{f': {link.error}' if link.error else ''}"
+
+    async def _listed(self, found: Mapping[str, Definition], left_out: int) -> None:
+        self._left_out = left_out
+        await self._judge(found)
+
+    async def _judge(self, listing: Mapping[str, Definition] | None = None) -> None:
+        """Judge a listing (None: the last one, or what was accepted) by the pins and offer what comes of it."""
+        async with self._judging:
+            listing = self._listing if listing is None else listing
+            found = listing or {}
+            stamp = self._pins.stamp()  # what is changed from now on is seen by the next look
+            off: dict[str, str] = {}
+            can_accept = True
+            try:
+                if listing is None:
+                    found = await self._threads.run(self._pins.accepted)
+                elif found:
+                    off = await self._threads.run(self._pins.judge, found)
+            except SparError as error:
+                off, can_accept = dict.fromkeys(found, str(error)), False
+            self._stamp, self._listing = stamp, listing
+            made = offer(self.name, found, off, self._policy, self._send, can_accept=can_accept)
+            before = {tool.key: tool for tool in self._offer.tools}
+            tools = tuple(before.get(tool.key, tool) for tool in made.tools)
+            has_changed = tools != self._offer.tools
+            self._offer = Offer(tools, made.refused if listing is not None else {})
+        self._tell_tools()
+        if has_changed and self.on_change is not None:
+            self.on_change()
+
+    async def _watch_pins(self) -> None:
+        """Notice what is accepted while we run."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            if self._pins.stamp() != self._stamp:
+                await self._judge()
+
+    def _tell_tools(self) -> None:
+        """Publish each reason against a tool once."""
+        reasons = {tool.remote: tool.off for tool in self._offer.tools if tool.off}
+        reasons |= {name: f"tool {name!r} of server {self.name!r} cannot be used: {why}"
+                    for name, why in self._offer.refused.items()}  # fmt: skip
+        if self._left_out:
+            reasons[""] = (
+                f"{self._left_out} tools of server {self.name!r} are left out: at most {MOST_TOOLS}, with names of "
+                f"{MOST_NAME} characters and definitions of {MOST_DEFINITION} bytes, are taken"
+            )
+        for reason in sorted(set(reasons.items()) - self._told):
+            self._publish(ContractViolation(part=self.name, message=reason[1]))
+        self._told = set(reasons.items())
+
+    def _tell_lost(self, why: str) -> None:
+        message = f"MCP server {self.name!r} cannot be used: {why}; it is tried again"
+        fault = Fault("transient", message, self.name, "act")
+        self._publish(ErrorOccurred(cycle_id="", phase="act", error=fault, policy="reconnect"))
+
+    def accept(self, names: Sequence[str] = ()) -> dict[str, str]:
+        """Accept the tools that wait for it, or only these (by the server's names); what was accepted, and why it had
+        waited. A service that runs notices. Raises: LookupError, PinsError."""
+        return self._pins.accept(names)
+
+    def waiting(self) -> dict[str, str]:
+        """The tools that wait to be accepted, and why. Raises: PinsError."""
+        return self._pins.waiting()
+
+    # -- calls
+
+    async def _send(self, tool: RemoteTool, params: dict[str, Any], context: ToolContext) -> Any:
+        link = self._link
+        if link is None:
+            raise PermanentError(f"MCP server {self.name!r} is not open")
+        _check_params(params)
+        with self._clock.working():
+            async with self._turns:
+                is_once = tool.effect == "once"
+                result = await link.call(tool.remote, params, tool.timeout, is_once, context.progress)
+        if result.is_error:
+            raise PermanentError(f"tool {tool.remote!r} of MCP server {self.name!r} failed: {error_of(result)}")
+        return value_of(result, self._max_output)
+
+    # -- what can be told
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is going on, for people; safe from any thread."""
+        link, words = self._link, self._words
+        return {
+            "server": self.name,
+            "reached_by": self._place.shown,
+            "state": link.state if link is not None else "closed",
+            "error": link.error if link is not None else "",
+            "failures": link.failures if link is not None else 0,
+            "sandbox": self._place.level,
+            "identity": link.server if link is not None else "",
+            "protocol": link.protocol if link is not None else "",
+            "tools": [tool.name for tool in self._offer.tools if not tool.off],
+            "off": {tool.name: tool.off for tool in self._offer.tools if tool.off},
+            "refused": dict(self._offer.refused),
+            "left_out": self._left_out,
+            "stderr": list(words.lines),
+            "strays": words.strays,
+            "dropped": words.dropped,
+        }
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    try:
+        size = len(json.dumps(params, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PermanentError(f"the parameters cannot be sent as JSON: {error}") from None
+    if size > _MOST_PARAMS:
+        raise PermanentError(f"the parameters have {size} bytes, more than {_MOST_PARAMS}")

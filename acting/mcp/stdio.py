@@ -1,0 +1,205 @@
+"""MCP over the standard input and output of a program, which runs in the launcher.
+
+The SDK has a transport of its own for this; ours differs in what may go wrong. The program gets only the environment
+that is named, and nothing of it is left when we close. A line is bounded: of a longer one only its request is told.
+What is no message is counted and dropped, and too much of it in a row ends the connection; so does a program that
+reads nothing or asks without end. Standard error is read, and its last lines are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
+
+from acting.mcp.diagnostics import MOST_MESSAGE, TOO_LARGE, Words
+from acting.process.launcher import Process, Program, launch
+from spar.errors import TransientError
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+MOST_GARBAGE = 1 << 20
+"""Bytes in a row that are no message, after which the program is no MCP server."""
+MOST_ASKED = 64
+"""Requests of the server that may be unanswered at once."""
+WRITE_WITHIN = 30.0
+"""Seconds that the program may take to read one message."""
+GRACE = 1.0
+"""Seconds between the end of its input and the end of the program."""
+_CHUNK = 64 * 1024
+_QUEUE = 64
+_AT_ONCE = 500  # stray lines between two turns of the event loop
+_ENDS = 300  # bytes kept of both ends of a line that is too long
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,')
+_ID_LAST = re.compile(rb'[,{]\s*"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+
+class Lines:
+    """Cuts a stream of bytes into lines; of one that is longer than `limit` bytes only both ends are kept."""
+
+    __slots__ = ("_cut", "_limit", "_rest")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._cut = b""
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The lines that end in this chunk: `(line, b"")`, or the beginning and the end of one that was too long."""
+        *whole, rest = chunk.split(b"\n")
+        for part in whole:
+            self._add(part)
+            yield (self._cut, bytes(self._rest[-_ENDS:])) if self._cut else (bytes(self._rest), b"")
+            self._rest.clear()
+            self._cut = b""
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        self._rest += part
+        if len(self._rest) > self._limit and not self._cut:
+            self._cut = bytes(self._rest[:_ENDS])
+        if self._cut:
+            del self._rest[:-_ENDS]
+
+
+def request_of(head: bytes, tail: bytes) -> int | None:
+    """Which request a message answers of which only both ends are known."""
+    found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
+    return int(found.group(1)) if found else None
+
+
+class _Pipes:
+    """What the tasks of one connection share."""
+
+    def __init__(self, process: Process, words: Words, incoming: MemoryObjectSendStream[SessionMessage | Exception]):
+        self.process, self.words, self.incoming = process, words, incoming
+        self.ended, self.drained = anyio.Event(), anyio.Event()
+        self.asked = self.garbage = 0
+
+    async def watch(self) -> None:
+        """Wait for the program's end. Raises: TransientError that says how it ended; like `Process.status`."""
+        await self.process.wait()
+        self.ended.set()
+        with anyio.move_on_after(0.5):
+            await self.drained.wait()  # what it said last is still on its way
+        code, signal = self.process.status or (None, None)
+        how = f"by signal {signal}" if signal is not None else f"with exit code {code}"
+        raise TransientError(f"the program ended {how}{self.words.last()}")
+
+    async def read(self) -> None:
+        """Pass on each message. Raises: TransientError when what comes is no conversation."""
+        lines = Lines(MOST_MESSAGE)
+        async for chunk in _chunks(self.process.stdout):
+            for number, (head, tail) in enumerate(lines.feed(chunk)):
+                if message := self._message(head, tail):
+                    await self.incoming.send(SessionMessage(message))
+                elif number % _AT_ONCE == 0:
+                    await anyio.lowlevel.checkpoint()
+            if self.garbage > MOST_GARBAGE:
+                raise TransientError(f"the program writes what is no MCP message{self.words.stray()}")
+            if self.asked > MOST_ASKED:
+                raise TransientError(f"the server asks too much: {self.asked} requests without waiting for an answer")
+        self.drained.set()
+        await anyio.sleep(GRACE)
+        raise TransientError(f"the program closed its standard output{self.words.last()}")
+
+    def _message(self, head: bytes, tail: bytes) -> JSONRPCMessage | None:
+        if tail:
+            self.words.dropped += 1
+            number = request_of(head, tail)
+            error = ErrorData(code=TOO_LARGE, message=f"the answer has more than {MOST_MESSAGE} bytes")
+            return None if number is None else JSONRPCError(jsonrpc="2.0", id=number, error=error)
+        try:
+            if not head.lstrip().startswith(b"{"):
+                raise ValueError
+            message = jsonrpc_message_adapter.validate_json(head, by_name=False)
+        except (ValueError, RecursionError):
+            self.garbage += len(head) + 1
+            if head.strip():
+                self.words.found_stray(head)
+            return None
+        self.garbage = 0
+        self.asked += isinstance(message, JSONRPCRequest)
+        return message
+
+    async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Send each message. Raises: TransientError when the program does not read it in time."""
+        async for each in outgoing:
+            message = each.message
+            self.asked -= not isinstance(message, JSONRPCRequest) and getattr(message, "id", None) is not None
+            rest = memoryview(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            try:
+                with anyio.fail_after(WRITE_WITHIN):
+                    while rest and self.process.stdin is not None:
+                        await anyio.wait_writable(self.process.stdin)
+                        try:
+                            rest = rest[os.write(self.process.stdin, rest[:_CHUNK]) :]
+                        except BlockingIOError:
+                            pass
+            except TimeoutError:
+                raise TransientError(f"the program did not read its input for {WRITE_WITHIN:g} s") from None
+            except OSError:
+                return  # it reads no more; how it ended says more than this
+
+    async def listen(self) -> None:
+        """Keep the last lines of its standard error."""
+        lines = Lines(_CHUNK)
+        async for chunk in _chunks(self.process.stderr):
+            for head, tail in lines.feed(chunk):
+                self.words.hear(head + tail)
+
+
+async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
+    """What comes through a pipe, at an easy pace: a flood must leave the loop time for other work."""
+    while pipe is not None:
+        await anyio.wait_readable(pipe)
+        try:
+            chunk = os.read(pipe, _CHUNK)
+        except BlockingIOError:
+            continue
+        except OSError:
+            return
+        if not chunk:
+            return
+        yield chunk
+        if len(chunk) == _CHUNK:
+            await anyio.sleep(0.001)
+
+
+@asynccontextmanager
+async def pipes(program: Program, words: Words) -> AsyncIterator[Streams]:
+    """A transport for `mcp.Client`: starts the program; on leaving, nothing of it is left.
+
+    Raises, in a group: TransientError when the connection breaks; PermanentError when it cannot be started.
+    """
+    async with launch(program, with_stdin=True) as process:
+        read_in, read_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        # Messages wait here while the program is slow, so that a caller that gives up is not held by its farewell.
+        write_in, write_out = anyio.create_memory_object_stream[SessionMessage](_QUEUE)
+        shared = _Pipes(process, words, read_in)
+        writing = anyio.CancelScope()
+
+        async def write() -> None:
+            with writing:
+                await shared.write(write_out)
+
+        with read_in, read_out, write_in, write_out:
+            async with anyio.create_task_group() as tasks:
+                for work in (shared.watch, shared.read, shared.listen, write):
+                    tasks.start_soon(work)
+                try:
+                    yield read_out, write_in
+                finally:
+                    writing.cancel()
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+                        await anyio.lowlevel.checkpoint()
+                        process.close_stdin()
+                        await shared.ended.wait()
+                    tasks.cancel_scope.cancel()

@@ -1,0 +1,242 @@
+"""One HTTP exchange with hosts that are judged before they are connected to; for the `http` tool and webhooks.
+
+A name is resolved once, every address it leads to is judged (`addresses`), and exactly the judged address is
+connected to, while the `Host` header and the TLS name stay. Redirects are followed here, because each leads
+somewhere new: it is judged like the first, and what was meant for one host is not carried to another. The body is
+unpacked by us and within bounds, because a kilobyte may unpack to a gigabyte. No proxy of the environment, no
+cookies; no connection outlives the exchange (a pool keyed by address would share one between two names).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from acting.net.addresses import Guard
+from spar.clock import Clock
+from spar.errors import PermanentError, TransientError
+from spar.threads import Threads
+
+if TYPE_CHECKING:
+    import httpx
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_CARRIED = ("accept", "accept-language", "content-type", "user-agent")  # what another host may be told as well
+_OURS = ("accept-encoding", "connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_LONGEST_URL = 8000
+_MOST_ADDRESSES = 4
+_CONNECT = 5.0  # seconds for one address, so that a silent one leaves time for the next
+
+
+class Outgoing(Struct, frozen=True):
+    """A request. Header names are lower case."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Answer(Struct, frozen=True):
+    """What came back. `url` is where it came from in the end; header names are lower case."""
+
+    status: int
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    is_cut: bool = False
+
+
+def read_headers(headers: object) -> dict[str, str]:
+    """Headers as they may be sent, names in lower case.
+
+    Raises: ValueError for what is no header, for line breaks, and for those that the exchange sets itself.
+    """
+    if not isinstance(headers, Mapping):
+        raise ValueError(f"'headers' must be an object of texts, found {headers!r:.80}")
+    found = {}
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ValueError(f"{name!r:.80} is no header name")
+        if not isinstance(value, str) or not value.isascii() or not all(c == "\t" or c.isprintable() for c in value):
+            raise ValueError(
+                f"header {name!r} must be printable ASCII text, found a {type(value).__name__} that is not"
+            )
+        if name.lower() in _OURS or name.lower().startswith("proxy-"):
+            raise ValueError(f"header {name!r} cannot be set: it is part of the exchange itself")
+        found[name.lower()] = value.strip()
+    return found
+
+
+class Exchange:
+    """Sends requests as far as `guard` permits; follows at most `redirects`, keeps at most `max_bytes` of a body."""
+
+    __slots__ = ("_guard", "_is_loaded", "_max_bytes", "_redirects", "_ssl", "_threads")
+
+    def __init__(self, guard: Guard, clock: Clock, *, max_bytes: int = 1 << 20, redirects: int = 0) -> None:
+        self._guard, self._max_bytes, self._redirects = guard, max_bytes, redirects
+        self._threads, self._is_loaded = Threads("http", clock), False
+        self._ssl: ssl.SSLContext | None = None
+
+    async def load(self) -> None:
+        """Import the library in a thread, once: it takes 60 ms, and ten times that on a busy machine."""
+        if not self._is_loaded:
+            await self._threads.run(import_module, "httpx")
+            self._is_loaded = True
+
+    async def send(self, outgoing: Outgoing, timeout: float) -> Answer:
+        """The answer, whatever its status. `timeout` bounds everything together, in seconds.
+
+        Raises: ValueError for what is no URL; PermanentError for what must not be connected to, too many redirects and
+        certificates that do not fit; TransientError when the network fails; TimeoutError.
+        """
+        try:
+            with anyio.fail_after(timeout):
+                await self.load()
+                for _ in range(self._redirects + 1):
+                    answer = await self._once(outgoing)
+                    if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                        return answer
+                    outgoing = _followed(outgoing, answer)
+        except TimeoutError:
+            raise TimeoutError(f"{outgoing.method} {outgoing.url} was not over after {timeout:g} s") from None
+        raise PermanentError(f"more than {self._redirects} redirects, the last one to {outgoing.url!r}")
+
+    async def _once(self, outgoing: Outgoing) -> Answer:
+        import httpx  # loaded before: a service without http need not spend the time
+
+        url = _parsed(outgoing.url)
+        addresses = await self._permitted(url)
+        if url.scheme == "https" and self._ssl is None:
+            self._ssl = await self._threads.run(httpx.create_ssl_context)
+        failure: httpx.TransportError | None = None
+        for address in addresses[:_MOST_ADDRESSES]:
+            try:
+                return await self._at(address, url, outgoing)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent yet: the next address may do
+                failure = error
+            except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
+                raise ValueError(f"{outgoing.method} {outgoing.url}: {error}") from error
+            except httpx.TransportError as error:
+                raise TransientError(f"{url.host!r} broke off: {error or type(error).__name__}") from error
+        reason = str(failure).lower() or "no connection"
+        kind = PermanentError if _is_about_trust(failure) else TransientError
+        raise kind(f"cannot connect to {url.host!r} ({', '.join(addresses[:_MOST_ADDRESSES])}): {reason}") from failure
+
+    async def _permitted(self, url: httpx.URL) -> list[str]:
+        host, port = url.raw_host.decode("ascii"), _port(url)
+        try:
+            found = await self._threads.run(socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            kind = PermanentError if error.errno == socket.EAI_NONAME else TransientError
+            raise kind(f"host {host!r} cannot be resolved: {error.strerror}") from None
+        except UnicodeError:
+            raise ValueError(f"{host!r} is no host name") from None
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        if reason := self._guard.against(host, port, addresses):
+            raise PermanentError(reason)
+        return addresses
+
+    async def _at(self, address: str, url: httpx.URL, outgoing: Outgoing) -> Answer:
+        import httpx
+
+        request = httpx.Request(
+            outgoing.method,
+            url.copy_with(host=address, fragment=None),
+            headers={**outgoing.headers, "host": url.netloc.decode("ascii"), "accept-encoding": "gzip"},
+            content=outgoing.body or None,
+            extensions={"sni_hostname": url.raw_host.decode("ascii"), "timeout": {"connect": _CONNECT}},
+        )
+        one = httpx.Limits(max_connections=1, max_keepalive_connections=0)
+        async with httpx.AsyncHTTPTransport(verify=self._ssl or False, trust_env=False, limits=one) as transport:
+            response = await transport.handle_async_request(request)
+            try:
+                body, is_cut = await self._body(response)
+            finally:
+                await response.aclose()
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status_code, str(url), headers, body, is_cut)
+
+    async def _body(self, response: httpx.Response) -> tuple[bytes, bool]:
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise PermanentError(f"the body is packed as {encoding!r:.40}, which was not asked for")
+        unpack = zlib.decompressobj(47) if encoding not in ("", "identity") else None
+        body, most = bytearray(), self._max_bytes + 1
+        async for chunk in response.aiter_raw():
+            try:
+                body += unpack.decompress(chunk, most - len(body)) if unpack else chunk[: most - len(body)]
+            except zlib.error as error:
+                raise TransientError(f"the body is not the {encoding} that it says it is: {error}") from None
+            if len(body) >= most:
+                break
+        is_cut = len(body) >= most or (unpack is not None and bool(body) and not unpack.eof)
+        return bytes(body[: self._max_bytes]), is_cut
+
+
+def _parsed(text: str) -> httpx.URL:
+    import httpx
+
+    if not isinstance(text, str) or not text or len(text) > _LONGEST_URL:
+        raise ValueError(f"a URL must be text of at most {_LONGEST_URL} characters, found {text!r:.80}")
+    if _UNFIT.search(text):
+        raise ValueError(f"URL {text!r} holds spaces, control characters or backslashes; write them as %20")
+    try:
+        url = httpx.URL(text)
+        text.encode()
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ValueError(f"{text!r} is no URL: {error}") from None
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"URL {text!r} must begin with http:// or https://")
+    if url.userinfo:
+        raise ValueError("a URL must not carry a name or password before '@'; send an authorization header")
+    if not url.host or "%" in url.host or not 0 < _port(url) < 65536:
+        raise ValueError(f"URL {text!r} has no usable host or port")
+    return url
+
+
+def _port(url: httpx.URL) -> int:
+    return (443 if url.scheme == "https" else 80) if url.port is None else url.port
+
+
+def _followed(outgoing: Outgoing, answer: Answer) -> Outgoing:
+    """The request that a redirect asks for (RFC 9110, 15.4)."""
+    import httpx
+
+    location = answer.headers["location"]
+    if _UNFIT.search(location):
+        raise PermanentError(f"{answer.url} redirects to {location!r:.200}, which is no URL")
+    old = _parsed(answer.url)
+    try:
+        new = _parsed(str(old.join(location)))
+    except (httpx.InvalidURL, ValueError) as error:
+        raise PermanentError(f"{answer.url} redirects to where nobody may follow: {error}") from None
+    if old.scheme == "https" and new.scheme == "http":
+        raise PermanentError(f"{answer.url} redirects to {str(new)!r}, which is not encrypted any more")
+    if (old.scheme, old.host, _port(old)) != (new.scheme, new.host, _port(new)):
+        outgoing = replace(outgoing, headers={k: v for k, v in outgoing.headers.items() if k in _CARRIED})
+    if answer.status == 303 or (answer.status in (301, 302) and outgoing.method == "POST"):
+        kept = {name: value for name, value in outgoing.headers.items() if name != "content-type"}
+        method = "HEAD" if outgoing.method == "HEAD" else "GET"
+        outgoing = replace(outgoing, method=method, headers=kept, body=b"")
+    return replace(outgoing, url=str(new))
+
+
+def _is_about_trust(error: BaseException | None) -> bool:
+    """Whether TLS failed because of the certificate, which waiting does not mend."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,15 @@
+"""One run of calls, from arrival to result.
+
+run          runs calls: reads them, starts the ready ones, and collects their results
+runtime      the parts that all runs of one executor share: clock, events, hooks, limits, tasks
+workers      worker tasks that take ready calls from one queue
+limits       limits concurrency and rate, with a queue of callbacks
+start_order  the order in which calls with a shared resource start
+budget       reserves the agent's budgets for each call
+deadlines    one timer for all calls with the same timeout
+journal      writes the beginning and the end of each call to the journal
+results      collects data, messages and errors of ended calls into the result
+writes       remembers the last writer of each path, to notice conflicts; pure
+background   runs detached calls after their run has ended
+late         keeps messages and errors of ended detached calls for the next run
+"""

@@ -1,0 +1,95 @@
+"""The budgets of the agent as its calls meet them: a call that is ready takes one, or people are asked about it.
+
+What a call takes is reserved when nothing else stands against it, kept together with its start (`begin`), and given
+back if it never starts. Each further attempt takes one more. When nothing is left, a call may run
+that people approve: that raises no limit, and is counted like any other. Grants do not count here: a permission for
+all such calls is what a budget is there to bound.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from acting.run.call.attempt import Launch
+from acting.run.runtime import Scope, fault
+from acting.tooling.bound_tool import Entry
+from spar.budgets.budgets import Budgets
+from spar.budgets.windows import Fare
+from spar.types import Call, CallResult
+
+
+class Payer(Protocol):
+    """A call that is ready (`acting.run.call.prepared_call.Proposal`); `fare` is what is reserved for it."""
+
+    call: Call
+    entry: Entry
+    params: dict[str, object]
+    fare: Fare | None
+
+
+class Spending:
+    """See the module; one for an executor whose agent has budgets for calls."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+
+    def admits(self, payer: Payer, scope: Scope) -> bool:
+        """Reserve what a call takes; False, and nobody is told, when there is not enough left."""
+        if not self._budgets.limits_calls:
+            return True
+        if payer.fare is None:
+            payer.fare = self._budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
+        return payer.fare is not None
+
+    def against(self, payer: Payer, scope: Scope) -> str:
+        """Reserve what a call takes; else tell everybody, and return what stands against it."""
+        if payer.fare is not None or not self._budgets.limits_calls:
+            return ""
+        is_effect = self._is_effect(payer.entry, payer.params)
+        found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
+        if isinstance(found, Fare):
+            payer.fare = found
+            return ""
+        return found.sentence
+
+    def begin(self, payer: Payer, scope: Scope) -> None:
+        """The call starts now: what was reserved for it is used.
+
+        One that people let run, or put in the place of what was asked for, takes what it takes, whatever is left.
+        """
+        if not self._budgets.limits_calls:
+            return
+        fare = payer.fare
+        if fare is None or (payer.call.meta and fare.is_effect != self._is_effect(payer.entry, payer.params)):
+            self.release(payer)
+            is_effect = self._is_effect(payer.entry, payer.params)
+            fare = self._budgets.insist(_cycle(scope), is_effect=is_effect)
+        payer.fare = None
+        self._budgets.use(fare)
+
+    def again(self, launch: Launch) -> bool:
+        """A further attempt starts now; False when there is not enough left: then there is none."""
+        is_effect = self._is_effect(launch.entry, launch.params)
+        found = self._budgets.demand(_cycle(launch.scope), is_effect=is_effect, what=launch.entry.name)
+        if isinstance(found, Fare):
+            self._budgets.use(found)
+        return isinstance(found, Fare)
+
+    def release(self, payer: Payer) -> None:
+        """Give back what was reserved for a call that did not start."""
+        fare, payer.fare = payer.fare, None
+        if fare is not None:
+            self._budgets.release(fare)
+
+    def _is_effect(self, entry: Entry, params: dict[str, object]) -> bool:
+        return self._budgets.limits_effects and entry.effect_of(params) != "read"
+
+
+def refused(call: Call, why: str) -> CallResult:
+    """The result of a call that there was not enough left for and nobody to be asked about."""
+    return CallResult(call, "denied", "budget", fault=fault("budget", why, call.tool))
+
+
+def _cycle(scope: Scope) -> str:
+    """What a cycle's limits are about: a run of calls without a cycle is one of its own."""
+    return scope.cycle_id or scope.key

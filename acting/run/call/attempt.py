@@ -1,0 +1,335 @@
+"""Carries out one call: attempts with a deadline each, retried where its effect allows it.
+
+The first step of an attempt is made by hand (`begin`): most calls of a cheap tool end there, and cost no coroutine,
+no task and no timer. What waits goes on in `finish`. A call that is late is cancelled; one that ignores that for
+`grace` seconds is left behind: its result is given without it and whatever it still does is of no interest. What a
+tool returns is made fit to keep and held against what was promised of it. This file knows nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextvars import Context
+from datetime import datetime
+from functools import partial
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+
+from acting.run.call.postconditions import is_expecting, unmet
+from acting.run.call.tool_context import tool_context
+from acting.run.deadlines import Deadline
+from acting.run.limits import passed
+from acting.run.runtime import MESSAGE_LIMIT, Scope, Stage, fault, fault_of
+from acting.tooling.bound_tool import Entry
+from spar.backoff import Backoff
+from spar.clock import Clock, Timer
+from spar.data.json_safe import NotJsonError, plain, shortened, text, whole
+from spar.data.paths import TooLargeError
+from spar.errors import InDoubtError
+from spar.events import CallStarted
+from spar.types import Call, CallResult, CallStatus, Fault, Message
+
+BACKOFF = Backoff()
+_LONGEST_KIND = 200  # characters of the kind of a message
+
+
+class Ended(Struct, frozen=True):
+    """What the attempts came to; `value` is what the tool returned, fit to keep."""
+
+    status: CallStatus
+    value: Any = None
+    fault: Fault | None = None
+    verified: bool | None = None
+
+
+class Launch(Struct):
+    """One call on its way: what is to be done, and how far it got."""
+
+    call: Call
+    entry: Entry
+    params: dict[str, Any]
+    scope: Scope
+    context: Context  # copied for each attempt: what a tool sets in it nobody else sees
+    messages: tuple[dict[str, Any], ...] = ()  # what its scopes let it see
+    binds: Mapping[str, Any] | None = None  # what bound it when it was let run
+    attempts: int = 0
+    started_at: datetime | None = None
+    began: float = 0.0
+    is_in_flight: bool = False
+    is_late: bool = False
+    deadline: float | None = None
+    task: asyncio.Task[Any] | None = None
+    rest: _Rest | None = None
+    ended: Ended | None = None
+
+    @property
+    def effect(self) -> str:
+        """What this call does to the world, by its parameters if the tool can tell."""
+        return self.entry.effect_of(self.params)  # the values, where the call itself holds references
+
+    def result(self, clock: Clock, ended: Ended) -> CallResult:
+        """The result of this call."""
+        duration = clock.monotonic() - self.began if self.attempts else 0.0
+        return CallResult(self.call, ended.status, "", ended.value, ended.fault, self.attempts, self.started_at,
+                          duration, ended.verified)  # fmt: skip
+
+
+class _Limit:
+    """Cancels the current task when its launch is due, and calls `leave` when that has not helped after the grace."""
+
+    __slots__ = ("_deadline", "_grace", "_launch", "_leave", "_stage", "is_left")
+
+    def __init__(self, stage: Stage, launch: Launch, leave: Callable[[], object]) -> None:
+        self._stage, self._launch, self._leave = stage, launch, leave
+        self.is_left = False
+        self._grace: Timer | None = None
+        self._deadline: Deadline | None = None
+        if launch.deadline is not None:
+            self._deadline = stage.deadlines.add(launch.entry.terms.timeout, launch.deadline, self._expire)
+
+    def close(self) -> None:
+        if self._deadline is not None:
+            self._deadline.close()
+        if self._grace is not None:
+            self._grace.cancel()
+
+    def _expire(self) -> None:
+        assert self._launch.task is not None
+        self._launch.is_late = True
+        self._launch.task.cancel()
+        clock = self._stage.clock
+        self._grace = clock.call_at(clock.monotonic() + self._stage.limits.grace, self._abandon)
+
+    def _abandon(self) -> None:
+        self.is_left = True
+        self._leave()
+
+
+class _Rest:
+    """The rest of a coroutine whose first step was made by hand, in `context`, and led to `waits_for`."""
+
+    __slots__ = ("_context", "_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context) -> None:
+        self._coroutine, self._waits_for, self._context = coroutine, waits_for, context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, waits_for, run = self._coroutine, self._waits_for, self._context.run
+        try:
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as stop:
+            return stop.value
+
+
+def begin(stage: Stage, launch: Launch) -> Ended | None:
+    """Start the call in the current task; None when it waits or is to be tried again: then `finish` goes on.
+
+    Raises: nothing but what ends the process.
+    """
+    began = launch.began = stage.clock.monotonic()
+    launch.started_at = stage.wall.at(began)
+    ended = _attempt(stage, launch)
+    if ended is not None and ended.fault is not None and _pause(launch, ended) is not None:
+        launch.ended, ended = ended, None
+    return ended
+
+
+async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+    """Go on with what `begin` began; None when it was left behind, after `leave(about)` was called for it.
+
+    Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
+    """
+    launch.task = asyncio.current_task()
+    ended, launch.ended = launch.ended, None
+    while True:
+        if launch.rest is not None:
+            ended = await _wait(stage, launch, leave, about)
+            if ended is None:
+                return None
+        assert ended is not None
+        pause = _pause(launch, ended)
+        if pause is None:
+            return ended
+        await stage.clock.sleep(pause)
+        if rate := stage.rate_of(launch.entry):
+            await passed(rate)
+        if stage.spending is not None and not stage.spending.again(launch):
+            return ended
+        ended = _attempt(stage, launch)
+
+
+def _attempt(stage: Stage, launch: Launch) -> Ended | None:
+    """The first step of an attempt; None when it waits (`launch.rest`)."""
+    entry = launch.entry
+    launch.attempts += 1
+    timeout = entry.terms.timeout
+    if timeout != inf:
+        launch.deadline = (launch.began if launch.attempts == 1 else stage.clock.monotonic()) + timeout
+    if launch.attempts > 1 and stage.journal is not None:
+        work = launch.scope.cycle_id or launch.scope.key
+        stage.journal.started(work, launch.call.id, launch.attempts, launch.effect, "retry")
+    if stage.wanted[CallStarted]:
+        call, scope = launch.call, launch.scope
+        run_id = stage.run_of(call, scope)
+        stage.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=launch.attempts))
+    params = launch.params
+    if entry.parameters.context:
+        params = {**params, entry.parameters.context: tool_context(stage, launch)}
+    context = launch.context.copy()
+    launch.is_in_flight = True
+    try:
+        coroutine = entry.invoke(params, stage.clock, launch)
+        # A tool that never waits needs no timer: nothing could cancel it before it is done.
+        waits_for = context.run(coroutine.send, None)
+    except StopIteration as stop:
+        ended = _judged(stage, launch, stop.value)
+    except asyncio.CancelledError:
+        ended = _cancelled_itself(launch)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        ended = _failed(entry, error)
+    else:
+        launch.rest = _Rest(coroutine, waits_for, context)
+        return None
+    launch.is_in_flight = False
+    return ended
+
+
+async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+    """The rest of an attempt, to its end or its deadline."""
+    rest, launch.rest = launch.rest, None
+    entry, task = launch.entry, launch.task
+    assert task is not None
+    assert rest is not None
+    limit = _Limit(stage, launch, partial(leave, about))
+    try:
+        ended = _judged(stage, launch, await rest)
+    except asyncio.CancelledError:
+        if not launch.is_late and task.cancelling():
+            raise  # the run is being cancelled: it says what becomes of this call
+        ended = _cancelled_itself(launch)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        ended = _failed(entry, error)
+    finally:
+        limit.close()
+    if limit.is_left:
+        return None
+    launch.is_in_flight = False
+    if not launch.is_late:
+        return ended
+    launch.is_late = False
+    if task.uncancel():
+        raise asyncio.CancelledError  # late and cancelled from outside as well
+    return timed_out(launch)
+
+
+def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
+    """What a tool returned: fit to keep, of the promised shape, and what was expected of it."""
+    entry = launch.entry
+    try:
+        value = fit(value, stage.limits.largest_result)
+    except (TooLargeError, NotJsonError) as error:
+        return Ended("failed", fault=unfit(error, value, entry.name, stage.limits.largest_result))
+    if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
+        message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
+        return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
+    if not (launch.call.meta and is_expecting(launch.call.meta)):
+        return Ended("ok", value)
+    found = value.data if type(value) is Message else value
+    if wrong := unmet(launch.call.meta, found):
+        message = f"it finished, but its result is not what was expected: {wrong}"
+        return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
+                     verified=False)  # fmt: skip
+    return Ended("ok", value, verified=True)
+
+
+def fit(value: Any, limit: int) -> Any:
+    """Return all of what a tool returned as a value of JSON; a message stays one until it is kept.
+
+    Raises: TooLargeError for more than `limit` bytes; NotJsonError for what is no value.
+    """
+    if type(value) is Message:
+        if not isinstance(value.kind, str) or not value.kind or len(value.kind) > _LONGEST_KIND:
+            raise NotJsonError(f"a message's kind is a text of at most {_LONGEST_KIND} characters")
+        return Message(text(value.kind), whole(value.data, limit), whole(value.instance, limit))
+    return whole(value, limit)
+
+
+def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
+    """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
+    if isinstance(error, TooLargeError):
+        message = (
+            f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
+            f"let it return less, or raise [acting] largest_result"
+        )
+        return Fault("too_large", message, tool, "act", False, _beginning(value))
+    message = plain(f"tool {tool!r} ran, but what it returned is no value of JSON: {error}", MESSAGE_LIMIT)
+    return Fault("bad_output", message, tool, "act", False, _beginning(value))
+
+
+def _beginning(value: Any) -> dict[str, Any]:
+    """Return a result for a fault's detail: the short form, which says so beside it."""
+    shown, is_cut = shortened(value.data if type(value) is Message else value, 4 * MESSAGE_LIMIT)
+    return {"output": shown, "truncated": True} if is_cut else {"output": shown}
+
+
+def _failed(entry: Entry, error: BaseException) -> Ended:
+    return Ended("in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name))
+
+
+def _cancelled_itself(launch: Launch) -> Ended:
+    """It may have had its effect before it did: what must not be repeated is in doubt."""
+    name = launch.entry.name
+    if launch.effect == "once":
+        message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
+        return Ended("in_doubt", fault=fault("in_doubt", message, name))
+    return Ended("cancelled", fault=fault("cancelled", f"tool {name!r} cancelled itself", name))
+
+
+def timed_out(launch: Launch) -> Ended:
+    """The end of a call that is late, whether it obeyed or was left behind."""
+    seconds = launch.entry.terms.timeout
+    message = f"tool {launch.entry.name!r} did not end within {seconds:g} s"
+    if launch.effect == "once":
+        message = f"{message} and may have had its effect: find out before repeating it"
+        return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act", False, {"in_doubt": True}))
+    return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act"))
+
+
+def cut(launch: Launch | None, tool: str = "") -> Ended:
+    """The end of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
+    if launch is not None and launch.is_in_flight and launch.effect == "once":
+        message = f"tool {launch.entry.name!r} was cut off and may have had its effect: find out before repeating it"
+        return Ended("in_doubt", fault=fault("in_doubt", message, launch.entry.name))
+    return Ended("cancelled", fault=fault("cancelled", "the run was cancelled", tool))
+
+
+def _pause(launch: Launch, ended: Ended) -> float | None:
+    """Seconds until the next attempt; None when there is none.
+
+    What is not to be repeated is not, nor what would fail again, nor what the other side wants left alone for long.
+    """
+    found, retries = ended.fault, launch.entry.terms.retries
+    if found is None or launch.attempts > retries or not found.retryable or ended.status not in ("failed", "timeout"):
+        return None
+    if launch.effect == "once":
+        return None
+    asked = found.detail.get("retry_after")
+    if not isinstance(asked, (int, float)):
+        asked = 0.0
+    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(launch.attempts))

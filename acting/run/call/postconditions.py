@@ -1,0 +1,104 @@
+"""Postconditions of calls: finished and verified are different.
+
+`_expect` is a value that the result must contain: equal to it, or, of an object, with each of its entries contained
+in the result's. `_expectSchema` is a JSON Schema that the result must satisfy. Each key means one of the two, whatever
+stands there: an object that happens to be written in words of JSON Schema is still a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from acting.tooling.json_schema import Output
+from spar.data.json_safe import MAX_OUTPUT, is_bounded
+from spar.data.paths import shorten
+
+VALUE: Final = "_expect"
+SCHEMA: Final = "_expectSchema"
+
+#: Words of JSON Schema that judge a value, in any draft.
+_JUDGING: Final = frozenset({
+    "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const",
+    "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow", "else", "enum",
+    "exclusiveMaximum", "exclusiveMinimum", "extends", "format", "if", "items", "maxContains", "maxItems",
+    "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum",
+    "multipleOf", "not", "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames",
+    "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+})  # fmt: skip
+#: Words that only describe.
+_DESCRIBING: Final = frozenset({
+    "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
+    "examples", "id", "readOnly", "title", "writeOnly",
+})  # fmt: skip
+
+
+def objection_to_value(expected: Any) -> str:
+    """Return why no result can be compared with this; "" if it can."""
+    if not is_bounded(expected, MAX_OUTPUT):  # compared with results: it has to have an end
+        return f"{VALUE!r} is not a JSON value that can be compared: {shorten(expected)}"
+    try:
+        msgspec.json.encode(expected)
+    except Exception as error:
+        return f"{VALUE!r} is not a JSON value that can be compared: {error}"
+    return ""
+
+
+def objection_to_schema(expected: Any) -> str:
+    """Return why this cannot judge a result; "" if it can. A schema that every result satisfies cannot."""
+    if not isinstance(expected, Mapping):
+        return f"{SCHEMA!r} must be a JSON Schema, an object, found {shorten(expected)}; a value stands in {VALUE!r}"
+    if not is_bounded(expected, MAX_OUTPUT):
+        return f"{SCHEMA!r} is not a JSON Schema that can be used: {shorten(expected)}"
+    unknown = [key for key in expected if key not in _JUDGING | _DESCRIBING and not key.startswith(("$", "x-"))]
+    if unknown:
+        return f"{SCHEMA!r}: {shorten(unknown[0])} is no word of JSON Schema; a value to compare stands in {VALUE!r}"
+    if not _JUDGING & expected.keys():
+        return f"{SCHEMA!r} allows any result: say which with words like type, const, properties, required"
+    try:
+        _checker(msgspec.json.encode(expected))
+    except Exception as error:
+        return f"{SCHEMA!r} is not a JSON Schema that can be used: {error}"
+    return ""
+
+
+def is_expecting(meta: Mapping[str, Any]) -> bool:
+    """Return whether a call with these keys states a postcondition."""
+    return VALUE in meta or SCHEMA in meta
+
+
+def unmet(meta: Mapping[str, Any], result: Any) -> str:
+    """Return in which way the result is not what the call's keys expect; "" if it is."""
+    if VALUE in meta and (difference := _difference(meta[VALUE], result, "")):
+        return difference
+    return _checker(msgspec.json.encode(meta[SCHEMA])).check(result) or "" if SCHEMA in meta else ""
+
+
+def _difference(expected: Any, result: Any, where: str) -> str:
+    if isinstance(expected, Mapping) and isinstance(result, Mapping):
+        for key, value in expected.items():
+            if key not in result:
+                return f"{where}{key!r} is not there"
+            if difference := _difference(value, result[key], f"{where}{key}."):
+                return difference
+        return ""
+    if _is_same(expected, result):
+        return ""
+    return f"{where.rstrip('.') or 'it'} is {shorten(result)}, not {shorten(expected)}"
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal; unlike in Python, true is not 1."""
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+    return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
+
+
+@lru_cache(256)
+def _checker(encoded: bytes) -> Output:
+    return Output(SCHEMA, msgspec.json.decode(encoded))

@@ -1,0 +1,80 @@
+"""What is written down of one tick, so that the next process can go on with it.
+
+A call that must not be repeated unknowingly starts only once it is on disk that it does; all that are ready at a time
+wait for one flush. How a call ended is told at once and waited for by nobody: should it get lost, the call is in doubt
+or made again, as its effect allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from acting.run.call.attempt import Launch
+from acting.run.call.call_state import Step
+from acting.run.runtime import Scope, fault
+from spar.errors import SparError
+from spar.failpoints import crashpoint
+from spar.records.journal import CallJournal
+from spar.types import Action, Call, CallResult
+
+#: Statuses and reasons of ends that are told also of calls that had not started: they are not to come about twice.
+_ALWAYS = ("denied", "in_doubt", "steered")
+
+
+class Minutes:
+    """The facts of one tick on their way to the journal."""
+
+    __slots__ = ("_journal", "_scope", "_work", "is_streamed")
+
+    def __init__(self, journal: CallJournal, scope: Scope) -> None:
+        self._journal, self._scope, self._work = journal, scope, scope.cycle_id or scope.key
+        self.is_streamed = False  # whether calls arrive that the action did not hold when it began
+
+    def begin(self, action: Action, *, is_streamed: bool) -> None:
+        self.is_streamed = is_streamed
+        self._journal.acting(self._work, action)
+
+    def planned(self, call: Call) -> None:
+        self._journal.planned(self._work, call)
+
+    def start(self, step: Step) -> bool:
+        """Tell that it starts; whether that must be on disk before it does."""
+        effect = step.entry.effect_of(step.params)
+        values = step.params if step.is_reading else None
+        self._journal.started(self._work, step.call.id, 1, effect, step.allowed or "auto", values)
+        step.is_told = True
+        return effect != "read"
+
+    async def safe(self, step: Step) -> CallResult | None:
+        """Wait until it is on disk that this starts; what stands against starting it."""
+        crashpoint("act.intent_txn_open")
+        try:
+            await self._journal.safe()
+        except SparError as error:
+            why = fault("io", f"it could not be written down that it starts: {error}", step.call.tool)
+            return CallResult(step.call, "failed", fault=why)
+        crashpoint("act.intent_committed")
+        return None
+
+    def detached(self, launch: Launch) -> None:
+        """It goes on when its tick has ended."""
+        work = Action((launch.call,), id=self._scope.key, trust=self._scope.trust)
+        self._journal.detached(self._work, work, launch.effect, self._scope.session)
+
+    def ended(self, step: Step, result: CallResult) -> None:
+        """How a call ended, before anything is made of what it brought. Parked ones are told once they are kept."""
+        if result.reason in ("detached", "parked"):
+            return
+        if step.is_told or result.status in _ALWAYS or result.reason in _ALWAYS:
+            self._journal.ended(self._work, result)
+
+    def attached(self, result: CallResult) -> None:
+        """A detached call has ended."""
+        self._journal.ended(self._work, result)
+        self._journal.attached(self._work, result.call.id)
+
+    def parked(self, steps: Iterable[Step]) -> None:
+        """These are kept until people have answered, or cannot be: this tick does nothing more for them."""
+        for step in steps:
+            if step.result is not None:
+                self._journal.ended(self._work, step.result)

@@ -1,0 +1,486 @@
+"""One run of calls: they arrive, start the moment nothing blocks them, end, and free others.
+
+It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
+decides what is ready, the gates when, hands carry it out, the board holds the data; this file only brings them
+together and owes one result for each call, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Any, cast
+
+from acting.approvals.authorize import judged, pass_gate, passes, redeem
+from acting.approvals.callback import Confirm
+from acting.approvals.deferred import Parking, leave_behind
+from acting.graph.deadlock import reaches
+from acting.graph.graph import Graph
+from acting.run.background import detach
+from acting.run.call.attempt import Launch
+from acting.run.call.call_state import Step
+from acting.run.call.prepare import read
+from acting.run.journal import Minutes
+from acting.run.results import Ledger
+from acting.run.runtime import Scope, Stage, fault, fault_of
+from acting.run.start_order import StartOrder
+from acting.run.workers import OTHERS_TURN, Hands
+from spar.data.blackboard import Board
+from spar.data.paths import Expression, shorten
+from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
+from spar.failpoints import crashpoint
+from spar.protocols import CALLED_FOR
+from spar.types import Action, ActionResult, CallResult, Fault, replace
+
+READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
+
+_END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
+
+
+class Tick:
+    """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
+
+    def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope,
+                 resume: ActionResult | None = None, known: Sequence[CallResult] = (),
+                 earlier: Callable[[str], bool | None] = lambda id: None) -> None:  # fmt: skip
+        self.steps: list[Step] = []
+        self.fault: Fault | None = None
+        self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
+        self._graph = Graph(board.has, stage.fallback, earlier)
+        self._ledger = Ledger(stage, board, self._graph, scope.session, resume)
+        self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
+        self._known = {each.call.id: each for each in known}
+        self._replayed: dict[str, Step] = {}
+        self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
+        self._parking = Parking()
+        self._order = StartOrder()
+        self._context = copy_context()
+        if scope.cycle_id or scope.run_id is not None:
+            self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
+        stage.wall.look()
+        self._hands = Hands(
+            stage, scope, self._minutes, self._launch, self._complete, self._held_back, self._break_down
+        )
+        self._busy = 0  # calls that are admitted, and without a result; questions that are being taken back
+        self._is_live = False  # whether the calls come from a stream, which may itself wait for what they bring
+        self._is_closed = self._is_aborted = False
+        self._stopped: tuple[str, ...] = ()  # why nothing further is started, and the reason of what is skipped for it
+        self._breakdown: BaseException | None = None
+        self._done: asyncio.Future[None] | None = None
+
+    # -- arrival
+
+    def begin(self, action: Action, *, is_streamed: bool) -> None:
+        """Write down what is going to be done; of a stream its calls as they come."""
+        if self._minutes is not None:
+            self._minutes.begin(action, is_streamed=is_streamed)
+
+    async def read(self, calls: Any) -> None:
+        """Take in every item of a list or stream; what a stream raises becomes the tick's `fault`."""
+        if self._known:
+            self._replay(calls)
+            return
+        try:
+            if hasattr(calls, "__aiter__"):
+                self._is_live = True
+                async for item in calls:
+                    self.arrive(item)
+            else:
+                for count, item in enumerate(calls, 1):
+                    self.arrive(item)
+                    if count % READ_LIMIT == 0:
+                        await OTHERS_TURN
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            self.fault = fault_of(error, "plan")
+            self._stop("the plan broke off before this call had started")
+
+    def arrive(self, item: Any) -> None:
+        call, wrong = read(item)
+        step = Step(call)
+        self.steps.append(step)
+        if self._minutes is not None and self._minutes.is_streamed:
+            self._minutes.planned(call)
+        if self._stage.wanted[CallProposed]:
+            run_id = self._stage.run_of(call, self._scope)
+            self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id, run_id=run_id))
+        why: Fault | None
+        reads: Sequence[Expression] = ()
+        if wrong:
+            why = fault("bad_call", wrong, call.tool)
+        elif self._graph.knows(call.id):
+            why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
+        else:
+            reads, why = step.examine(self._stage, self._board)
+            if why is None and self._ended and (ended := self._ended.get(call.id)) is not None:
+                self._adopt(step, ended)
+                return
+        if why is not None:
+            self._graph.refuse(step, step.target, step.call.instance)
+        elif not self._graph.add(step, reads, step.target, call.after, step.call.instance):
+            why = fault("cycle", "it waits for itself, directly or through others", call.tool)
+        if why is not None:
+            self._finish(step, step.failed(why))
+        else:
+            if not step.entry.is_free or self._stage.is_sequential:
+                self._take_place(step)
+            if self._known and call.id in self._known:
+                self._replayed[call.id] = step
+        if not self._known:
+            self._drain()
+
+    def _replay(self, calls: Iterable[Any]) -> None:
+        """Take in the calls of a tick that was cut off; those whose end is known end so again, in their order."""
+        for item in calls:
+            self.arrive(item)
+        known, minutes, self._minutes = self._known, self._minutes, None
+        self._known = {}
+        for call_id, result in known.items():
+            if (step := self._replayed.get(call_id)) is not None and step.result is None:
+                step.began = self._ledger.moment()
+                judged(self._stage, step, self._scope.trust, self._scope)
+                self._finish(step, replace(result, call=step.call))
+        self._minutes = minutes
+        self._drain()
+
+    def _adopt(self, step: Step, ended: CallResult) -> None:
+        """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
+        self._graph.refuse(step, step.target, step.call.instance)
+        judged(self._stage, step, self._scope.trust, self._scope)
+        step.result = replace(ended, call=step.call)
+        self._graph.end(step, ended.status == "ok")
+        self._drain()
+
+    def _take_place(self, step: Step) -> None:
+        """Take its place among those that are to start in the order of the plan."""
+        lines = self._stage.lines_of(step.entry, step.params, step.found if step.is_reading else ())
+        if lines != ():
+            self._order.enter(step, lines)
+
+    # -- starting
+
+    def _let_pass(self) -> bool:
+        """Let a call start before its turn if nothing runs and those before it wait for it; whether there was one.
+
+        Once no more calls arrive, they can wait for nothing else.
+        """
+        if self._busy != len(self._order.waiting) or not (self._is_closed or self._is_live):
+            return False
+        first = self._order.next
+        if not self._is_closed and not all(reaches(other, [first]) for other in self._order.ahead_of(first)):
+            return False
+        self._order.let(first)
+        return True
+
+    def _drain(self) -> None:
+        """Act on what the graph says until it says nothing more."""
+        graph = self._graph
+        while not self._is_aborted:
+            while graph.doomed or graph.ready or self._order.due:
+                if self._order.due:
+                    for step in self._order.taken():
+                        if step.result is None:
+                            self._go(step)
+                while graph.doomed:
+                    self._pass_over(cast(Step, graph.doomed.pop()), "a call that it is to run after did not end well")
+                ready, graph.ready = cast(list[Step], graph.ready), []
+                for step in ready:
+                    if step.result is None:
+                        self._start(step)
+            if self._order.waiting and self._let_pass():
+                continue
+            if not self._is_closed or self._busy:
+                return
+            stuck = graph.stuck()
+            if stuck is None:
+                self._finish_waiting()
+                return
+            for node in stuck[0]:
+                self._pass_over(cast(Step, node), stuck[2])
+
+    def _pass_over(self, step: Step, sentence: str) -> None:
+        """The graph has given it up."""
+        if step.result is not None:
+            return
+        if step.why == "branch":
+            self._finish(step, step.not_taken())
+        elif step.why in ("", "dep_failed"):
+            self._skip(step, sentence)
+        else:
+            self._finish(step, step.failed(fault(step.why, sentence, step.call.tool)))
+
+    def _start(self, step: Step) -> None:
+        """Set a ready step going."""
+        if self._stopped:
+            self._skip(step, self._stopped[0])
+        elif step.is_reading and (why := step.take_values(self._board)):
+            self._finish(step, step.failed(why))
+        else:
+            self._busy += 1
+            step.is_admitted = True
+            if passes(self._stage, step, self._scope):
+                self._go(step)
+            else:
+                step.is_started = True
+                self._hands.spawn(self._gated(step), step.call.tool)
+
+    def _go(self, step: Step) -> None:
+        """It may run: detached, or by a hand as soon as it is its turn and its gates are open."""
+        order = self._order
+        if step.lines is None:
+            order.name(step, self._stage.lines_of(step.entry, step.params, ()) or ())
+        if (step.lines or order.waiting) and not order.is_first(step):
+            step.is_started = False
+            return
+        if step.entry.detaches(step.call):
+            step.is_started = True
+            self._busy -= 1
+            self._finish(step, detach(self._stage, self._launch(step), step, self._minutes))
+            return
+        step.is_started = False  # while it waits for a gate it can still be skipped
+        if not step.entry.is_free:
+            step.gates = self._stage.gates_of(step)
+            if not self._pass(step):
+                return
+        self._hands.offer(step)
+
+    def _pass(self, step: Step) -> bool:
+        """Take the gates that it has not passed yet; False when it must wait at one."""
+        while step.passed < len(step.gates):
+            if not step.gates[step.passed].take(self._opened, step):
+                return False
+            step.passed += 1
+        if step.lines:
+            self._order.begin(step)
+        return True
+
+    def _opened(self, step: Step) -> bool:
+        """The gate that it waited at is open for it."""
+        if step.result is not None or self._is_aborted:
+            return False
+        step.passed += 1
+        if self._pass(step):
+            self._hands.offer(step)
+            if self._order.due:  # not now: whoever has given way may be in the middle of its end
+                asyncio.get_running_loop().call_soon(self._drain)
+        return True
+
+    def _launch(self, step: Step) -> Launch:
+        step.began = self._ledger.moment()
+        self._ledger.at_work += 1
+        messages = step.messages(self._board) if step.call.meta else ()
+        launch = step.launch = Launch(
+            step.call, step.entry, step.arguments, self._scope, self._context, messages, binds=step.binds
+        )
+        return launch
+
+    async def _gated(self, step: Step) -> None:
+        try:
+            against, ends_run = await pass_gate(
+                self._stage, self._board, step, self._confirm, self._scope, self._graph.ended_well,
+                partial(self._may_ask, step),
+            )  # fmt: skip
+            step.asking = None
+            if ends_run and self.fault is None and against is not None:
+                self.fault = against.fault
+            if against is None:
+                against = self._held_back(step)
+            if against is None and step.ticket and step.entry.detaches(step.call):
+                step.allowed = step.ticket
+                against = await redeem(self._stage, step) or self._held_back(step)
+            if against is None:
+                self._go(step)
+                self._drain()
+                return
+            if ends_run:
+                self._stop("a hook ended the run before this call had started")
+            self._busy -= 1
+            self._finish(step, against)
+            self._drain()
+        except asyncio.CancelledError:
+            if step.result is None and not self._is_aborted and not step.launch:
+                self._complete(step, self._held_back(step) or step.cut(self._stage))
+            raise
+        except BaseException as error:
+            self._break_down(error)
+            raise
+
+    # -- ending
+
+    def _complete(self, step: Step, result: CallResult) -> None:
+        """An admitted step has ended: finish it and start what it frees."""
+        if step.result is None:
+            self._busy -= 1
+            self._finish(step, result)
+            self._drain()
+
+    def _finish(self, step: Step, result: CallResult) -> None:
+        """Keep the result, write what it brought, tell it and free what waits for it."""
+        if step.passed:
+            self._release(step)
+        if step.lines != ():
+            self._order.end(step)
+        if step.fare is not None and self._stage.spending is not None:
+            self._stage.spending.release(step)
+        if self._minutes is not None:
+            self._minutes.ended(step, result)
+        chosen: int | None = None
+        if result.status == "ok" and result.reason != "detached":
+            result, chosen = self._ledger.keep(step, result)
+        if result.status in ("failed", "timeout") and result.attempts:
+            result, chosen = self._ledger.handled(step, result)
+        step.result = result
+        if step.launch is not None:
+            self._ledger.at_work -= 1
+        if result.reason == "parked":
+            self._parking.add(step)
+        self._graph.end(step, result.status == "ok", chosen=chosen)
+        kind = _END_EVENTS.get(result.status, CallFailed)
+        if result.reason != "detached" and self._stage.wanted[kind]:  # at the end: who hears it may steer
+            call, scope = result.call, self._scope
+            run_id = self._stage.run_of(call, scope)
+            self._stage.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=run_id, result=result))
+        crashpoint("act.next_ready")
+
+    def _release(self, step: Step) -> None:
+        held, step.passed = step.gates[: step.passed], 0
+        for gate in held:
+            gate.release()
+
+    def _skip(self, step: Step, why: str) -> None:
+        if step.result is None:
+            self._finish(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
+
+    # -- starting nothing further
+
+    def steer(self, sentence: str) -> None:
+        """Somebody has said something new: skip what has not started, also of what is still to arrive."""
+        if not self._is_aborted:
+            self._stop(sentence, "steered")
+            self._drain()
+
+    def _stop(self, why: str, reason: str = "dep_failed") -> None:
+        """Start nothing further and ask nobody any more; what has started goes on, what hooks are looking at too."""
+        self._stopped = self._stopped or (why, reason)
+        for step in self.steps:
+            if step.result is not None or not step.at:  # one that is just arriving ends by itself
+                continue
+            if step.asking is not None:
+                step.asking.cancel()
+            elif not step.is_started:
+                if step.is_admitted:
+                    self._busy -= 1  # it waited for a gate or a hand
+                self._skip(step, why)
+
+    def _may_ask(self, step: Step) -> bool:
+        """Whether people are to be asked about a call now; its task is told when they are not any more."""
+        step.asking = asyncio.current_task()
+        return not self._stopped
+
+    def _held_back(self, step: Step) -> CallResult | None:
+        """The result of a call that is not to start any more, if it is not: what people were asked about it is void."""
+        if not self._stopped:
+            return None
+        if self._stage.office is not None and (ticket := self._stage.office.parked.own_ticket(step)):
+            self._busy += 1
+            self._hands.spawn(self._take_back(ticket), "take back")
+        return step.skipped(*self._stopped)
+
+    async def _take_back(self, ticket: str) -> None:
+        assert self._stage.office is not None
+        try:
+            await self._stage.office.parked.refuse(ticket, self._stopped[0])
+        finally:
+            self._busy -= 1
+            self._drain()
+
+    # -- the end of the run
+
+    async def settle(self) -> None:
+        """No further calls come: return when each has its result."""
+        self._is_closed = True
+        self._drain()
+        if self._breakdown is None and (self._busy or not all(step.result for step in self.steps)):
+            self._done = asyncio.get_running_loop().create_future()
+            await self._done
+        if self._breakdown is not None:
+            raise self._breakdown
+        await self._leave_behind()
+
+    async def _leave_behind(self) -> None:
+        """What waits for people goes on in a later cycle."""
+        await leave_behind(
+            self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
+        )
+
+    def _tell_parked(self) -> None:
+        if self._minutes is not None:
+            self._minutes.parked(self._parking.steps)
+
+    async def abort(self) -> None:
+        """Cancel everything, wait a moment for it to end, leave behind what does not."""
+        self._is_aborted = True
+        self._parking.take_asking(self.steps, self._finish)
+        for step in self.steps:
+            if step.result is None and not step.is_started:
+                self._finish(step, self._parking.result(step) or step.cut(self._stage))
+        tasks = list(self._hands.tasks)
+        for task in tasks:
+            task.cancel()
+        try:
+            tasks = await self._stage.settle(tasks, self._stage.limits.grace)
+        finally:
+            for task in tasks:
+                self._stage.leave(task)
+            self.give_up()
+            await self._leave_behind()
+
+    def give_up(self) -> None:
+        """Wait for nothing further: each call that has no result yet was cut off."""
+        self._is_aborted = True
+        for step in self.steps:
+            if step.result is None:
+                self._complete(step, step.cut(self._stage))
+
+    def _break_down(self, error: BaseException) -> None:
+        self._breakdown = error
+        self._finish_waiting()
+
+    def _finish_waiting(self) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
+
+    @property
+    def run_id(self) -> str | None:
+        return self._scope.run_id
+
+    def ended(self) -> Iterator[tuple[dict[str, Any], CallResult]]:
+        """What each call that has ended was given, its references resolved, and its result."""
+        for step in self.steps:
+            if step.result is not None:
+                yield getattr(step, "params", step.call.params), step.result
+
+    def result(self, action: Action, began: float) -> ActionResult:
+        """What became of it all."""
+        results = tuple(step.result for step in self.steps if step.result is not None)
+        duration = self._stage.clock.monotonic() - began
+        corrections = [each for step in self.steps if step.corrections for each in step.told_corrections()]
+        return self._ledger.outcome(
+            action,
+            results,
+            self.fault,
+            corrections=corrections,
+            interrupted=self._is_aborted,
+            duration=duration,
+        )
+
+
+def is_final(result: CallResult) -> bool:
+    """Whether a call of a run that was cut is not to be done again: it ended, or may have had its effect."""
+    return result.status not in ("cancelled", "skipped")

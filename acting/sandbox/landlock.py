@@ -1,0 +1,45 @@
+"""What Landlock can be told: the rights of its rules and which of them this kernel knows.
+
+Landlock is the kernel's way for a process to give up rights to files (since 5.13), TCP (6.7), other processes' signals
+and abstract sockets (6.12), without being root. Here is only what is asked and written down; `kernel` does it.
+It acts on paths, not on inodes: a second name (hard link) of a file that lies in the workspace is in the workspace.
+It does not judge changes of mode, owner, times and attributes: alone, it would let a program open a home to everybody.
+
+Source: Documentation/userspace-api/landlock.rst, linux/landlock.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+READ = 0b1101  # execute, read files, read folders
+READ_FILE = 0b101
+WRITE = 0b1_1111_1111_1111 & ~(1 << 6 | 1 << 11)  # the thirteen rights of version 1, but for device files
+_REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15  # since versions 2, 3 and 5
+_SCOPES = 0b11  # abstract unix sockets, signals; since version 6
+
+
+def version() -> int:
+    """Landlock's version here, 0 when the kernel or a container's filter does not offer it."""
+    found = int(ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1))
+    return max(0, found)
+
+
+def handled(version: int) -> int:
+    """Every right to files that this version can refuse."""
+    rights = 0b1_1111_1111_1111
+    for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE)):
+        rights |= right if version >= since else 0
+    return rights
+
+
+def writing(version: int) -> int:
+    """The rights in a folder that may be written; `handled` but for making devices and talking to them."""
+    return handled(version) & (WRITE | _REFER | _TRUNCATE)
+
+
+def ruleset(version: int) -> bytes:
+    """`struct landlock_ruleset_attr` that handles all that this version knows but TCP: that is the namespaces' work."""
+    fields = (handled(version), 0, _SCOPES)[: 3 if version >= 6 else 2 if version >= 4 else 1]
+    return struct.pack(f"={len(fields)}Q", *fields)

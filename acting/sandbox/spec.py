@@ -1,0 +1,127 @@
+"""What a program in a sandbox may touch, and that written down for those who carry it out.
+
+A `Cage` is a value: a level and its grants. At level 1 the kernel's own means confine the program, in the words of an
+order for `kernel`; at level 2 bubblewrap does, in the words of its command line. Both get the same: the workspace to
+write, the system's programs and libraries and a few files of `/etc` to read, an empty `/tmp`, processes and network of
+their own, and the filter of system calls. Nothing here starts, opens or changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from acting.sandbox import landlock
+from acting.sandbox.seccomp import deny_list
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+"""Where programs and libraries live; whole folders, to read and to execute."""
+FILES = (
+    *(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "locale.alias")),
+    *(f"/etc/{name}" for name in ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "os-release")),
+    *(f"/etc/{name}" for name in ("hosts", "host.conf", "resolv.conf", "gai.conf", "services", "protocols")),
+    *(f"/etc/{name}" for name in ("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs")),
+    *(f"/etc/{name}" for name in ("pki/ca-trust/extracted", "mime.types", "magic", "terminfo", "fonts")),
+    "/sys/devices/system/cpu",
+)
+"""What programs look up there; no `shadow`, no keys, no folder of a service's settings."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+EMPTY = ("/tmp", "/var/tmp", "/dev/shm")
+"""What is there for everybody to write, and so is empty in a sandbox."""
+_TMP_BYTES = 256 << 20
+
+
+class Cage(Struct, frozen=True):
+    """The level at which a program runs, 1 or 2, and what it is granted beyond what every program is.
+
+    It may write in `workspace` and read what is `readable`; without `network` it is alone. `bwrap` is the file of
+    bubblewrap, for level 2. `sandbox.Offer.cage` makes them.
+    """
+
+    level: int
+    workspace: str
+    readable: tuple[str, ...] = ()
+    network: bool = False
+    bwrap: str = ""
+
+    def reads(self, program: str) -> tuple[str, ...]:
+        """What it may read beside the system: the grants, the program's own file, its Python if that is ours."""
+        named, real = Path(program), os.path.realpath(program)
+        ours = {
+            prefix for prefix in (sys.prefix, sys.base_prefix) if Path(real).is_relative_to(os.path.realpath(prefix))
+        }
+        ours |= {prefix for prefix in (sys.prefix, sys.base_prefix) if named.is_relative_to(prefix)}
+        wanted = {*self.readable, program, real, *(ours and (sys.prefix, sys.base_prefix))}
+        return tuple(
+            sorted(
+                path
+                for path in wanted
+                if not any(Path(path).is_relative_to(part) for part in (*SYSTEM, *(wanted - {path})))
+            )
+        )
+
+
+def confinement(cage: Cage, program: str, *, processes: int) -> dict[str, Any] | None:
+    """The order for `kernel`; None when this machine has no Landlock or no filter for its system calls."""
+    version, reads, filter_ = landlock.version(), cage.reads(program), call_filter()
+    if not version or filter_ is None:
+        return None
+    folders = [path for path in EMPTY if Path(path).is_dir() and not Path(path).is_symlink()]
+    rights = {
+        **dict.fromkeys((*SYSTEM, *FILES, "/proc"), landlock.READ),
+        **dict.fromkeys(reads, landlock.READ),
+        **dict.fromkeys(_DEVICES, landlock.READ_FILE | landlock.WRITE),
+        **dict.fromkeys((cage.workspace, *folders), landlock.READ | landlock.writing(version)),
+    }
+    seen = {path for path in (*reads, cage.workspace) if any(Path(path).is_relative_to(each) for each in folders)}
+    hidden = [path for path in seen if not any(Path(path).is_relative_to(each) for each in seen - {path})]
+    return {
+        "network": cage.network,
+        "processes": processes,
+        "empty": [os.fsencode(path) for path in folders],
+        "keep": [os.fsencode(path) for path in sorted(hidden) if os.access(path, os.F_OK)],
+        "writable": os.fsencode(cage.workspace),
+        "tmp_bytes": _TMP_BYTES,
+        "ruleset": landlock.ruleset(version),
+        "rules": [(os.fsencode(path), right) for path, right in rights.items()],
+        "filter": filter_,
+    }
+
+
+def call_filter() -> bytes | None:
+    """The filter of system calls for this machine."""
+    return deny_list(platform.machine())
+
+
+def bwrap_words(
+    cage: Cage, program: str, *, cwd: str, env: Mapping[str, str], filter_at: int | None, report_at: int
+) -> list[str]:
+    """What bubblewrap is told before the program: its view of the file system, new everything else, and the numbers
+    of the descriptors where its filter stands and its report goes.
+    """
+    words = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
+    words += ["--share-net"] if cage.network else []
+    words += ["--cap-drop", "ALL", "--clearenv"]
+    for name, value in env.items():
+        words += ["--setenv", name, value]
+    for path in SYSTEM:
+        if Path(path).is_symlink():
+            words += ["--symlink", str(Path(path).readlink()), path]
+        else:
+            words += ["--ro-bind-try", path, path]
+    for path in FILES:
+        words += ["--ro-bind-try", path, path]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for path in ("/tmp", "/var/tmp"):
+        words += ["--size", str(_TMP_BYTES), "--tmpfs", path]
+    for path, kind in sorted([*((path, "--ro-bind-try") for path in cage.reads(program)), (cage.workspace, "--bind")]):
+        words += [kind, path, path]
+    # Root owns the kernel's settings in `/proc/sys` also without a capability, and bubblewrap leaves them writable.
+    words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd, "--json-status-fd", str(report_at)]
+    return [*words, *(("--seccomp", str(filter_at)) if filter_at is not None else ())]

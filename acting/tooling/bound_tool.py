@@ -1,0 +1,320 @@
+"""One tool: under which terms it is called, with which parameters, and the one way to invoke it.
+
+A tool is a function marked by `@tool`, a plain typed function (async, or blocking: then it runs in threads of its
+own), an object with `name`, `schema`, `effect`, `timeout` and `async __call__(**params)`, or a schema: then an
+*activity* carries it out, a handler of the name that the schema says or of its own. A schema without one is *latent*:
+whoever writes the call writes its result as well. Everything about a tool is read once, here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from math import isnan
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, get_args
+
+from msgspec.structs import replace
+
+from acting.run.call.tool_context import ToolContext
+from acting.run.limits import Slots, is_rate
+from acting.tooling.json_schema import Output
+from acting.tooling.parameters import Parameters
+from acting.tooling.tool_schema import ToolSchema
+from spar.clock import Clock
+from spar.data.paths import shorten
+from spar.errors import ConfigError
+from spar.protocols import Effect
+from spar.threads import Threads
+from spar.tool_terms import Approval, OnError, Order, ToolTerms, terms_of
+from spar.types import Call
+
+if TYPE_CHECKING:
+    from acting.run.call.attempt import Launch
+
+BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
+
+#: What carries out a tool that is only a schema: `handler(call, tool's schema, messages of its scopes)`.
+Activity = Callable[..., Any]
+
+
+class UnresolvedError(RuntimeError):
+    """What was asked for is a value that is not there yet."""
+
+
+class Resolved(Mapping[str, Any]):
+    """The parameters of a call of which some still refer to values to come. Raises: UnresolvedError for those."""
+
+    def __init__(self, params: Mapping[str, Any], unresolved: Collection[str]) -> None:
+        self._params, self._unresolved = params, unresolved
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._unresolved:
+            raise UnresolvedError(name)
+        return self._params[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+
+class Entry:
+    """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
+
+    __slots__ = (
+        "_call",
+        "_names",
+        "_resources",
+        "_threads",
+        "activity",
+        "effect_of",
+        "is_blocking",
+        "is_free",
+        "name",
+        "output",
+        "parameters",
+        "rules",
+        "slots",
+        "target",
+        "terms",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
+    ) -> None:
+        self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
+        self.is_blocking = not is_async(call)
+        self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
+        self._threads: Threads | None = None
+        self.output: Output | None = None
+        self.rules: ToolSchema | None = None
+        #: The name of what carries it out; its own for a function or an object, "" for none.
+        self.activity = name
+        by_function = terms.resources if callable(terms.resources) else None
+        self._names: tuple[str, ...] = () if callable(terms.resources) else terms.resources
+        self._resources = [each for each in (getattr(target, "resources_of", None), by_function) if each is not None]
+        #: Whether no call of it waits for another one because of what the tool is.
+        self.is_free = (
+            not (self.slots.limit or terms.resources or terms.rate or self._resources) and terms.order == "parallel"
+        )
+        by_params = getattr(target, "effect_of", None)
+        self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
+            functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
+        )
+
+    def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a call with these parameters excludes others from."""
+        if not self._resources:
+            return self._names
+        try:
+            return (*self._names, *[str(name) for names in self._resources for name in names(params)])
+        except UnresolvedError:
+            raise
+        except Exception:  # it cannot tell: then one after the other
+            return (*self._names, f"tool {self.name}")
+
+    def resources_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
+        """Return the same before the values of `unresolved` are there; None if it depends on one of them."""
+        try:
+            return self.resources_of(Resolved(params, unresolved) if unresolved else params)
+        except UnresolvedError:
+            return None
+
+    def effect_before(self, params: Mapping[str, Any], unresolved: Collection[str]) -> Effect:
+        """Return what a call does, before the values of `unresolved` are there; as the tool says, if it depends."""
+        return self.effect_of(Resolved(params, unresolved) if unresolved else params)
+
+    def detaches(self, call: Call) -> bool:
+        """Return whether nobody waits for this call of it."""
+        return bool(call.meta.get("_detach", self.terms.detach)) if call.meta else self.terms.detach
+
+    @property
+    def wants_messages(self) -> bool:
+        """Whether it is told the messages that a call's scopes name."""
+        return bool(self.parameters.context)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.parameters.schema
+
+    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
+        """The coroutine of one attempt, not begun yet."""
+        if self.is_blocking:
+            return self._in_thread(self._call, params, clock)
+        found = self._call(**params)
+        return found if type(found) is CoroutineType else _awaited(found)
+
+    async def _in_thread(self, function: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Any:
+        """Blocking code runs in a thread, which is left behind when this is cancelled."""
+        if self._threads is None:
+            self._threads = Threads(f"tool {self.name}", clock, limit=self.slots.limit)
+        found = await self._threads.run(_in_thread, function, params)
+        return await found if inspect.isawaitable(found) else found
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+def _effect_of(by_params: Callable[[Mapping[str, Any]], Any], stated: Effect, params: Mapping[str, Any]) -> Effect:
+    try:
+        found = by_params(params)
+    except Exception:
+        return stated
+    return found if found in get_args(Effect) else stated
+
+
+def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
+    try:
+        return function(**params)
+    except GeneratorExit as error:  # handed to the task that waits, it would close that task
+        raise RuntimeError("the tool raised GeneratorExit") from error
+
+
+class SchemaEntry(Entry):
+    """A tool that is a schema, carried out by `handler`."""
+
+    __slots__ = ()
+
+    def __init__(self, rules: ToolSchema, activity: str, handler: Activity) -> None:
+        super().__init__(rules.name, handler, rules.terms, rules.parameters, handler)
+        self.rules, self.output, self.activity = rules, rules.output, activity
+
+    @property
+    def wants_messages(self) -> bool:
+        return True
+
+    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
+        assert launch is not None
+        call = replace(launch.call, params=params)
+        handler = functools.partial(self._call, call, self.schema, list(launch.messages))
+        if self.is_blocking:
+            return self._in_thread(handler, {}, clock)
+        found = handler()
+        return found if type(found) is CoroutineType else _awaited(found)
+
+
+class LatentEntry(Entry):
+    """A tool that nothing carries out: its result stands in the call."""
+
+    __slots__ = ()
+
+    def __init__(self, rules: ToolSchema) -> None:
+        super().__init__(rules.name, rules, replace(rules.terms, effect="read"), rules.parameters, _nothing)
+        self.rules, self.output, self.activity = rules, rules.output, ""
+
+    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
+        assert launch is not None
+        return _told(launch.call.meta["_output"])
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _told(output: Any) -> Any:
+    return output
+
+
+def entry_of(tool: Any) -> Entry:
+    """Read one tool. Raises: ConfigError that says what it lacks."""
+    if not callable(tool) or isinstance(tool, type):
+        raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
+    if is_generator(tool):
+        name = getattr(tool, "__name__", type(tool).__name__)
+        raise ConfigError(f"tool {name!r} is a generator, which returns no value: collect what it yields and return it")
+    terms = _terms(tool)
+    name = terms.name
+    if not name:
+        raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
+    given = getattr(tool, "schema", None)
+    if isinstance(given, Mapping):
+        parameters = Parameters.of_schema(name, given, context=_wants_context(tool))
+    else:
+        parameters = Parameters.of_function(name, tool, context_type=ToolContext)
+    return Entry(name, tool, terms, parameters, tool)
+
+
+def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> Entry:
+    """Find what carries out a tool that is a schema. Raises: ConfigError when it names what is not there."""
+    check_terms(rules.terms)
+    if rules.activity and rules.activity not in activities:
+        known = ", ".join(sorted(activities)) or "none"
+        raise ConfigError(f"tool {rules.name!r}: no activity named {rules.activity!r}; known: {known}")
+    name = rules.name if rules.activity is None else rules.activity
+    handler = activities.get(name) if name else None
+    return LatentEntry(rules) if handler is None else SchemaEntry(rules, name, handler)
+
+
+def _terms(tool: Any) -> ToolTerms:
+    """The terms that a tool states by `@tool` or as attributes of an object, checked."""
+    terms = terms_of(tool)
+    if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
+        stated = {
+            key: getattr(tool, key) for key in ToolTerms.__struct_fields__ if getattr(tool, key, None) is not None
+        }
+        terms = replace(terms, **stated)
+    target = tool.func if isinstance(tool, functools.partial) else tool
+    if not terms.name:
+        terms = replace(terms, name=getattr(target, "__name__", ""))
+    check_terms(terms)
+    return terms
+
+
+def check_terms(terms: ToolTerms) -> None:
+    """Raises: ConfigError naming the tool, the term, what was found and what is expected."""
+    rules: tuple[tuple[str, bool, str], ...] = (
+        ("name", isinstance(terms.name, str), "text"),
+        ("effect", terms.effect in get_args(Effect), "read, idempotent or once"),
+        ("timeout", _is_number(terms.timeout) and terms.timeout > 0, "seconds above 0"),
+        ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
+        ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
+        ("detach", isinstance(terms.detach, bool), "true or false"),
+        ("rate", is_rate(terms.rate), "a count in a time like '10/min' or '2/s', or ''"),
+        ("resources", all_text(terms.resources) or callable(terms.resources), "a tuple of names, or a function"),
+        ("order", terms.order in get_args(Order), "parallel or plan"),
+        ("on_error", terms.on_error in get_args(OnError), "error or branch"),
+        ("safe_with_untrusted", isinstance(terms.safe_with_untrusted, bool), "true or false"),
+        ("brings_untrusted", isinstance(terms.brings_untrusted, bool), "true or false"),
+        ("concurrency", type(terms.concurrency) is int and terms.concurrency >= 0, "0 (any number) or more"),
+    )
+    for key, is_fine, expected in rules:
+        if not is_fine:
+            raise ConfigError(f"tool {terms.name!r}: {key} is {getattr(terms, key)!r}, expected {expected}")
+
+
+def all_text(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to await; looks through partials and at objects' `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    )
+
+
+def is_generator(function: Any) -> bool:
+    """Whether calling it gives a generator; looks where `is_async` looks."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+
+
+def _wants_context(tool: Any) -> str:
+    """The parameter of an object with a schema of its own that is annotated `ToolContext`."""
+    try:
+        return Parameters.of_function("", tool, context_type=ToolContext).context
+    except ConfigError:
+        return ""
