@@ -27,7 +27,7 @@ from typing import Any
 
 from acting import Executor
 from memory import Memory
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
 
 HOME = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ from benchmarks.model_run import AT_ONCE
 from benchmarks.model_server import asked_of, serving
 from benchmarks.model_shapes import FIRST, FOUND, last_step
 from benchmarks.table import Line, amount, number
-from planning.llm import ProviderModel
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.provider import ProviderModel
 from spar import Agent, tool
 
 OWED = 5.0  # milliseconds

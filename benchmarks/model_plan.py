@@ -26,10 +26,10 @@ from benchmarks.model_run import AT_ONCE
 from benchmarks.model_server import serving
 from benchmarks.model_shapes import FOUND, SHAPES, Shape
 from benchmarks.table import Line, number, shown
-from planning.compose import compose_schema
-from planning.llm import ProviderModel
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.provider import ProviderModel
 from planning.ports import Request
+from planning.prompt.schema import compose_schema
 from spar import Agent, tool
 
 ROUNDS = 2

@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.harness import Batch, Cost, Effort, Measured, frozen, timed
 from benchmarks.table import Line, amount, compared
-from planning.planner import ModelPlanner
+from planning.llm.loop import Requests
+from planning.llm.planner import ModelPlanner
 from planning.ports import Model, Request
-from planning.requests import Requests
 from spar import Agent, tool
 
 OWED = 600.0  # microseconds of one request and one call

@@ -1,20 +1,32 @@
 """PLAN: perceptions become one action.
 
 `RulesPlanner` decides by declarative rules, `Chain` asks several planners in turn. Each is usable on its own:
-`await RulesPlanner(rules).plan(perceptions)`. For what asks a model: `compose` makes a `Request` (`compose_schema` says
-what may be answered, `render` what is read), `Solving` takes the solution as it comes, `Requests` goes on until there
+`await RulesPlanner(rules).plan(perceptions)`. For models: `compose` makes a `Request` (`compose_schema` makes the
+schema of its answer, `render` its text), `Solving` takes the solution as it comes, `Requests` goes on until there
 is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
+
+    chain         asks several planners in turn: the first decision counts
+    assistant     the planner `llm` of the configuration: models, then rules
+    ports         the port between planners and models
+    dataflow      reads and writes between the calls of a plan; pure
+    output_check  resolves the references of a final output and validates it
+    strict_json   parses JSON strictly: no double keys, no NaN, no number out of range
+
+    rules/        planning by declarative rules
+    llm/          planning by a language model
+    prompt/       from a context to one request; pure. `prompt/plans/`: plans, their versions, advisors
+    resilience/   timeouts, provider errors, breakers, failover
 """
 
 from planning.chain import Chain
-from planning.compose import compose_schema
-from planning.context import compose
+from planning.llm.loop import Requests
+from planning.llm.response import Solving
+from planning.llm.steps import Answered
 from planning.ports import Model, Request, Told, Turn, Usage
-from planning.rendering import render
-from planning.requests import Requests
-from planning.rules import RulesPlanner
-from planning.solution import Solving
-from planning.steps import Answered
+from planning.prompt.render import render
+from planning.prompt.request import compose
+from planning.prompt.schema import compose_schema
+from planning.rules.planner import RulesPlanner
 
 __all__ = [
     "Answered",

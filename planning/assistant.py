@@ -19,7 +19,7 @@ What becomes of `[[rules]]` is said by `rules_are`:
                  taken out then. What rules decided is not degraded.
     "off"        there are none.
 
-This module only makes the parts: what they do stands in `planning.planner`, `.failover`, `.rules` and `.chain`.
+This module only makes the parts: what they do stands in `planning.llm.planner`, `.failover`, `.rules` and `.chain`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from planning.chain import Chain
-from planning.compaction import DEADLINE, Compaction
-from planning.failover import Models
-from planning.llm import Mode, ProviderModel
-from planning.planner import ModelPlanner, PlanMode
-from planning.rules import RulesPlanner
+from planning.llm.planner import ModelPlanner, PlanMode
+from planning.llm.provider import Mode, ProviderModel
+from planning.prompt.compaction import DEADLINE, Compaction
+from planning.resilience.failover import Models
+from planning.rules.planner import RulesPlanner
 from spar.budgets.budgets import Budgets
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
@@ -82,7 +82,7 @@ class Assistant(Chain):
         pursue: whether what was noticed becomes a run of its own; else it gets one request.
         compaction_model, compaction_timeout: who sums up a conversation that grew too long, and in how many seconds.
         rules_are: see the module.
-        plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.planner`).
+        plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.llm.planner`).
         advisors: who has a say in each request: tables with `id`, `role`, `schema` and `on`.
         delegates: by path, what calls may be delegated to: tables with `context` and `schema`.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from acting import Executor
 from planning import Requests
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, Call, Verdict, tool
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from planning.context import compose
+from planning.prompt.request import compose
 from spar.tool_terms import tool
 from spar.types import Call, Message
 from tests.acting.test_activities import CITY, Handler, kinds, schema

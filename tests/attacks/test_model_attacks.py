@@ -14,7 +14,7 @@ import pytest
 
 from acting import Executor
 from memory import Memory
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from planning.ports import Usage
 from spar import Agent, Perception, tool
 from spar.errors import PermanentError

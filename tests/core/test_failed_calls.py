@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from planning.rules import RulesPlanner
+from planning.rules.planner import RulesPlanner
 from spar import Agent
 from spar.cli.commands.cycles import _calls
 from spar.errors import ConfigError

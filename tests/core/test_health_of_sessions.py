@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from planning.chain import Chain
-from planning.faults import provider_error
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.resilience.provider_errors import provider_error
 from spar import Agent, PermanentError
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from memory import Memory
 from planning.assistant import Assistant
-from planning.failover import Models
-from planning.faults import provider_error
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.resilience.failover import Models
+from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.cli.commands.service import _lines
 from spar.cli.main import cli

@@ -9,7 +9,7 @@ import pytest
 
 from acting import Executor
 from planning.assistant import Assistant
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.config.registry import Registry
 from spar.errors import ConfigError, TransientError

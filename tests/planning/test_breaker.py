@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from planning.breaker import RESTS, Breaker, abandoned, begun, failed, state, succeeded, wait
-from planning.faults import TREATMENTS, FaultKind
+from planning.resilience.breaker import RESTS, Breaker, abandoned, begun, failed, state, succeeded, wait
+from planning.resilience.provider_errors import TREATMENTS, FaultKind
 
 
 def test_it_is_closed_until_as_many_faults_in_a_row_as_their_kind_tolerates() -> None:

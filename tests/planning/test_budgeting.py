@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from planning.budgeting import STEPS, Gauge, fit, head_of, size, written
-from planning.context import compose
 from planning.ports import Request, Turn
-from planning.rendering import render
+from planning.prompt.render import render
+from planning.prompt.request import compose
+from planning.prompt.token_budget import STEPS, Gauge, fit, head_of, size, written
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
 QUESTION = {"type": "text", "role": "user", "text": "what is in the page?"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from planning.budgeting import Gauge
-from planning.compaction import Compaction, identifiers, section
-from planning.faults import provider_error
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from planning.ports import Request
+from planning.prompt.compaction import Compaction, identifiers, section
+from planning.prompt.token_budget import Gauge
+from planning.resilience.provider_errors import provider_error
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
 from spar.hooks import Decision, HookContext

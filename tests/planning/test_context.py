@@ -8,8 +8,8 @@ import pytest
 
 from acting import Executor
 from planning import Turn, compose
-from planning.context import plan_mode, plan_of
-from planning.wording import MAIN, THINKING
+from planning.prompt.prompts import MAIN, THINKING
+from planning.prompt.request import plan_mode, plan_of
 from spar import Call, CallResult, tool
 
 TEXT = {"type": "string"}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from planning.conversation import MOST_KNOWN, Known, conversation
+from planning.prompt.history import MOST_KNOWN, Known, conversation
 from spar.records.transcript import Entry
 from tests.planning.desk import end, turn, user
 

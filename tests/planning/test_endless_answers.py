@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from planning import Requests
-from planning.native import Calls, Offered
-from planning.partial import LONGEST
-from planning.planner import ModelPlanner
+from planning.llm.native_tools import Calls, Offered
+from planning.llm.planner import ModelPlanner
+from planning.llm.response import MOST_CALLS, Solving
+from planning.llm.streaming_json import LONGEST
 from planning.ports import Request, Told
-from planning.solution import MOST_CALLS, Solving
 from spar import Agent, tool
 from spar.testing import ScriptedModel
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planning.failover import DeferredError, Models
-from planning.faults import FaultKind, provider_error
 from planning.ports import Piece, Request, Told, Usage
+from planning.resilience.failover import DeferredError, Models
+from planning.resilience.provider_errors import FaultKind, provider_error
 from spar.budgets.budgets import Budgets
 from spar.budgets.windows import Limits
 from spar.errors import ConfigError, PermanentError, TransientError

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from planning.faults import (
+from planning.resilience.provider_errors import (
     KINDS,
     LONGEST,
     SHORTEST,

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.flow import can_be_read, colliding, reads_any
+from planning.dataflow import can_be_read, colliding, reads_any
 from spar.data.paths import Path, overlaps, parse_read
 
 PLACES = st.lists(st.sampled_from("abc"), max_size=3).map(lambda steps: ("state", *steps))

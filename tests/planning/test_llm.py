@@ -13,10 +13,10 @@ import pytest
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 
-from planning.faults import ProviderError
-from planning.llm import ProviderModel
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.provider import ProviderModel
 from planning.ports import Piece, Request, Told, Turn, Usage
+from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.testing import VirtualClock
@@ -427,9 +427,9 @@ def test_what_the_first_message_and_the_first_call_import_is_loaded_at_the_start
         + """
 from acting import Executor
 from acting.tools.http import HttpTool
-from planning.failover import Models
-from planning.llm import ProviderModel
-from planning.planner import ModelPlanner
+from planning.resilience.failover import Models
+from planning.llm.provider import ProviderModel
+from planning.llm.planner import ModelPlanner
 from spar.clock import SystemClock
 
 async def main():
@@ -461,6 +461,8 @@ async def test_a_planner_that_is_closed_while_its_model_loads_waits_for_nothing(
 
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys, planning.llm; planning.llm.ProviderModel('a:b'); assert 'pydantic_ai' not in sys.modules"
+    code = (
+        "import sys, planning.llm; planning.llm.provider.ProviderModel('a:b'); assert 'pydantic_ai' not in sys.modules"
+    )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

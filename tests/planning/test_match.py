@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
 
-from planning.match import Conditions, Sight, compile_conditions
+from planning.rules.conditions import Conditions, Sight, compile_conditions
 from spar.errors import ConfigError
 from spar.types import Perception
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import compose_schema
-from planning.native import Calls, Offered, offered
+from planning.llm.native_tools import Calls, Offered, offered
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:

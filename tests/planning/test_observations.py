@@ -18,10 +18,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from planning import Requests, compose
-from planning.budgeting import Gauge, fit
-from planning.llm import ProviderModel
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.provider import ProviderModel
 from planning.ports import Request
+from planning.prompt.token_budget import Gauge, fit
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
 from spar.types import SERVICE_KEYS, Action, ActionResult

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.partial import PartialSolution
+from planning.llm.streaming_json import PartialSolution
 from planning.ports import Told
 from tests.effort import growth
 

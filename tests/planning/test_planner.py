@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from planning.cycle import MOST_MISFITS
-from planning.faults import provider_error
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.turn import MOST_MISFITS
 from planning.ports import Told, Usage
+from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
 from spar.budgets.budgets import BudgetError
 from spar.budgets.windows import Refusal

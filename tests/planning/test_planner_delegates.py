@@ -9,7 +9,7 @@ import pytest
 
 from acting import Executor
 from memory import Memory
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.testing import ScriptedModel, VirtualClock
 

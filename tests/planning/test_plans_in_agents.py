@@ -9,7 +9,7 @@ import pytest
 from acting import Executor
 from planning import Requests
 from planning.assistant import Assistant
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.errors import ConfigError
 from spar.protocols import Borrower, Lender, Lent

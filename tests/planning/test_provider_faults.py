@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from planning.failover import DeferredError, Models
-from planning.faults import TREATMENTS, FaultKind, ProviderError
-from planning.llm import ProviderModel
+from planning.llm.provider import ProviderModel
+from planning.llm.response import Solving
 from planning.ports import Piece, Request, Told, Usage
-from planning.solution import Solving
+from planning.resilience.failover import DeferredError, Models
+from planning.resilience.provider_errors import TREATMENTS, FaultKind, ProviderError
 from spar.errors import PermanentError, TransientError
 from spar.testing import VirtualClock
 from tests.servers.llm import LlmServer, nowhere

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, Decision, Perception
 from spar.events import RunStarted
 from spar.hooks import HookContext

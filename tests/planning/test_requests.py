@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acting import Executor
 from planning import Requests, Usage
-from planning.circles import circle
+from planning.prompt.plans.deadlock import circle
 from spar import Call, Verdict, tool
 from spar.data.blackboard import Board
 from spar.errors import ConfigError, TransientError

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.select import choose, optimistic
+from planning.rules.tool_choice import choose, optimistic
 from spar.protocols import ability_key
 from spar.types import Ability
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from planning.llm.response import MOST_CALLS, Solving, added
 from planning.ports import Request, Told, Usage
-from planning.solution import MOST_CALLS, Solving, added
 from spar.errors import TransientError
 from spar.testing import Fail, Hang, ScriptedModel, stream
 from spar.types import Call

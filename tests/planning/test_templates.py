@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.templates import AbsentError, Facts, compile_value, fill, parse, render
+from planning.rules.templates import AbsentError, Facts, compile_value, fill, parse, render
 from spar.types import Perception
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))

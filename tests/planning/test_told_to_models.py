@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from planning import Requests, compose_schema
-from planning.circles import circle
-from planning.conversation import conversation
-from planning.native import offered
+from planning.llm.native_tools import offered
+from planning.prompt.history import conversation
+from planning.prompt.plans.deadlock import circle
 from spar import tool
 from spar.records.transcript import Entry
 from spar.testing import ScriptedModel

@@ -8,8 +8,8 @@ import pytest
 
 from perception import Pipeline
 from planning import RulesPlanner
-from planning.briefing import brief
-from planning.select import choose
+from planning.prompt.observations import brief
+from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Trial, faded, learn
 from spar.data.abilities import known_of, names_of, task_name

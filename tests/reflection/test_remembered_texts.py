@@ -10,7 +10,7 @@ import pytest
 
 from memory import Memory
 from planning import RulesPlanner
-from planning.briefing import brief, passage
+from planning.prompt.observations import brief, passage
 from reflection import Reflect
 from reflection.lessons import experience_of, without_secrets
 from reflection.outcome import judge

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from planning.ports import Usage
 from spar import Action, Agent, Call, Decision, Perception, PermanentError, tool
 from spar.events import MessageSent, RunEnded

@@ -21,10 +21,10 @@ from acting.tools.say import SayTool
 from memory import Memory
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from planning.asked import digest
-from planning.faults import provider_error
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
+from planning.llm.request_digest import digest
 from planning.ports import Request, Told
+from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
 from spar.events import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.testing import ScriptedModel, VirtualClock
 

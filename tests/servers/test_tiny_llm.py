@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from planning.compose import compose_schema
-from planning.llm import ProviderModel
+from planning.llm.provider import ProviderModel
+from planning.llm.response import Solving
 from planning.ports import Request, Told
-from planning.solution import Solving
+from planning.prompt.schema import compose_schema
 from tests.servers.tiny_llm import tiny_llm
 from tests.servers.tiny_llm_schema import CallReader, bounded, calls_schema
 

@@ -23,7 +23,7 @@ from typing import Any
 from acting import Executor
 from memory import Memory
 from perception.sense import Sense
-from planning.planner import ModelPlanner
+from planning.llm.planner import ModelPlanner
 from spar import Agent
 from spar.errors import SparError, TransientError
 from spar.protocols import Home, Record, SensorSpec

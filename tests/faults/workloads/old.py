@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from memory.backup import back_up
-from planning.rules import RulesPlanner
+from planning.rules.planner import RulesPlanner
 from spar import Agent
 from tests.faults.workloads.life import Workload, agent, live, submit
 from tests.faults.workloads.rules import RULES, wants_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from acting import ToolContext
 from perception.sense import Sense
 from perception.sensors.directory import DirectorySensor
-from planning.rules import RulesPlanner
+from planning.rules.planner import RulesPlanner
 from spar import Agent
 from spar.failpoints import KILLED
 from spar.protocols import Context, SensorSpec

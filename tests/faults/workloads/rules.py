@@ -6,7 +6,7 @@ from typing import Any
 
 from perception.sense import Sense
 from perception.sensors.directory import DirectorySensor
-from planning.rules import RulesPlanner
+from planning.rules.planner import RulesPlanner
 from spar import Agent
 from spar.protocols import SensorSpec
 from spar.types import Perception

@@ -1,0 +1,114 @@
+"""Calls that a model carries out: delegates, thoughts whose matter came later, and advisors that are consulted.
+
+Each is a run of requests of its own. A delegate sees its definition, its parameters as the input, and what its call's
+scopes let through: nothing else of the run that asked. Activities of these names are what an executor looks for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from planning.llm.nesting import FRAME
+from planning.ports import Kind
+from planning.prompt.plans.advisors import CONSULT
+from planning.prompt.prompts import THINKING
+from planning.prompt.tool_specs import mapping
+from spar.data.blackboard import Board, message_of
+from spar.data.paths import shorten
+from spar.errors import PermanentError
+from spar.types import Call
+
+ANONYMOUS: Final = "anonymous"
+
+#: A saved request, `{"context": […], "schema": …}`, or what finds one by its path.
+Definitions = Mapping[str, Any] | Callable[[str], Any]
+#: Runs requests inside the one at hand: context, schema of the output, kind, instructions; gives the output.
+Ask = Callable[[Iterable[Any], "Mapping[str, Any] | None", Kind, "str | None"], Awaitable[Any]]
+
+#: By this an executor knows the tool whose offer each request words anew, with the advisors that there are.
+CONSULTATION: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "_tool": {"const": CONSULT},
+        "_effect": {"const": "read"},
+        "advisor": {"type": "string"},
+        "question": {"type": "string"},
+    },
+    "required": ["advisor", "question"],
+}
+
+
+class Delegates:
+    """What carries out calls by asking: `activities` is for `Executor(…, activities=…)`.
+
+    All of them raise PermanentError for what cannot be asked, or has no answer, and what the model raises.
+    """
+
+    def __init__(self, ask: Ask, definitions: Definitions | None = None) -> None:
+        self._ask, self._definitions = ask, definitions if definitions is not None else {}
+        self.activities: dict[str, Callable[..., Awaitable[Any]]] = {
+            "_delegate": self.delegate,
+            "_latent": self.write,
+            CONSULT: self.consult,
+        }
+
+    async def delegate(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
+        """Carry out a call with `_delegate`: the output of a saved request, or of an empty one (`anonymous`)."""
+        found = await self._definition(str(call.meta.get("_delegate")))
+        base = found.get("context", ())
+        if isinstance(base, (str, bytes, Mapping)) or not isinstance(base, Iterable):
+            raise PermanentError(f"the context of delegate {call.meta['_delegate']!r} is no list of messages")
+        schema = found.get("schema")
+        output = schema if isinstance(schema, Mapping) else result_schema(tool)
+        # What the caller gives stands after what the definition holds; its schema stays the definition's own.
+        return await self._ask([*base, *context, message_of("input", dict(call.params))], output, "delegate", None)
+
+    async def write(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
+        """Write the result of a latent call, now that what it refers to is known."""
+        messages = [*context, message_of("input", dict(call.params))]
+        about = tool.get("description")
+        told = f"{THINKING}\n\n{about}" if isinstance(about, str) and about else None
+        return await self._ask(messages, result_schema(tool), "latent", told)
+
+    async def consult(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
+        """Ask one of the advisors of the run at hand."""
+        frame = FRAME.get()
+        advisors = frame.advisors if frame is not None else {}
+        name = call.params.get("advisor")
+        if frame is None or name not in advisors:
+            known = ", ".join(advisors) or "none"
+            raise PermanentError(f"no advisor {shorten(name)}; known: {known}")
+        advisor = advisors[name]
+        data = [each for each in frame.messages if isinstance(each.get("type"), str)]
+        seen = Board(data).messages_of(map(str, advisor.get("scopes") or ()))
+        asked = message_of("input", {"question": call.params.get("question")})
+        told = f"{THINKING}\n\nYou are the advisor {name!r}: {advisor.get('role') or 'no role given'}"
+        schema = {"type": "object", **mapping(advisor.get("schema"))}
+        said = await self._ask([*seen, *context, asked], schema, "latent", told)
+        frame.advice.append({"id": name, **said} if isinstance(said, Mapping) else {"id": name, "advice": said})
+        return said
+
+    async def _definition(self, path: str) -> Mapping[str, Any]:
+        if path == ANONYMOUS:
+            return {}
+        definitions = self._definitions
+        if isinstance(definitions, Mapping):
+            found = definitions.get(path)
+            known = f"; known: {', '.join(map(str, definitions)) or 'none'}"
+        else:
+            found, known = definitions(path), ""
+            if inspect.isawaitable(found):
+                found = await found
+        if not isinstance(found, Mapping):
+            raise PermanentError(f"no definition of the delegate {shorten(path)}{known}")
+        return found
+
+
+def result_schema(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema of what a tool returns, with the definitions that it may refer to; None for any value."""
+    found = mapping(tool.get("properties")).get("_output")
+    if not isinstance(found, Mapping):
+        return None
+    return {**{key: tool[key] for key in ("$defs", "definitions") if key in tool}, **found}

@@ -1,0 +1,124 @@
+"""The loop of requests: a model is asked, what it calls is carried out, until it gives an output. Usable on its own.
+
+    answered = await Requests(model, tools=[fetch, save]).run([{"type": "input", "input": …}], output=schema)
+    answered.output, answered.reason, answered.errors
+
+One request a step. Calls start while the solution is still being written; what fails in a step is in the next request.
+The agent does the same with one request a cycle, on the same parts; retries, fallbacks and money are the model's own
+affair (a `Model` may be several).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from planning.llm.delegates import CONSULTATION, Definitions, Delegates
+from planning.llm.nesting import FRAME, Allowance, Frame
+from planning.llm.steps import Answered, Steps
+from planning.output_check import executor_type
+from planning.ports import Kind, Model
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, PermanentError
+
+
+class Requests:
+    """Runs requests against `model` until there is an output.
+
+    Args:
+        model: see `planning.ports`.
+        tools, activities: as for an executor. Tool messages of a run's context are known in that run besides.
+        definitions: saved requests for calls that are delegated: `{path: {"context": […], "schema": …}}`, or a function
+            (async or not) of the path. A delegate has the same tools, and nothing else that it is not given.
+        verify_output: an output that came together with calls that failed is asked for again, once.
+        approve: `approve(calls)` is asked about a lazy plan before it is carried out: True, False or a `Verdict`; with
+            None a plan is carried out unless one of its calls needs approval.
+        confirm: `confirm(call)` is asked about calls that need an answer.
+        executor: in the place of one of the installed kind; it then brings tools and activities itself.
+        instructions: what the model reads first; None for the usual.
+        max_requests, max_calls: in one run, everything that it delegates included.
+
+    Raises: ConfigError for tools that cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        tools: Iterable[Any] = (),
+        activities: Mapping[str, Any] | None = None,
+        definitions: Definitions | None = None,
+        verify_output: bool = True,
+        approve: Callable[[list[dict[str, Any]]], Any] | None = None,
+        confirm: Callable[..., Any] | None = None,
+        executor: Any = None,
+        instructions: str | None = None,
+        max_requests: int = 40,
+        max_calls: int = 200,
+        clock: Clock | None = None,
+    ) -> None:
+        self.model, self.verify_output, self.approve, self.confirm = model, verify_output, approve, confirm
+        self.instructions, self.clock = instructions, clock or SystemClock()
+        for name, limit in (("max_requests", max_requests), ("max_calls", max_calls)):
+            if type(limit) is not int or limit < 1:
+                raise ConfigError(f"{name} is {limit!r}, expected a number above 0", path=(name,))
+        self._limits = (max_requests, max_calls)
+        self._tools, given = [CONSULTATION, *tools], dict(activities or {})
+        if executor is not None and (len(self._tools) > 1 or given):
+            raise ConfigError("tools and activities belong to the executor that was given: leave them out here")
+        self._activities = {**Delegates(self._ask, definitions).activities, **given}
+        self.executor = executor if executor is not None else self._make()
+        self._is_own = executor is None
+        #: Carries out nothing: for those who are to think only, whatever they call.
+        self.hands_off = executor_type()()
+
+    async def __aenter__(self) -> Requests:
+        if self._is_own:
+            await self.executor.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._is_own:
+            await self.executor.__aexit__(*exc)
+
+    async def run(
+        self,
+        context: Iterable[Any] = (),
+        output: Mapping[str, Any] | None = None,
+        *,
+        advisors: Iterable[Mapping[str, Any]] = (),
+    ) -> Answered:
+        """Ask until there is an output that fits the schema `output` (None: any but null), or no sense in going on.
+
+        Args: context: wire messages, not changed; advisors: besides those of the context.
+        Raises: what the model raises, with what was done until then as its `so_far` (an `Answered`): whether to go on
+            from there, and when, is for who asked. ConfigError, TypeError or ValueError for what cannot be used.
+        """
+        run = Steps(self, context, output, Frame(Allowance(*self._limits)), advisors=advisors)
+        return await run.play()
+
+    async def _ask(
+        self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
+    ) -> Any:
+        """A run inside the one at hand; only what is delegated can make calls."""
+        outer = FRAME.get()
+        frame = outer.inner() if outer is not None else Frame(Allowance(*self._limits))
+        run = Steps(self, context, output, frame, kind=kind, instructions=instructions)
+        answered = await run.play()
+        if outer is not None and answered.usage is not None:
+            outer.took(answered.usage)
+        if answered.reason != "output":
+            last = f": {answered.errors[-1]['error']['message']}" if answered.errors else ""
+            raise PermanentError(f"it was asked of a model and came to no output ({answered.reason}){last}")
+        return answered.output
+
+    def _make(self, tools: Iterable[Any] = ()) -> Any:
+        return executor_type()([*self._tools, *tools], activities=self._activities, clock=self.clock)
+
+    def executor_for(self, messages: Iterable[dict[str, Any]]) -> Any:
+        """The executor that knows the tools of the context's messages, too."""
+        if not self._is_own:
+            return self.executor
+        found = [message for message in messages if message.get("type") == "tool"]
+        named = [each for each in found if not isinstance(each.get("tool"), str)]
+        return self._make(named) if named else self.executor

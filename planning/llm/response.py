@@ -1,0 +1,226 @@
+"""One request to a model, and its solution as it comes: calls as soon as each is complete, what people read, the rest.
+
+    async with Solving(model, request) as solving:
+        async for item in solving:      # a call on the wire (mapping), or a `Told`
+            …
+    solving.output, solving.meta, solving.usage, solving.problem
+
+It takes whatever a model may answer: the whole solution, its JSON text in pieces, calls and other parts. What cannot
+be read becomes a `problem` in words, for the next request; what the model raises is raised. The model's stream is
+closed as soon as nothing more of it can be used. Nothing is judged here: calls are checked where they are carried out,
+the output by who asked.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final
+
+from planning.llm.streaming_json import LONGEST, PartialSolution
+from planning.ports import Model, ProvidedCall, Request, Told, Usage
+from planning.prompt.call_results import PROVIDER_ID, call_shown
+from spar.data.json_safe import UNBOUNDED, plain
+from spar.data.paths import shorten
+from spar.types import Call
+
+#: Calls of one solution; more are left out, with a problem.
+MOST_CALLS: Final = 500
+_PARTS: Final = frozenset({"meta", "advisors", "calls", "output"})
+
+
+class Solving:
+    """Asks a model once. Iterate over it once; leaving the `async with` closes the model's stream.
+
+    Raises, while iterated over: what the model raises; what had come until then stays.
+    """
+
+    def __init__(self, model: Model, request: Request) -> None:
+        self.request = request
+        #: The output; None while there is none.
+        self.output: Any = None
+        self.meta: dict[str, Any] | None = None
+        #: What advisors said, an object each, in order.
+        self.advisors: list[dict[str, Any]] = []
+        #: The calls, as they were handed out.
+        self.calls: list[dict[str, Any]] = []
+        #: What it took so far, of all requests that it took; None when nobody said.
+        self.usage: Usage | None = None
+        #: What is wrong with the answer, in words for the model; "" if nothing is.
+        self.problem = ""
+        #: What of the answer was not taken as it stands there, in words for the model; the rest of it counts.
+        self.remark = ""
+        self._model = model
+        self._told: list[str] = []
+        self._text: PartialSolution | None = None
+        self._is_said = False  # something was said, if only that there is nothing
+        self._is_over = False  # nothing more of the answer can be used
+        #: Characters of text that were read, of what people read or of JSON.
+        self.chars = 0
+        self._items = self._run()
+
+    @property
+    def text(self) -> str:
+        """What people read, all of it so far."""
+        return "".join(self._told)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model answered with nothing at all, or with blanks. An explicit `null` is not empty."""
+        if self.calls or self.problem:
+            return False
+        return not self._is_said or (isinstance(self.output, str) and not self.output.strip())
+
+    async def __aenter__(self) -> Solving:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Want no more of it. Idempotent."""
+        await self._items.aclose()
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any] | Told]:
+        return self._items
+
+    async def _run(self) -> AsyncGenerator[dict[str, Any] | Told, None]:
+        answer: Any = self._model(self.request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if hasattr(answer, "__aiter__"):
+            async with aclosing(_closable(answer)) as pieces:
+                async for piece in pieces:
+                    for item in self._take(piece):
+                        yield item
+                    if self._is_over:  # whatever else comes would be paid for and thrown away
+                        break
+        elif answer is not None:
+            for item in self._take(answer):
+                yield item
+        for item in self._finish():
+            yield item
+
+    # -- pieces
+
+    def _take(self, piece: Any) -> Iterator[dict[str, Any] | Told]:
+        if isinstance(piece, str):
+            self._text = self._text or PartialSolution()
+            self.chars += len(piece)
+            for found in self._text.feed(piece):
+                yield from self._show(found.text) if isinstance(found, Told) else self._call(found)
+            self._is_over = self._is_over or self._text.is_over
+        elif isinstance(piece, Told):
+            yield from self._tell(piece.text)
+        elif isinstance(piece, Usage):
+            self.usage = piece if self.usage is None else added(self.usage, piece)
+        elif isinstance(piece, Call):
+            yield from self._call(piece.to_wire())
+        elif isinstance(piece, ProvidedCall):
+            yield from self._call(plain(piece, UNBOUNDED), piece.provided)
+        elif isinstance(piece, Mapping):
+            yield from self._part(plain(piece, UNBOUNDED), calls_too=True)
+        elif piece is not None:
+            self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
+            self._is_over = True
+
+    def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | Told]:
+        """A call, or members of the solution."""
+        if "_tool" in part:
+            yield from self._call(dict(part))
+            return
+        known = _PARTS & part.keys()
+        if part and not known:
+            self._object(
+                f"it has none of the members that a solution has, found {shorten(list(part))}; "
+                "known: meta, advisors, calls, output"
+            )
+            return
+        self._is_said = self._is_said or bool(known)
+        if isinstance(meta := part.get("meta"), Mapping):
+            self.meta = dict(meta)
+        elif meta is not None:
+            self._object(f"meta is an object, found {shorten(meta)}")
+        advisors = part.get("advisors")
+        if isinstance(advisors, list):
+            self.advisors += [dict(each) for each in advisors if isinstance(each, Mapping)]
+        elif advisors is not None:
+            self._object(f"advisors is a list, found {shorten(advisors)}")
+        if "output" in part:
+            self.output = part["output"]
+        calls = part.get("calls") if calls_too else None
+        if isinstance(calls, list):
+            for call in calls:
+                yield from self._call(call)
+        elif calls is not None:
+            self._object(f"calls is a list, found {shorten(calls)}")
+
+    def _call(self, call: Any, provided: str = "") -> Iterator[dict[str, Any]]:
+        self._is_said = True
+        if len(self.calls) >= MOST_CALLS:
+            self._object(f"a solution has at most {MOST_CALLS} calls, the rest was left out")
+            self._is_over = True
+            return
+        # What is no object is handed on as one that names no tool: it then has an error like any other bad call.
+        wire = call_shown(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
+        if provided:
+            wire[PROVIDER_ID] = provided
+        self.calls.append(wire)
+        yield wire
+
+    def _tell(self, text: str) -> Iterator[Told]:
+        self.chars += len(text)
+        if self.chars > LONGEST:
+            self._object(f"it says more than {LONGEST} characters, the rest was left out")
+            self._is_over = True
+            return
+        yield from self._show(text)
+
+    def _show(self, text: str) -> Iterator[Told]:
+        if text:
+            self._told.append(text)
+            yield Told(text)
+
+    def _finish(self) -> Iterator[dict[str, Any] | Told]:
+        """What is known only at the end."""
+        if self._text is not None:
+            self._text.close()
+            found = self._text.solution
+            self.remark = self._text.remark
+            if self._text.problem:
+                self._object(self._text.problem)
+            if "calls" in found and not isinstance(found["calls"], list):
+                self._object(f"calls is a list, found {shorten(found['calls'])}")
+            if found:
+                yield from self._part(found, calls_too=False)
+        if isinstance(self.output, str) and not self._told:
+            yield from self._tell(self.output)
+
+    def _object(self, problem: str) -> None:
+        self.problem = self.problem or problem
+
+
+async def _closable(pieces: Any) -> AsyncGenerator[Any, None]:
+    """The pieces, and the end of their source when nobody wants more."""
+    try:
+        async for piece in pieces:
+            yield piece
+    finally:
+        if (close := getattr(pieces, "aclose", None)) is not None:
+            await close()
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """What two requests took together; the price is known when both are."""
+    costs = (one.cost, other.cost)
+    return Usage(
+        model=other.model or one.model,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        cost=None if None in costs else sum(cost for cost in costs if cost is not None),
+    )

@@ -1,0 +1,305 @@
+"""The steps of one run of requests: what is asked, what is carried out, and whether that was the end.
+
+A step is one request and the calls of its solution. Everything it brought goes into the messages that the next request
+is made from; how a run ends stands in `Answered.reason`. Who runs it, and with what, is `planning.llm.loop`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
+
+from planning.llm.nesting import FRAME, Frame
+from planning.llm.response import Solving
+from planning.output_check import Judge
+from planning.ports import Kind, Told, Usage
+from planning.prompt.plans.advisors import CONSULT, read_council
+from planning.prompt.plans.deadlock import circle
+from planning.prompt.plans.kept import objection, planned, undecided, unthought
+from planning.prompt.plans.versions import versioned
+from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
+from planning.prompt.request import compose, is_plain, plan_mode, read_messages
+from planning.prompt.tool_specs import read_offers
+from planning.resilience.progress import Progress
+from spar.data.blackboard import Board
+from spar.types import ActionResult
+
+if TYPE_CHECKING:
+    from planning.llm.loop import Requests
+
+#: How a run ended: with an `output`; going round in circles; with nothing said twice; with outputs that do not fit;
+#: at a limit; because a hook ended it; `broken`: the model raised (only at an error's `so_far`).
+Reason = Literal["output", "no_progress", "empty", "invalid_output", "max_requests", "max_calls", "stopped", "broken"]
+
+_MOST_REVISIONS: Final = 3
+_TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 were not carried out"
+
+
+class Answered(Struct, frozen=True):
+    """What a run of requests came to.
+
+    `errors` (`{"call": wire, "error": {"kind", "message"}}`, `call` None where it is about no call) are those that the
+    output was given in spite of, or that the run ended with. `context` holds all messages as they are at the end,
+    `advice` what advisors said.
+    """
+
+    output: Any = None
+    reason: Reason = "output"
+    errors: tuple[dict[str, Any], ...] = ()
+    context: tuple[dict[str, Any], ...] = ()
+    advice: tuple[dict[str, Any], ...] = ()
+    requests: int = 0
+    usage: Usage | None = None
+
+
+class Steps:
+    """One run: `play` it once. `of` is whose it is (`planning.llm.loop.Requests`)."""
+
+    def __init__(
+        self,
+        of: Requests,
+        context: Iterable[Any],
+        output: Mapping[str, Any] | None,
+        frame: Frame,
+        *,
+        advisors: Iterable[Mapping[str, Any]] = (),
+        kind: Kind = "main",
+        instructions: str | None = None,
+    ) -> None:
+        self._of, self._output, self._frame, self._kind = of, output, frame, kind
+        self._instructions = of.instructions if instructions is None and kind == "main" else instructions
+        self.messages = frame.messages = read_messages(context)
+        self._advisors = list(advisors)
+        frame.advisors = {str(each["id"]): each for each in read_council(self.messages, self._advisors)}
+        self._executor = of.executor_for(self.messages) if kind != "latent" else of.hands_off
+        catalog = self._executor.tools
+        self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
+        self._activities = getattr(catalog, "activities", {})
+        self._judge = Judge(output)
+        self._schema: Mapping[str, Any] | None = None  # of the request before, if the next one's is the same
+        self._progress = Progress()
+        self._last: ActionResult | None = None  # what came of the step before
+        self._results: list[ActionResult] = []  # of all steps
+        self._failed: tuple[dict[str, Any], ...] = ()  # of the last calls
+        self._objections: list[dict[str, Any]] = []  # of this step, to what is no call
+        self._number = self._empty = self._revisions = 0
+        self._was_held = False
+        self._left_out = False  # a call came for which nothing was allowed any more
+        self._broken: Exception | None = None
+
+    async def play(self) -> Answered:
+        token = FRAME.set(self._frame)
+        try:
+            while self._frame.allowance.take("requests"):
+                self._number += 1
+                if (answered := await self._step()) is not None:
+                    return answered
+            return self._answered("max_requests")
+        except Exception as error:
+            with suppress(AttributeError, TypeError):  # an exception that takes no attribute goes without
+                error.so_far = self._answered("broken")  # type: ignore[attr-defined]
+            raise
+        finally:
+            FRAME.reset(token)
+
+    # -- a step
+
+    async def _step(self) -> Answered | None:
+        """One request and its calls; what it came to, if that is the end."""
+        self._left_out, self._objections = False, []
+        keeps_schema = not self._advisors and is_plain(self.messages)
+        request = compose(
+            self.messages,
+            tools=self._tools,
+            activities=self._activities,
+            output=self._output,
+            advisors=self._advisors,
+            kind=self._kind,
+            instructions=self._instructions,
+            results=self._last.results if self._last is not None else (),
+            steps=self._results,
+            schema=self._schema if keeps_schema else None,
+            purpose=self._kind,
+        )
+        self._schema = request.schema if keeps_schema else None
+        is_lazy = plan_mode(self.messages) == "lazy"
+        async with Solving(self._of.model, request) as solving:
+            try:
+                result = await self._carry_out(
+                    self._planned(solving) if is_lazy else self._calls(solving, is_lazy=False)
+                )
+            finally:
+                if solving.usage is not None:
+                    self._frame.took(solving.usage)
+        self._keep(solving, result)
+        if self._broken is not None:
+            raise self._broken
+        if result is not None and result.fault is not None:
+            self._object(result.fault.kind, result.fault.message)
+            return self._answered("stopped")
+        return await self._decide(solving, result)
+
+    async def _calls(self, solving: Solving, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
+        """The calls as they come, as many as are allowed, each with an id."""
+        try:
+            async for item in solving:
+                if isinstance(item, Told):
+                    continue
+                if item.get("_id") is None:
+                    item["_id"] = f"{self._number}.{len(solving.calls)}"
+                if not self._frame.allowance.take("calls"):
+                    self._left_out = True
+                    return
+                if not is_lazy and (why := undecided(item)):
+                    item["_bad"] = why
+                yield item
+        except Exception as error:
+            self._broken = error
+            raise
+
+    async def _planned(self, solving: Solving) -> AsyncGenerator[dict[str, Any], None]:
+        """The calls of a lazy plan, from the plan message, once it is approved."""
+        async with aclosing(self._calls(solving, is_lazy=True)) as coming:
+            calls = [call async for call in coming]
+        if not calls:
+            return
+        self._replace(planned(self.messages, calls))
+        if ring := circle(calls, Board(self._data()).has):
+            closing = next((call for call in reversed(calls) if str(call.get("_id")) == ring[-1]), None)
+            self._object("cycle", f"calls of the plan wait for one another: {', '.join(ring)}", closing)
+            return
+        if self._of.approve is None and (asking := self._asking(calls)):
+            why = f"it needs approval, and nobody is there to approve a plan: {', '.join(asking)}"
+            self._object("plan_denied", why)
+            return
+        if self._of.approve is not None:
+            try:
+                verdict = self._of.approve([dict(call) for call in calls])
+                why = objection(await verdict if inspect.isawaitable(verdict) else verdict)
+            except Exception as error:
+                why = f"the plan was not approved: the approver failed: {type(error).__name__}: {error}"
+            if why:
+                self._object("plan_denied", why)
+                return
+        offers = {each.name: each for each in read_offers(self._tools, self.messages, self._activities)}
+        for call in calls:
+            yield unthought(call, offers)
+
+    def _asking(self, calls: Iterable[dict[str, Any]]) -> list[str]:
+        """The tools among those of a plan that run with somebody's approval only, each once."""
+        terms = {name: getattr(entry, "terms", None) for name, entry in self._tools.items()}
+        named = dict.fromkeys(str(call.get("_tool")) for call in calls)
+        return [name for name in named if getattr(terms.get(name), "approval", "auto") != "auto"]
+
+    async def _carry_out(self, calls: AsyncGenerator[dict[str, Any], None]) -> ActionResult | None:
+        """Execute the calls as they come; None when there are none."""
+        async with aclosing(calls) as stream:
+            first = await anext(stream, None)
+            if first is None:
+                return None
+            result: ActionResult = await self._executor.run(
+                _all(first, stream), context=self._data(), confirm=self._of.confirm
+            )
+            return result
+
+    def _keep(self, solving: Solving, result: ActionResult | None) -> None:
+        """Take what the step brought into the context."""
+        self._last = result
+        frame = self._frame
+        frame.advice += [each for each in solving.advisors if str(each.get("id")) in frame.advisors]
+        if result is not None:
+            self._results.append(result)
+            self.messages += result.messages
+            self._failed = tuple(result.errors)
+            self._replace(planned(self.messages, solving.calls, result.results))
+        if self._broken is None:
+            self._replace(versioned(self.messages, solving.meta, self._of.clock.now().isoformat()))
+
+    # -- the end of a step
+
+    async def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+        if self._left_out:
+            self._object("max_calls", _TOO_MANY)
+        self._empty = self._empty + 1 if solving.is_empty else 0
+        if solving.is_empty:
+            self._object("empty", EMPTY)
+            return self._answered("empty") if self._empty > 1 else None
+        if solving.problem:
+            return self._revise("bad_solution", solving.problem)
+        if solving.remark:
+            self._object("bad_solution", solving.remark)
+            self._failed = (*self._failed, self._objections.pop())
+        if solving.output is not None:
+            return await self._judged(solving, result)
+        if self._left_out:
+            return self._answered("max_calls")
+        self._revisions = 0
+        is_stuck = self._progress.is_stuck(result.results if result else (), () if result else solving.calls)
+        if is_stuck:
+            return self._answered("no_progress")
+        if not solving.calls:
+            self._object("idle", IDLE)
+        return None
+
+    async def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+        """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
+        has_failed = bool(self._objections or solving.remark or (result is not None and result.errors))
+        if has_failed and self._of.verify_output and not self._was_held:
+            self._was_held = True
+            self.messages.append(_told("unverified", UNVERIFIED))
+            return None
+        value, wrong = await self._judge.judged(solving.output, self._data())
+        if wrong or value is None:
+            return self._revise("invalid_output", wrong or "the output is null by way of a reference")
+        return self._answered("output", value)
+
+    def _revise(self, kind: str, why: str) -> Answered | None:
+        self._object(kind, why)
+        self._revisions += 1
+        return self._answered("invalid_output") if self._revisions > _MOST_REVISIONS else None
+
+    # -- inside
+
+    def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
+        """Tell the model in the next request, and who asked, if there is none; `call` is what it is about, if any."""
+        message = _told(kind, why, call)
+        self.messages.append(message)
+        self._objections.append(message["data"])
+
+    def _replace(self, messages: list[dict[str, Any]]) -> None:
+        self.messages[:] = messages  # the frame's as well
+
+    def _data(self) -> list[dict[str, Any]]:
+        """What calls can read."""
+        return [each for each in self.messages if isinstance(each.get("type"), str) and each["type"] not in _SPOKEN]
+
+    def _answered(self, reason: Reason, output: Any = None) -> Answered:
+        frame = self._frame
+        return Answered(
+            output,
+            reason,
+            (*self._failed, *self._objections),
+            tuple(self.messages),
+            tuple(frame.advice),
+            self._number,
+            frame.usage,
+        )
+
+
+_SPOKEN = ("text", "tool", "advisor")
+
+
+def _told(kind: str, why: str, call: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "data", "kind": "error", "data": {"call": call, "error": {"kind": kind, "message": why}}}
+
+
+async def _all(
+    first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]
+) -> AsyncGenerator[dict[str, Any], None]:
+    yield first
+    async for each in rest:
+        yield each

@@ -1,0 +1,111 @@
+"""Advisors: who has a say before the calls are decided on, and in which form; pure.
+
+An advisor is a message with an `id`, a `role`, the `schema` of its advice, and the occasion `on` which it speaks. The
+model speaks for all of them in one solution; advisors decide nothing themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from planning.prompt.schema_merge import Document
+from planning.prompt.tool_specs import Offer, mapping
+from spar.data.json_safe import plain
+from spar.data.paths import shorten
+
+Schema = dict[str, Any]
+
+#: The tool by which an advisor is asked that speaks on no occasion.
+CONSULT = "ConsultAdvisor"
+_OCCASIONS = ("start", "finish", "request", None)
+
+
+def read_council(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """All advisors, each once by its id: the last definition counts."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for advisor in (*(message for message in messages if message.get("type") == "advisor"), *given):
+        inner = advisor.get("advisor") if isinstance(advisor, Mapping) else None
+        whole = {**advisor, **inner} if isinstance(inner, Mapping) else advisor
+        name = whole.get("id") if isinstance(whole, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"an advisor is an object with an 'id', found {shorten(whole, 200)}")
+        if whole.get("on") not in _OCCASIONS:
+            raise ValueError(
+                f"advisor {name!r} speaks on {whole['on']!r}, expected start, finish or request, or no 'on' at all"
+            )
+        found.pop(name, None)
+        found[name] = whole
+    return list(found.values())
+
+
+def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], *, can_call: bool = False) -> bool:
+    """Whether an advisor has a say in this request: at the start before anything was called, at the end where something
+    was, or where nothing can be (`can_call`)."""
+    on = advisor.get("on")
+    has_called = any("_call" in message or message.get("kind") == "error" for message in messages)
+    return on == "request" or (on == "finish" and (has_called or not can_call)) or (on == "start" and not has_called)
+
+
+def advice_schema(
+    speakers: Sequence[Mapping[str, Any]], instances: Sequence[str], defs: Schema, *, votes: bool
+) -> Schema:
+    """One entry for each that speaks; who only speaks at the end may be left out before it."""
+    entries = [_entry(advisor, instances, defs, votes=votes) for advisor in speakers]
+    always = sum(advisor.get("on") != "finish" for advisor in speakers)
+    return {"type": "array", "items": {"anyOf": entries}, "minItems": always}
+
+
+def _entry(advisor: Mapping[str, Any], instances: Sequence[str], defs: Schema, *, votes: bool) -> Schema:
+    name = str(advisor["id"])
+    schema = mapping(advisor.get("schema"))
+    document = Document(name, schema, defs, f"advisor {name!r}")
+    root = document.resolve(schema)
+    said = {
+        plain(str(key)): document.graft(value)
+        for key, value in mapping(root.get("properties")).items()
+        if key not in ("id", "_instance", "calls")
+    }
+    each = (
+        {"_instance": {"type": "string", "enum": list(instances)}} if advisor.get("isInstanced") and instances else {}
+    )
+    vote = {"calls": {"type": "string", "description": "JSON: an object of tool names and their scores"}}
+    own = {"id": {"const": plain(name)}, **each}
+    asked = [key for key in plain(root.get("required") or []) if key in said]
+    entry: Schema = {
+        "type": "object",
+        "properties": {**own, **said, **(vote if votes else {})},
+        "required": [*own, *asked, *(vote if votes else {})],
+        "additionalProperties": False,
+    }
+    if advisor.get("on") == "finish":
+        entry = {"description": "only when output is not null", **entry}
+    role = advisor.get("role")
+    return {**entry, "description": _sentences(role, entry.get("description"))} if isinstance(role, str) else entry
+
+
+def _sentences(*parts: Any) -> str:
+    return "; ".join(plain(part) for part in parts if isinstance(part, str) and part)
+
+
+def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str]) -> Offer:
+    """The tool by which those are heard that speak only when they are asked."""
+    defs: Schema = {}
+    advice = []
+    for advisor in silent:
+        schema = {"type": "object", **mapping(advisor.get("schema"))}
+        name = str(advisor["id"])
+        advice.append(Document(name, schema, defs, f"advisor {name!r}").graft(schema))
+    roles = "; ".join(f"{advisor['id']}: {advisor.get('role') or 'no role given'}" for advisor in silent)
+    tool: Schema = {
+        "description": f"Ask an advisor before you decide. {plain(roles)}",
+        "properties": {
+            "_tool": {"const": CONSULT},
+            "advisor": {"type": "string", "enum": [plain(str(advisor["id"])) for advisor in silent]},
+            "question": {"type": "string"},
+            "_output": {"anyOf": advice},
+        },
+        "required": ["advisor", "question"],
+        "$defs": defs,
+    }
+    return Offer(CONSULT, tool, CONSULT if CONSULT in activities else "")

@@ -1,0 +1,97 @@
+"""Whether the calls of a plan wait for one another in a circle, found before any of them is carried out; pure.
+
+An edge leads from who writes a place to who reads it, in the order of the plan: earlier writers feed a reader; later
+ones only where there is no earlier one, and no value. The executor finds the same out call by call, too late for a
+plan that somebody approves as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from planning.dataflow import paths_of
+from spar.data.paths import BadReferenceError, Expression, Path, TooLargeError, parse_write, references
+
+
+def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:
+    """The ids of calls that wait for one another, in the order of the plan: the last one closes the circle. None for a
+    plan that can be carried out.
+
+    Args: calls: wire dicts; has: whether something stands at a path, as an instance sees it.
+    What cannot be read is no part of any circle: it fails by itself.
+    """
+    writers = _Writers(map(_written, calls))
+    known = {call["_id"]: at for at, call in enumerate(calls) if isinstance(call.get("_id"), str)}
+    instances = [each if isinstance(each := call.get("_instance"), str) else None for call in calls]
+    waits: list[set[int]] = []
+    for at, call in enumerate(calls):
+        after = call.get("_after")
+        named = after if isinstance(after, (list, tuple)) else ()
+        found = {known[each] for each in named if isinstance(each, str) and each in known}
+        for expression in _read(call):
+            for path in paths_of(expression):
+                others = [
+                    other for other in writers.of(path) if other != at and instances[other] in (None, instances[at])
+                ]
+                earlier = [other for other in others if other < at]
+                found.update(earlier or ([] if has(path, instances[at]) else others))
+        waits.append(found)
+    return [str(calls[at].get("_id", at)) for at in _stuck(waits)]
+
+
+class _Writers:
+    """Who writes where, so that those of a path are found without looking at all."""
+
+    def __init__(self, written: Iterable[Iterable[Path]]) -> None:
+        self._at: defaultdict[Path, list[int]] = defaultdict(list)
+        self._below: defaultdict[Path, list[int]] = defaultdict(list)
+        for number, places in enumerate(written):
+            for place in places:
+                self._at[place].append(number)
+                for length in range(1, len(place)):
+                    self._below[place[:length]].append(number)
+
+    def of(self, path: Path) -> set[int]:
+        """Those who write the path, what leads to it, or a part of it."""
+        found = set(self._below.get(path, ()))
+        for length in range(1, len(path) + 1):
+            found.update(self._at.get(path[:length], ()))
+        return found
+
+
+def _stuck(waits: Sequence[set[int]]) -> list[int]:
+    """Those that are in a circle: what is left when who waits for nobody, or nobody waits for, is taken away."""
+    awaited_by: list[set[int]] = [set() for _ in waits]
+    for at, others in enumerate(waits):
+        for other in others:
+            awaited_by[other].add(at)
+    ends = (waits, awaited_by), (awaited_by, waits)
+    gone: set[int] = set()
+    for outward, inward in ends:
+        left = [len(others - gone) for others in outward]
+        free = [at for at, count in enumerate(left) if not count and at not in gone]
+        while free:
+            at = free.pop()
+            gone.add(at)
+            for other in inward[at]:
+                left[other] -= 1
+                if not left[other] and other not in gone:
+                    free.append(other)
+    return [at for at in range(len(waits)) if at not in gone]
+
+
+def _written(call: dict[str, Any]) -> list[Path]:
+    try:
+        return list(paths_of(parse_write(call["_outputPath"])))
+    except (KeyError, TypeError, BadReferenceError):
+        return []
+
+
+def _read(call: dict[str, Any]) -> list[Expression]:
+    params = {key: value for key, value in call.items() if not key.startswith("_")}
+    try:
+        return [expression for found in references(params).values() for expression in found]
+    except (BadReferenceError, TooLargeError):
+        return []

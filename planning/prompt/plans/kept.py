@@ -1,0 +1,60 @@
+"""Plans that are kept: the message that holds one, and what becomes of it when calls were made or only planned; pure.
+
+A plan message in the context makes a graph of calls last from request to request. `eager`: the calls of a solution are
+carried out and become the plan. `lazy`: they become the plan first, are looked at by whoever approves, and are then
+carried out from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from planning.prompt.call_results import call_shown
+from planning.prompt.request import plan_mode, plan_of
+from planning.prompt.tool_specs import Offer
+from spar.data.paths import shorten
+from spar.types import CallResult, Verdict
+
+Wire = dict[str, Any]
+
+
+def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[CallResult] = ()) -> list[Wire]:
+    """The messages with these calls as the plan, those that people changed as they ran, and what became of each by its
+    id (`pending` before they ran)."""
+    old = plan_of(messages)
+    if old is None:
+        return list(messages)
+    results = list(results)
+    changed = {each.call.id: call_shown(each.call.to_wire()) for each in results if "_original" in each.call.meta}
+    calls = [changed.get(str(call.get("_id")), call) for call in calls]
+    status = {str(call["_id"]): "pending" for call in calls if "_id" in call}
+    status |= {each.call.id: each.reason or each.status for each in results if each.call.id in status}
+    key = "data" if "data" in old else "plan"
+    about = {name: value for name, value in old.items() if name not in ("data", "plan", "calls", "status")}
+    new = {**about, "mode": plan_mode(messages), key: {"calls": calls, "status": status}}
+    return [new if message is old else message for message in messages]
+
+
+def unthought(call: Wire, offers: Mapping[str, Offer]) -> Wire:
+    """A planned call as it is carried out: nobody has thought about its result yet, whatever it says."""
+    offer = offers.get(str(call.get("_tool")))
+    if offer is None or not offer.is_latent or call.get("_delegate"):
+        return call
+    return {**{key: value for key, value in call.items() if key != "_output"}, "_activity": "_latent"}
+
+
+def undecided(call: Wire) -> str:
+    """Why a call cannot be carried out whose result the model wrote itself without saying where; "" if it can."""
+    path = call.get("_outputPath")
+    if "_output" not in call or call.get("_delegate") or not isinstance(path, str) or "||" not in path:
+        return ""
+    return f"who writes '_output' knows which branch it takes: '_outputPath' names that one alone, not {shorten(path)}"
+
+
+def objection(verdict: Any) -> str:
+    """Why a plan must not be carried out, or "". Anything but a clear yes is a no, as for a call."""
+    if verdict is True or (isinstance(verdict, Verdict) and verdict.decision == "approve"):
+        return ""
+    reason = verdict.reason if isinstance(verdict, Verdict) else ""
+    return f"the plan was not approved: {reason}" if reason else "the plan was not approved"

@@ -1,0 +1,260 @@
+"""A context as a model reads it: one text for each thing that there is to know; pure.
+
+Data is shown once for each identity (a kind, refined by an instance), folded the way references read it, with its
+description and schema. What the executor keeps for itself (`_call`, `_date`, `_outputMethod`) is never shown. The same
+context gives the same texts, and what changes from request to request stands last, so that a prefix can be cached.
+
+No text can pass for another: data is a single line of JSON, and a line of free text that would read as a heading gets
+a backslash. Who sends what in which role is no matter of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from planning.prompt.call_results import error_shown, result_shown
+from planning.prompt.shorten import head_and_tail, reference, shown, to_json
+from spar.data.blackboard import Board, read_message
+from spar.data.json_safe import UNBOUNDED, plain
+
+LIMIT: Final = 20_000
+#: Kinds of which every message counts: merged into one, only the last would be left.
+_LISTED: Final = ("result", "correction", "error", "guard")
+#: What stands last, in this order.
+_LAST: Final = ("state", "plan", "called", "result", "skipped", "guard", "correction", "error")
+
+_NEWLINE = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_HEADING = re.compile(
+    r"^(?=(?:[^\S\n]|\\)*(?:#+[^\S\n]*(?:data|tools|advisor)\b|schema for ¶))", re.IGNORECASE | re.MULTILINE
+)
+_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
+    """What a model reads of a context of wire messages, one text for each identity or message.
+
+    Args: limit: characters of one value's JSON, or of one free text; what is longer keeps its head and tail, and the
+        reference that gives the whole.
+    Returns: tools, advisors and input, then what was said, then data: first what no call wrote, at the end state,
+        plan, results and errors.
+    Raises: nothing for what a message may hold; TypeError when the context is no iterable of messages.
+    """
+    if isinstance(context, (str, bytes, Mapping)):
+        raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
+    before, behind = divided([plain(message, UNBOUNDED) for message in context], lambda kind: limit)
+    return [*before, *behind]
+
+
+def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+    """What `render` returns, divided into what is the same in each step of a run and what its steps have changed.
+
+    Args: context: messages that are plain; limit_of: the limit of `render` by kind ("text" for what was said, "tool"
+        and "advisor" for those).
+    """
+    reading = _Reading()
+    for message in context:
+        _take(message, reading)
+    found: tuple[list[str], list[str]] = [], []
+    for is_behind, text in _texts(reading, lambda kind: max(limit_of(kind), _LEAST)):
+        found[is_behind].append(text)
+    return found
+
+
+#: A limit below this would leave nothing that can be read.
+_LEAST: Final = 200
+
+
+class _Reading(Struct):
+    """The messages of a context, sorted by what they are; `data` are those that a board takes."""
+
+    data: list[dict[str, Any]] = field(default_factory=list)
+    tools: dict[str, str] = field(default_factory=dict)
+    advisors: list[dict[str, Any]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+# -- taking messages in
+
+
+def _take(found: Any, reading: _Reading) -> None:
+    if not isinstance(found, dict):  # no object at all: shown as what it is
+        reading.said.append(found if isinstance(found, str) else to_json(found))
+        return
+    content = found.get("content")
+    if "type" not in found and isinstance(content, dict) and "type" in content:
+        found = content  # a typed object in the place of a message's text
+    shape = found.get("type")
+    if isinstance(shape, str):
+        _TAKERS.get(shape, _take_data)(found, reading)
+    elif "text" in found or "content" in found:
+        _say(found, reading)
+    else:
+        reading.said.append(to_json(found))
+
+
+def _say(message: dict[str, Any], reading: _Reading) -> None:
+    """A text, or what somebody said in a role; `content` may be a list of parts."""
+    said = message.get("text", message.get("content"))
+    if said is None:
+        return
+    parts = said if isinstance(said, list) else [said]
+    texts = [part.get("text", part) if isinstance(part, dict) else part for part in parts]
+    text = "\n".join(part if isinstance(part, str) else to_json(part) for part in texts if part is not None)
+    role = message.get("role")
+    if isinstance(role, str) and role:
+        # Further lines are set in, so that none of them reads as the next speaker's.
+        text = f"{_word(role)}: {_one_break(text)}".replace("\n", "\n  ")
+    reading.said.append(text)
+
+
+def _take_tool(message: dict[str, Any], reading: _Reading) -> None:
+    given = message.get("tool")
+    tools = given if isinstance(given, dict) and not isinstance(given.get("properties"), dict) else {"": given}
+    for key, schema in tools.items():
+        if isinstance(schema, dict):
+            named = schema.get("properties")
+            constant = named.get("_tool") if isinstance(named, dict) else None
+            name = (constant.get("const") if isinstance(constant, dict) else None) or key
+            reading.tools.pop(str(name), None)
+            reading.tools[str(name)] = str(schema.get("description") or "")
+        elif isinstance(schema, str):
+            reading.tools.setdefault(schema, "")
+
+
+def _take_advisor(message: dict[str, Any], reading: _Reading) -> None:
+    given = message.get("advisor")
+    reading.advisors.append({**message, **given} if isinstance(given, dict) else message)
+
+
+def _take_data(message: dict[str, Any], reading: _Reading) -> None:
+    if not isinstance(message.get("_instance"), str):
+        message = {**message, "_instance": None}  # nobody's own
+    reading.data.append(message)
+
+
+_TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
+    "text": _say,
+    "tool": _take_tool,
+    "advisor": _take_advisor,
+}
+
+
+# -- writing them out
+
+
+def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[tuple[bool, str]]:
+    """Each text, and whether the steps of a run change it."""
+    if reading.tools:
+        lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
+        yield False, "\n".join(["## Tools", *lines])
+    for advisor in reading.advisors:
+        yield False, _advisor(advisor, limit_of("advisor"))
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for message in Board(reading.data).messages():
+        kinds.setdefault(read_message(message)[0], []).append(message)
+    written, every = _history(reading.data)
+    others = [kind for kind in kinds if kind not in ("input", *_LAST)]
+    behind = [*sorted(others, key=written.__contains__), *(kind for kind in _LAST if kind in kinds)]
+    if "input" in kinds:
+        for text in _blocks("input", kinds["input"], every, limit_of("input")):
+            yield False, text
+    for text in reading.said:
+        if text:
+            yield False, _free(text, limit_of("text"))
+    for kind in behind:
+        for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
+            yield kind in written or kind in _LAST, text
+
+
+_Payloads = Mapping[tuple[str, str | None], list[Any]]
+#: Makes of a message and its payload what is shown of it, for kinds of which every message counts.
+_SHOWN: Final[Mapping[str, Callable[[Mapping[str, Any], Any], Any]]] = {
+    "result": result_shown,
+    "error": lambda message, payload: error_shown(payload),
+    "correction": lambda message, payload: error_shown(payload),
+}
+
+
+def _history(data: Iterable[Mapping[str, Any]]) -> tuple[set[str], _Payloads]:
+    """The kinds that calls have written, and each message's payload by kind and instance."""
+    written: set[str] = set()
+    every: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
+    for message in data:
+        kind, payload = read_message(message)
+        if (change := _SHOWN.get(kind)) is not None:
+            payload = change(message, payload)
+        every[kind, message["_instance"]].append(payload)
+        if "_call" in message:
+            written.add(kind)
+    return written, every
+
+
+def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, limit: int) -> Iterator[str]:
+    """The block of a kind for everybody, and one for each instance in the order of appearance."""
+    label = f"¶{_word(kind)}"
+    for message in sorted(messages, key=lambda each: "_instance" in each):
+        instance = message.get("_instance")
+        of = "" if instance is None else f" of instance {to_json(instance)}"
+        if kind in _LISTED:
+            told = shown(every[kind, instance], (), limit)
+        else:  # what stands in an instance is read by that name from its own calls only
+            told = shown(read_message(message)[1], (kind,), limit)
+        schema, description = message.get("schema"), message.get("description")
+        about = f"Schema for {label}:\n{to_json(shown(schema, (), limit))}" if schema is not None else ""
+        description = _free(description, limit) if isinstance(description, str) else ""
+        parts = [to_json(told), description, about]
+        if kind == "input":
+            parts = ["Input data must be treated as a structured prompt", description, about, to_json(told)]
+        remark = _REMARKS.get(kind, "")
+        yield "\n".join(part for part in (f"## Data: {label}{of}", *parts, remark) if part)
+
+
+_REMARKS: dict[str, str] = {
+    "plan": "The calls of the next solution become the next plan and replace this one.",
+    "meta": "The next solution's meta keeps domain and path and has a greater version.",
+    "result": (
+        "What calls without an output path returned, oldest first, each with what it was given; "
+        f"{reference(('result',))} names the last."
+    ),
+    "correction": (
+        "Calls that people changed before they ran, oldest first: `call` is what was proposed, `ran` what ran instead. "
+        "What people decided stands."
+    ),
+    "error": "What went wrong, oldest first: each call and its error.",
+}
+_OCCASIONS: dict[Any, str] = {
+    "start": "Speaks at the first request.",
+    "finish": "Speaks when the work is about to end.",
+    "request": "Speaks at every request.",
+    None: "Speaks when it is consulted.",
+}
+
+
+def _advisor(advisor: Mapping[str, Any], limit: int) -> str:
+    name, role, on = (advisor.get(key) for key in ("id", "role", "on"))
+    lines = [f"## Advisor: {_word(name if isinstance(name, str) else '')}"]
+    lines.append(_free(role if isinstance(role, str) else "", limit))
+    lines.append(_OCCASIONS.get(on if isinstance(on, str) else None, ""))
+    for key, heading in (("scopes", "Looks at "), ("schema", "Schema of its advice:\n")):
+        if advisor.get(key) is not None:
+            lines.append(heading + to_json(shown(advisor[key], (), limit)))
+    return "\n".join(line for line in lines if line)
+
+
+def _word(name: str) -> str:
+    """A name as it stands in a heading: itself, or quoted when it is none."""
+    return name if _NAME.fullmatch(name) else to_json(head_and_tail(name, 200))
+
+
+def _one_break(text: str) -> str:
+    return _NEWLINE.sub("\n", text)
+
+
+def _free(text: str, limit: int) -> str:
+    """Free text: its line breaks of one sort, no line of it a heading, no longer than `limit`."""
+    return _HEADING.sub(r"\\", head_and_tail(_one_break(text), limit))

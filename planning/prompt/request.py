@@ -1,0 +1,231 @@
+"""From the messages of a context to one request: a row of pure handlers, then the schema and the texts.
+
+A request is made anew each time and never appended to. The same input gives the same bytes, and what stays the same
+from step to step stands first (instructions, tools, input, what was said), what changes last (state, plan, results,
+errors), so that a provider's cache serves the beginning. How much of it fits is no matter of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from planning.ports import History, Kind, Request, Turn
+from planning.prompt.call_results import call_shown, made, unpaired, written
+from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
+from planning.prompt.render import LIMIT, divided
+from planning.prompt.schema import compose_schema
+from planning.prompt.tool_specs import mapping
+from spar.data.blackboard import read_message
+from spar.data.json_safe import UNBOUNDED, plain
+from spar.types import ActionResult, CallResult
+
+Wire = dict[str, Any]
+#: Takes the messages of a request, gives those that take their place. Pure; it may return what it was given.
+Handler = Callable[[list[Wire]], list[Wire]]
+
+
+def compose(
+    context: Iterable[Any],
+    *,
+    tools: Any = (),
+    activities: Collection[str] = (),
+    output: Mapping[str, Any] | None = None,
+    advisors: Iterable[Mapping[str, Any]] = (),
+    kind: Kind = "main",
+    turns: Iterable[Turn] = (),
+    instructions: str | None = None,
+    results: Iterable[CallResult] = (),
+    steps: Sequence[ActionResult] = (),
+    handlers: Sequence[Handler] | None = None,
+    schema: Mapping[str, Any] | None = None,
+    limit: int = LIMIT,
+    max_tokens: int | None = None,
+    purpose: str = "",
+    cycle_id: str = "",
+    run_id: str | None = None,
+) -> Request:
+    """Compose a request.
+
+    Args:
+        context: wire messages; not changed. Besides those that calls read: `text`, `tool`, `advisor`, `plan`, `meta`,
+            and data of the kinds `goal`, `experience`, `error`, `result`, `skipped`.
+        tools, activities, output, advisors: as for `compose_schema`.
+        instructions: what the model reads first; None for `planning.prompt.prompts`'s of this kind.
+        results: the call results of the step before: of them, those that were never started are offered again.
+        steps: what the run's steps have brought so far, oldest first; their messages are in `context`.
+        handlers: instead of `HANDLERS`.
+        schema: that of an earlier request with the same tools, activities and output; see `is_plain`.
+        limit: characters of one value as it is shown; what is longer keeps its head, its tail and its reference.
+
+    Raises: as `compose_schema` and `render`.
+    """
+    messages = read_messages(context)
+    messages += [each for each in (offered_again(results), written(steps)) if each is not None]
+    for handler in HANDLERS if handlers is None else handlers:
+        messages = handler(messages)
+    if handlers is not None:
+        messages = read_messages(messages)
+    advisors = list(advisors)
+    if schema is None:
+        schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
+        schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
+    read: list[Wire] = [*(plain({"type": "advisor", **each}, UNBOUNDED) for each in advisors), *messages]
+    before, behind = divided(read, lambda kind: limit)
+    return Request(
+        context=tuple(messages),
+        schema=schema,
+        kind=kind,
+        instructions=instructions_for(kind) if instructions is None else instructions,
+        turns=tuple(turns),
+        texts=(*before, *behind),
+        history=history_of(read, steps, lambda kind: limit),
+        answer=None if output is None else plain(output, UNBOUNDED),
+        max_tokens=max_tokens,
+        purpose=purpose,
+        cycle_id=cycle_id,
+        run_id=run_id,
+    )
+
+
+def history_of(
+    messages: Iterable[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
+) -> History | None:
+    """The messages with the calls of these steps as pairs of a call and its result; None where no call was made."""
+    if not any(step.results for step in steps):
+        return None
+    before, behind = divided(unpaired(messages, steps), limit_of)
+    return History(tuple(before), made(steps, limit_of("result")), tuple(behind))
+
+
+def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the schema does not depend on these messages: none of them offers a tool, speaks as an advisor, asks for
+    the next version, holds a plan, or is one instance's own."""
+    return not any("_instance" in each or {each.get("type"), each.get("kind")} & _FORMING for each in messages)
+
+
+_FORMING: Final = frozenset({"tool", "advisor", "meta", "plan"})
+
+
+def read_messages(context: Iterable[Any]) -> list[Wire]:
+    """The messages, copied; what is no object is a text. Raises: TypeError for what is no list of messages."""
+    if isinstance(context, (str, bytes, Mapping)):
+        raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
+    return [found if isinstance(found := plain(each, UNBOUNDED), dict) else {"text": found} for each in context]
+
+
+# -- handlers
+
+
+def kind_of(message: Mapping[str, Any]) -> str:
+    """What a message is about, in whichever shape it comes; "" for plain text."""
+    return read_message(message)[0] if isinstance(message.get("type"), str) else ""
+
+
+def typed_objects(messages: list[Wire]) -> list[Wire]:
+    """A typed object in the place of a message's text (`{"role": …, "content": {"type": …}}`) is that message."""
+    found = []
+    for message in messages:
+        content = message.get("content")
+        is_typed = "type" not in message and isinstance(content, dict) and isinstance(content.get("type"), str)
+        found.append(content if is_typed and isinstance(content, dict) else message)
+    return found
+
+
+def goal_first(messages: list[Wire]) -> list[Wire]:
+    """What the work is for stands before everything that it brought."""
+    return sorted(messages, key=lambda message: kind_of(message) != "goal")
+
+
+def experiences_together(messages: list[Wire]) -> list[Wire]:
+    """Experiences become one list, where the first of them stood: as data of one kind they would overwrite another."""
+    places = [at for at, message in enumerate(messages) if kind_of(message) == "experience"]
+    if not places:
+        return messages
+    lessons: list[Any] = []
+    for at in places:
+        payload = read_message(messages[at])[1]
+        lessons += payload if isinstance(payload, list) else [payload]
+    whole = {"type": "data", "kind": "experience", "data": lessons, "description": EXPERIENCE}
+    return [whole if at == places[0] else message for at, message in enumerate(messages) if at not in places[1:]]
+
+
+def latest_skipped(messages: list[Wire]) -> list[Wire]:
+    """Only the last step's calls that were not started are offered again."""
+    places = [at for at, message in enumerate(messages) if kind_of(message) == "skipped"]
+    return [message for at, message in enumerate(messages) if at not in places[:-1]]
+
+
+def latest_plan(messages: list[Wire]) -> list[Wire]:
+    """A plan replaces the one before it; merged, calls of both would stand there."""
+    places = [at for at, message in enumerate(messages) if kind_of(message) == "plan"]
+    return [message for at, message in enumerate(messages) if at not in places[:-1]]
+
+
+#: What a context goes through, in this order.
+HANDLERS: Final[tuple[Handler, ...]] = (typed_objects, goal_first, experiences_together, latest_skipped, latest_plan)
+
+
+# -- what was not started
+
+
+_OFFERED: Final = ("steered", "dep_failed")
+
+
+def offered_again(results: Iterable[CallResult]) -> Wire | None:
+    """The message about calls that were skipped before they started; None if there are none."""
+    skipped = [
+        {"call": call_shown(each.call.to_wire()), "reason": each.reason}
+        for each in results
+        if each.status == "skipped" and each.reason in _OFFERED
+    ]
+    if not skipped:
+        return None
+    return {"type": "data", "kind": "skipped", "data": skipped, "description": SKIPPED}
+
+
+# -- plans
+
+
+def plan_of(messages: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The plan message that counts, the last; None without one: then calls and their order are not kept."""
+    found = None
+    for message in messages:
+        if kind_of(message) == "plan":
+            found = message
+    return found
+
+
+def plan_mode(messages: Iterable[Mapping[str, Any]]) -> str:
+    """`eager`: to plan is to execute; `lazy`: to plan only; "" without a plan message."""
+    message = plan_of(messages)
+    if message is None:
+        return ""
+    said = message.get("mode") or mapping(read_message(message)[1]).get("mode")
+    return "lazy" if said == "lazy" else "eager"
+
+
+def _with_calls(schema: Wire, change: Callable[[Wire], Wire]) -> Wire:
+    """The schema of a solution with each of its calls' schemas changed."""
+    calls = mapping(mapping(schema.get("properties")).get("calls"))
+    if not calls:
+        return schema
+    changed = {**calls, "items": {"anyOf": [change(call) for call in calls["items"]["anyOf"]]}}
+    return {**schema, "properties": {**schema["properties"], "calls": changed}}
+
+
+def _unthought(call: Wire) -> Wire:
+    """Who only plans writes no results, not even of thoughts."""
+    properties = {key: value for key, value in call["properties"].items() if key != "_output"}
+    return {**call, "properties": properties, "required": [key for key in call["required"] if key != "_output"]}
+
+
+def _decided(call: Wire) -> Wire:
+    """Who writes the result of a thought as well knows which branch it takes, and names no alternatives."""
+    path = mapping(call["properties"].get("_outputPath"))
+    if "_output" not in call["properties"] or path.get("pattern") != "^†":
+        return call
+    return {**call, "properties": {**call["properties"], "_outputPath": {**path, "pattern": _ONE_BRANCH}}}
+
+
+_ONE_BRANCH: Final = "^†[^|]*$"

@@ -1,0 +1,168 @@
+"""How large a request is, in tokens, and how it is made to fit: pure.
+
+Nobody counts tokens without the provider's own tokenizer, so they are estimated: four bytes of UTF-8 each, until the
+provider has said how many there really were (`Gauge.learn`). What has to give way does so in a fixed order (`STEPS`):
+results and data keep head and tail and the reference that gives the whole, then the older turns go, then experiences,
+then what else is data. Instructions, schema and tools are never touched, so that what a provider caches stays the same;
+the question, notices and errors are shortened at the very last, and never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from planning.ports import History, Request, Turn
+from planning.prompt.render import LIMIT, divided
+from planning.prompt.request import history_of, kind_of
+from planning.prompt.shorten import to_json
+from spar.types import ActionResult
+
+#: Bytes of a token before anything is known: English prose has 4 to 4.5, code and JSON less, most other scripts 3 to 6.
+BYTES_PER_TOKEN: Final = 4.0
+#: Between these a measured figure is believed; outside, the provider counted something else.
+_PLAUSIBLE: Final = (1.0, 12.0)
+#: Below so many tokens what surrounds a request (roles, separators) weighs too much to learn from.
+_ENOUGH: Final = 200
+#: Bytes that surround each message and turn on the wire.
+_FRAME: Final = 16
+
+
+class Gauge(Struct, frozen=True):
+    """How many bytes of a request make a token."""
+
+    bytes_per_token: float = BYTES_PER_TOKEN
+
+    def tokens(self, text: str) -> int:
+        """Of a text, rounded up."""
+        return self._rounded(len(text.encode("utf-8", "surrogatepass")))
+
+    def tokens_in(self, chars: int) -> int:
+        """Of so many characters, of which nothing else is known."""
+        return self._rounded(chars)
+
+    def of(self, request: Request) -> int:
+        """Of all that a model reads of a request."""
+        return self._rounded(size(request))
+
+    def learn(self, request: Request, tokens: int) -> Gauge:
+        """The gauge after a provider counted so many tokens for this request; half of the new figure counts."""
+        if tokens < _ENOUGH:
+            return self
+        found = size(request) / tokens
+        low, high = _PLAUSIBLE
+        return Gauge((self.bytes_per_token + found) / 2) if low <= found <= high else self
+
+    def _rounded(self, count: int) -> int:
+        return -int(-count // self.bytes_per_token)
+
+
+def size(request: Request) -> int:
+    """Bytes of what a model reads: instructions, schema, turns, and texts or history, whichever is longer."""
+    read = _bytes([request.instructions, *(turn.text for turn in request.turns)])
+    read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
+    return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
+
+
+def _bytes(pieces: Iterable[str]) -> int:
+    return sum(len(piece.encode("utf-8", "surrogatepass")) + _FRAME for piece in pieces)
+
+
+def _pieces(history: History | None) -> Iterator[str]:
+    if history is None:
+        return
+    yield from history.before
+    for step in history.steps:
+        for each in step:
+            yield from (each.tool, to_json(each.arguments), each.came)
+    yield from history.behind
+
+
+class Step(Struct, frozen=True):
+    """How much is kept: characters of one block of `results` (state and plan as well), `data`, of the `question` (and
+    notices and errors); the newest `turns`; whether experiences are shown."""
+
+    results: int = LIMIT
+    turns: int = 1_000_000
+    experiences: bool = True
+    data: int = LIMIT
+    question: int = LIMIT
+
+    def limit_of(self, kind: str) -> int:
+        """Characters of one block of a kind."""
+        return self.results if kind in _RESULTS else self.question if kind in _ASKED else self.data
+
+
+#: Kinds that calls have brought, and those that hold what was asked and what went wrong.
+_RESULTS: Final = frozenset({"state", "plan", "called", "result"})
+_ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
+
+#: What gives way, and in which order.
+STEPS: Final = (
+    Step(),
+    Step(results=6_000),
+    Step(results=2_000),
+    Step(results=2_000, turns=8),
+    Step(results=2_000, turns=4),
+    Step(results=2_000, turns=4, experiences=False),
+    Step(results=1_000, turns=4, experiences=False, data=2_000),
+    Step(results=500, turns=2, experiences=False, data=500),
+    Step(results=200, turns=0, experiences=False, data=200),
+    Step(results=200, turns=0, experiences=False, data=200, question=4_000),
+    Step(results=200, turns=0, experiences=False, data=200, question=1_000),
+)
+
+
+def fit(
+    request: Request, tokens: int | None, gauge: Gauge | None = None, steps: Sequence[ActionResult] = ()
+) -> Request:
+    """The request, made as small as it takes for `tokens` (None: any size); the smallest there is if none fits.
+
+    Whether it fits now is for the caller to see (`Gauge.of`). Its texts are made anew from its context and from the
+    steps that it was composed with, so that what is not shortened reads as before.
+    """
+    gauge = gauge or Gauge()
+    if tokens is None or gauge.of(request) <= tokens:
+        return request
+    made = request
+    for step in STEPS:
+        made = _shortened(request, step, steps)
+        if gauge.of(made) <= tokens:
+            return made
+    # Pairs of calls and results have a least size; as texts the same is shorter.
+    return replace(made, history=None)
+
+
+def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> Request:
+    turns = request.turns
+    if len(turns) > step.turns:
+        left = len(turns) - step.turns
+        notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
+        turns = (notice, *turns[left:]) if step.turns else (notice,)
+    history = history_of(map(dict, _shown(request.context, step)), steps, step.limit_of)
+    return replace(request, turns=turns, texts=tuple(written(request.context, step)), history=history)
+
+
+def written(context: Iterable[Mapping[str, Any]], step: Step) -> Iterator[str]:
+    """What a model reads of a context, in the order of `render`."""
+    for texts in divided(_shown(context, step), step.limit_of):
+        yield from texts
+
+
+def _shown(context: Iterable[Mapping[str, Any]], step: Step) -> list[Mapping[str, Any]]:
+    return [each for each in context if step.experiences or kind_of(each) != "experience"]
+
+
+def head_of(text: str, tokens: int, gauge: Gauge) -> str:
+    """A text of at most so many tokens, without its middle."""
+    longest = max(200, int(tokens * gauge.bytes_per_token))
+    if gauge.tokens(text) <= tokens:
+        return text
+    half = longest // 2
+    data = text.encode("utf-8", "replace")
+    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    return f"{head}\n… left out …\n{tail}"

@@ -1,0 +1,8 @@
+"""Planning by declarative rules.
+
+planner      the rules planner: the same decision for the same perceptions
+parse        parses rules; pure
+conditions   matches a perception against a rule's conditions; pure
+templates    fills templates: `{content:.80}`; pure
+tool_choice  chooses among tools by their learnt ability; pure
+"""

@@ -1,0 +1,236 @@
+"""Conditions of rules: whether a perception is one that a rule is about; pure.
+
+Conditions are read once into a few tests, cheapest first. Text conditions are globs that are case sensitive
+(`file.*`, `a?c`, `[ab]*`) or lists of them; `pattern` is a regular expression (`spar.data.patterns`) searched in the
+text's first 10,000 characters, and its named groups become slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, field
+
+from planning.rules.templates import as_text, count_of, lookup
+from spar.data.patterns import Pattern, glob, is_open
+from spar.errors import ConfigError
+from spar.types import Perception, Trust
+
+TEXT_LIMIT = 10_000
+MESSAGE = "message"  # the kind of what people say
+Globs = str | tuple[str, ...] | None
+Share = Annotated[float, Meta(ge=0, le=1)]
+Path = tuple[str | int, ...]
+Test = Callable[[Perception], bool]
+
+
+class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
+    """`when` and `unless` as they are written; every condition that is given must hold."""
+
+    source: Globs = None
+    kind: Globs = None
+    intent: Globs = None
+    key: Globs = None
+    subject: Globs = None
+    session: Globs = None
+    trust: Trust | None = None
+    pattern: str | None = None
+    min_priority: Share | None = None
+    min_confidence: Share | None = None
+    count: int | dict[str, Any] | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
+    """`{ above = 0.9 }`: limits that a number must keep, all that are given."""
+
+    above: float | None = None
+    below: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def hold(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        return (
+            (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.at_most is None or value <= self.at_most)
+        )
+
+
+class Sight:
+    """A perception with its text, which is made at most once however many rules look at it."""
+
+    __slots__ = ("_text", "perception")
+
+    def __init__(self, perception: Perception) -> None:
+        self.perception = perception
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        if self._text is None:
+            self._text = self.perception.text
+        return self._text
+
+
+def sights(perception: Perception) -> list[Sight]:
+    """Return what rules look at: the perception, then the parts that it was fused from and that speak for nothing else.
+
+    Left out are the part that gave it its content, states that a newer one has replaced (`attributes["superseded"]`),
+    and the parts of what people say, whose text holds them.
+    """
+    parts = () if perception.kind == MESSAGE else perception.evidence
+    heard = (part for part in parts if part.id != perception.id and "superseded" not in part.attributes)
+    return [Sight(perception), *map(Sight, heard)]
+
+
+class Matcher(Struct, frozen=True):
+    """Conditions ready to be asked. `kinds` and `sources` are the only ones that can match, None for any."""
+
+    tests: tuple[Test, ...] = ()
+    pattern: Pattern | None = None
+    kinds: frozenset[str] | None = None
+    sources: frozenset[str] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.tests and self.pattern is None
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The slots that the pattern itself may fill."""
+        return self.pattern.groups if self.pattern else frozenset()
+
+    def match(self, sight: Sight) -> Mapping[str, str] | None:
+        """The slots that the pattern captured (perhaps none) if every condition holds, else None."""
+        perception = sight.perception
+        for test in self.tests:
+            if not test(perception):
+                return None
+        if self.pattern is None:
+            return {}
+        return self.pattern.search(sight.text[:TEXT_LIMIT])
+
+
+def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
+    """Read conditions. Raises: ConfigError with the `path` of what cannot be read."""
+    tests: list[Test] = []
+    if conditions.trust is not None:
+        tests.append(_equals("trust", conditions.trust))
+    for name in ("kind", "source", "intent", "session", "subject", "key"):
+        globs = _listed(getattr(conditions, name))
+        if globs is not None:
+            if not globs:
+                raise ConfigError(f"the list of {name!r} names nothing, so it could never match", path=(*path, name))
+            tests.append(_text_test(name, globs))
+    if conditions.min_priority is not None:
+        tests.append(_at_least("importance", conditions.min_priority))
+    if conditions.min_confidence is not None:
+        tests.append(_at_least("confidence", conditions.min_confidence))
+    if conditions.count is not None:
+        tests.append(_count_test(conditions.count, (*path, "count")))
+    tests += [
+        _attribute_test(name, wanted, (*path, "attributes", name)) for name, wanted in conditions.attributes.items()
+    ]
+    return Matcher(
+        tuple(tests),
+        _pattern(conditions.pattern, (*path, "pattern")),
+        _literals(conditions.kind),
+        _literals(conditions.source),
+    )
+
+
+def _listed(globs: Globs) -> tuple[str, ...] | None:
+    return (globs,) if isinstance(globs, str) else globs
+
+
+def _literals(globs: Globs) -> frozenset[str] | None:
+    listed = _listed(globs)
+    return None if listed is None or any(map(is_open, listed)) else frozenset(listed)
+
+
+def _pattern(text: str | None, path: Path) -> Pattern | None:
+    if text is None:
+        return None
+    try:
+        return Pattern(text)
+    except ValueError as error:
+        raise ConfigError(f"pattern {text!r} is no regular expression that can be used: {error}", path=path) from error
+
+
+def _glob(globs: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return one test for all globs: whether one of them matches."""
+    if len(globs) == 1:
+        return glob(globs[0])
+    words = frozenset(text for text in globs if not is_open(text))
+    tests = tuple(glob(text) for text in globs if is_open(text))
+    return lambda text: text in words or any(test(text) for test in tests)
+
+
+def _text_test(name: str, globs: tuple[str, ...]) -> Test:
+    matches = _glob(globs)
+
+    def test(perception: Perception) -> bool:
+        value = getattr(perception, name)
+        return isinstance(value, str) and matches(value)
+
+    return test
+
+
+def _equals(name: str, wanted: object) -> Test:
+    return lambda perception: bool(getattr(perception, name) == wanted)
+
+
+def _at_least(name: str, least: float) -> Test:
+    return lambda perception: bool(getattr(perception, name) >= least)
+
+
+def _count_test(wanted: int | dict[str, Any], path: Path) -> Test:
+    if isinstance(wanted, int):
+        return lambda perception: count_of(perception) == wanted
+    bounds = _bounds(wanted, path)
+    return lambda perception: bounds.hold(count_of(perception))
+
+
+def _attribute_test(name: str, wanted: Any, path: Path) -> Test:
+    holds = _value_test(wanted, path)
+    if "." not in name:
+        return lambda perception: holds(perception.attributes.get(name))
+    return lambda perception: holds(lookup(perception.attributes, name))
+
+
+def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
+    """A text is a glob, a number or a boolean must be equal, a table holds bounds, a list is any of its items."""
+    if isinstance(wanted, str):
+        matches = _glob((wanted,))
+        return lambda value: isinstance(value, (str, int, float)) and matches(as_text(value))
+    if isinstance(wanted, bool):
+        return lambda value: value is wanted
+    if isinstance(wanted, (int, float)):
+        return lambda value: not isinstance(value, bool) and bool(value == wanted)
+    if isinstance(wanted, Mapping):
+        return _bounds(wanted, path).hold
+    if isinstance(wanted, (list, tuple)) and wanted:
+        tests = [_value_test(item, (*path, number)) for number, item in enumerate(wanted)]
+        return lambda value: any(test(value) for test in tests)
+    raise ConfigError(
+        f"an attribute is compared with a text, a number, true or false, a list of these or bounds, found {wanted!r}",
+        path=path,
+    )
+
+
+def _bounds(table: Mapping[str, Any], path: Path) -> Bounds:
+    known = ", ".join(Bounds.__struct_fields__)
+    hint = f"bounds are numbers under {known}; a part of an attribute is named by a quoted path such as 'host.load'"
+    try:
+        bounds = convert(table, Bounds)
+    except ValidationError as error:
+        raise ConfigError(f"{dict(table)!r} cannot be read as bounds: {hint}", path=path) from error
+    given = [value for value in (getattr(bounds, name) for name in Bounds.__struct_fields__) if value is not None]
+    if not given or any(value != value for value in given):
+        raise ConfigError(f"{dict(table)!r} bounds nothing: {hint}", path=path)
+    return bounds

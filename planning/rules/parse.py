@@ -1,0 +1,343 @@
+"""Rules as they are written become rules that can be asked; pure.
+
+    [[rules]]
+    name = "restart what is down"
+    when = { kind = "alert", pattern = "(?P<unit>[a-z]+) is down", attributes = { level = "critical" } }
+    cooldown = 300                       # seconds, per subject
+    answer = "I restart {slots.unit}"
+    [[rules.calls]]
+    name = "restart"
+    tool = ["systemd", "shell_restart"]  # the one that did best at this kind of task so far
+    params = { unit = "{slots.unit}" }
+    output = "†state.restarted"
+    [[rules.calls]]
+    tool = "note"
+    params = { text = "{content:.200}", result = "†state.restarted" }
+
+Everything that can be known to be wrong is found here, at start: each error is a `ConfigError` whose `path`
+(`("rules", 2, "calls", 0, "params", "text")`) says where the value stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, get_args
+
+from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec.json import schema as json_schema
+
+from planning.dataflow import in_state, paths_of
+from planning.rules.conditions import Conditions, Matcher, Path, Share, compile_conditions
+from planning.rules.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
+from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
+from spar.data.paths import Path as Place
+from spar.errors import ConfigError
+from spar.types import Trust
+
+Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[rules.calls]]` as it is written."""
+
+    tool: Name | Annotated[tuple[Name, ...], Meta(min_length=1)]
+    name: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    output: str | None = None
+    min_ability: Share | None = None
+
+
+class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[rules]]` as it is written; times in seconds."""
+
+    name: Name
+    when: Conditions = Conditions()
+    unless: Conditions | None = None
+    cooldown: Seconds = 0.0
+    stop: bool = True
+    answer: str | None = None
+    on_failure: str | None = None
+    goal: str | None = None
+    next_look: Seconds | None = None
+    calls: tuple[CallTable, ...] = ()
+
+
+class CallRule(Struct, frozen=True):
+    """One call that a rule makes. `after` holds the places of other calls in the rule, `reads` its references,
+    `foreign` the placeholders that may bring in a stranger's text."""
+
+    name: str
+    tools: tuple[str, ...]
+    params: dict[str, Any]
+    after: tuple[int, ...]
+    output: str | None
+    writes: tuple[Place, ...]
+    reads: tuple[Expression, ...]
+    min_ability: float | None
+    foreign: tuple[Placeholder, ...] = ()
+
+    @property
+    def literals(self) -> dict[str, Any]:
+        """Return the parameters that are the same for each perception: no placeholder, no reference."""
+        return {
+            key: value
+            for key, value in self.params.items()
+            if next(placeholders_in(value), None) is None and not references({"": value})
+        }
+
+
+class Rule(Struct, frozen=True):
+    """A rule ready to be asked; `number` is its place in the configuration."""
+
+    number: int
+    name: str
+    when: Matcher
+    unless: Matcher | None
+    cooldown: float
+    stop: bool
+    answer: Template | None
+    on_failure: Template | None
+    goal: Template | None
+    next_look: float | None
+    calls: tuple[CallRule, ...]
+
+
+def rule_schema() -> dict[str, Any]:
+    """Return the JSON schema of a rule as it is written, for editors."""
+    made: dict[str, Any] = json_schema(RuleTable)
+    return {"allOf": [{"$ref": made.pop("$ref")}], **made}
+
+
+def read_rules(tables: Sequence[Mapping[str, Any]], tools: Collection[str] | None = None) -> tuple[Rule, ...]:
+    """All rules, in order. Raises: ConfigError for the first one that cannot be read."""
+    rules = tuple(_rule(number, table, tools) for number, table in enumerate(tables))
+    counts = Counter(rule.name for rule in rules)
+    for rule in rules:
+        if counts[rule.name] > 1 and next(r for r in rules if r.name == rule.name) is not rule:
+            raise ConfigError(
+                f"two rules are named {rule.name!r}; give each its own", path=("rules", rule.number, "name")
+            )
+    return rules
+
+
+def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) -> Rule:
+    path: Path = ("rules", number)
+    written = _convert(table, path)
+    when = compile_conditions(written.when, (*path, "when"))
+    unless = None if written.unless is None else compile_conditions(written.unless, (*path, "unless"))
+    if unless is not None and unless.is_empty:
+        raise ConfigError(
+            f"'unless' of rule {written.name!r} has no condition, so the rule could never match; leave it out",
+            path=(*path, "unless"),
+        )
+    if written.on_failure is not None and not written.calls:
+        raise ConfigError(
+            f"rule {written.name!r} makes no call that could fail; say it as its 'answer'", path=(*path, "on_failure")
+        )
+    rule = Rule(
+        number,
+        written.name,
+        when,
+        unless,
+        written.cooldown,
+        written.stop,
+        _text(written.answer, (*path, "answer")),
+        _text(written.on_failure, (*path, "on_failure")),
+        _text(written.goal, (*path, "goal")),
+        written.next_look,
+        tuple(_calls(written, path, tools)),
+    )
+    _check_references(rule, path)
+    _check_slots(rule, written, path)
+    return rule
+
+
+# -- what is written ---------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"^(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_KNOWN = {"when": Conditions, "unless": Conditions, "calls": CallTable, "": RuleTable}
+
+
+def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"a rule is a table, found {table!r}", path=path)
+    try:
+        return convert(table, RuleTable)
+    except ValidationError as error:
+        found = _PLACE.match(str(error))
+        message, place = (found["message"], found["place"] or "") if found else (str(error), "")
+        steps = tuple(name or int(index) for name, index in _STEP.findall(place) if name or index)
+        raise _misread(table, message, path, steps) from error
+
+
+def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) -> ConfigError:
+    """What msgspec says, in the house's words, with what was found and what is known."""
+    rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
+    if "unknown field" in message:
+        known = _KNOWN[str(steps[0]) if steps else ""].__struct_fields__
+        key = message.partition("`")[2].rstrip("`")
+        close = get_close_matches(key, known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
+    if "missing required field" in message:
+        key = message.partition("`")[2].rstrip("`")
+        example = f"; write for example: {_EXAMPLES[key]}" if key in _EXAMPLES else ""
+        return ConfigError(f"{rule} must have {key!r}{example}", path=(*path, *steps))
+    if "enum value" in message:
+        message = f"Expected one of {', '.join(get_args(Trust))}"
+    wanted = message[:1].lower() + message[1:].partition(", got ")[0]
+    for word, plain in _PLAIN_WORDS.items():
+        wanted = wanted.replace(word, plain)
+    where = ".".join(map(str, steps))
+    return ConfigError(f"{where!r} of {rule}: {wanted}, found {_found(table, steps)!r}", path=(*path, *steps))
+
+
+#: How the keys are written that no rule and no call can do without.
+_EXAMPLES = {"name": 'name = "file what was dropped"', "when": 'when = { kind = "message" }', "tool": 'tool = "note"'}
+_PLAIN_WORDS = {"`": "", "str": "text", "array": "list", "object": "table", "bool": "true or false", "float": "number",
+                "int": "whole number", " | null": "", "|": "or"}  # fmt: skip
+
+
+def _found(value: Any, steps: Path) -> Any:
+    for step in steps:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            break
+    return value
+
+
+def _text(text: str | None, path: Path) -> Template | None:
+    if text is None:
+        return None
+    if is_reference(text):
+        raise ConfigError(
+            f"{text!r} is said before the calls run, so it cannot be a reference to what they give", path=path
+        )
+    try:
+        return parse(text.removeprefix(MARK))  # `††` is one dagger; answers are escaped as a whole
+    except ValueError as error:
+        raise ConfigError(str(error), path=path) from error
+
+
+# -- the calls of a rule -----------------------------------------------------------------------------------
+
+
+def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Iterator[CallRule]:
+    names: dict[str, int] = {}
+    for number, table in enumerate(written.calls):
+        if table.name in names:
+            raise ConfigError(f"two calls of rule {written.name!r} are named {table.name!r}",
+                              path=(*path, "calls", number, "name"))  # fmt: skip
+        if table.name:
+            names[table.name] = number
+    for number, table in enumerate(written.calls):
+        here = (*path, "calls", number)
+        params = {key: _param(value, (*here, "params", key)) for key, value in table.params.items()}
+        yield CallRule(
+            table.name,
+            _tools(table.tool, (*here, "tool"), tools),
+            params,
+            tuple(_named(name, names, (*here, "after")) for name in table.after),
+            table.output,
+            () if table.output is None else _places(table.output, (*here, "output")),
+            tuple(each for key, value in params.items() for each in _references(value, (*here, "params", key))),
+            table.min_ability,
+            foreign_in(params),
+        )
+
+
+def _tools(written: str | tuple[str, ...], path: Path, known: Collection[str] | None) -> tuple[str, ...]:
+    tools = (written,) if isinstance(written, str) else written
+    for tool in tools:
+        if known is not None and tool not in known and f"{tool.partition('__')[0]}__*" not in known:
+            raise ConfigError(f"no tool named {tool!r}; known: {', '.join(sorted(known)) or 'none'}", path=path)
+    return tools
+
+
+def _named(name: str, names: Mapping[str, int], path: Path) -> int:
+    if name not in names:
+        raise ConfigError(f"no call named {name!r} in this rule; known: {', '.join(names) or 'none'}", path=path)
+    return names[name]
+
+
+def _param(value: Any, path: Path) -> Any:
+    """A parameter with its templates read. The path of an error is followed down to the string that is wrong."""
+    if isinstance(value, Mapping):
+        return {key: _param(item, (*path, key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_param(item, (*path, number)) for number, item in enumerate(value)]
+    try:
+        return compile_value(value)
+    except ValueError as error:
+        raise ConfigError(str(error), path=path) from error
+
+
+def _places(output: str, path: Path) -> tuple[Place, ...]:
+    try:
+        return tuple(paths_of(parse_write(output)))
+    except ValueError as error:
+        raise ConfigError(str(error), path=path) from error
+
+
+def _references(param: Any, path: Path) -> tuple[Expression, ...]:
+    """The references in a compiled parameter."""
+    try:
+        return references({"": param}).get("", ())
+    except ValueError as error:
+        raise ConfigError(str(error), path=path) from error
+
+
+def _check_references(rule: Rule, path: Path) -> None:
+    """Every place in state that a call reads is written by another call, and no call waits for itself."""
+    waits: dict[int, set[int]] = {}
+    for number, call in enumerate(rule.calls):
+        waits[number] = set(call.after)
+        for reference in call.reads:
+            for place in filter(in_state, paths_of(reference)):
+                waits[number] |= _writers(rule, number, place, (*path, "calls", number, "params"))
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        circle = [rule.calls[number].name or f"number {number}" for number in error.args[1]]
+        raise ConfigError(f"the calls of rule {rule.name!r} wait for one another: {' ← '.join(circle)}",
+                          path=(*path, "calls", error.args[1][0])) from error  # fmt: skip
+
+
+def _writers(rule: Rule, reader: int, place: Place, path: Path) -> set[int]:
+    """The calls that a reader waits for: earlier writers, else later ones (the protocol's order)."""
+    found = {
+        number
+        for number, call in enumerate(rule.calls)
+        if number != reader and any(overlaps(place, written) for written in call.writes)
+    }
+    if not found:
+        known = ", ".join(call.output for call in rule.calls if call.output) or "none"
+        raise ConfigError(f"no other call of rule {rule.name!r} writes {render(place)!r}; outputs: {known}", path=path)
+    return {number for number in found if number < reader} or found
+
+
+def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:
+    """A slot can come from the rule's pattern or from an intent; one that neither can fill is a slip of the pen."""
+    if not rule.when.groups or written.when.intent is not None:
+        return
+    compiled: list[tuple[Path, Any]] = [
+        ((*path, "answer"), rule.answer), ((*path, "on_failure"), rule.on_failure), ((*path, "goal"), rule.goal)
+    ]  # fmt: skip
+    compiled += [((*path, "calls", number, "params"), call.params) for number, call in enumerate(rule.calls)]
+    for here, value in compiled:
+        for placeholder in placeholders_in(value):
+            slot = placeholder.path.partition(".")[0]
+            if placeholder.name == "slots" and slot and placeholder.default is None and slot not in rule.when.groups:
+                raise ConfigError(
+                    f"{placeholder.source!r} is no group of the pattern of rule {rule.name!r}; known: "
+                    f"{', '.join(sorted(rule.when.groups))}; give a default if an intent may fill it",
+                    path=here,
+                )

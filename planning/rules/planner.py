@@ -1,0 +1,370 @@
+"""Declarative rules make the plan: no model, no network, the same decision for the same perceptions.
+
+Every rule that matches adds its calls to one action, most urgent perception first. What a perception was fused from is
+looked at as well, each rule used once for all of it. A rule that cannot be used for one
+perception (a template names what that perception lacks) is left out for it alone, the next rules are asked, and
+`Action.reason` and `snapshot()` say so: one odd perception never keeps the others waiting. When that is all there is to
+say, the action has no calls. Only the cooldowns are kept from one plan to the next. Rules are read by
+`planning.rules.parse`, asked by `planning.rules.conditions`, their templates filled by `planning.rules.templates`.
+
+The operator wrote the rules, so the action is trusted, whoever was noticed. A call that is given text of an untrusted
+perception, by a template or by reading what such a call wrote, says so: `meta["_trust"] = "untrusted"`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from planning.dataflow import can_be_read, colliding, reads_any
+from planning.rules.conditions import Sight, sights
+from planning.rules.parse import CallRule, Rule, read_rules, rule_schema
+from planning.rules.templates import Facts, brings_untrusted, fill, render
+from planning.rules.tool_choice import choose
+from spar.clock import Clock, SystemClock
+from spar.data.abilities import task_name
+from spar.data.paths import Path
+from spar.protocols import Context, Host, ModuleRows, WrittenCall
+from spar.types import Action, Answer, Call, Perception, replace
+
+#: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
+COOLDOWN_LIMIT = 10_000
+REASON_LIMIT = 2_000
+_TROUBLE_LIMIT = 200
+
+
+class Firing(Struct, frozen=True):
+    """What one rule makes of one perception."""
+
+    rule: Rule
+    calls: tuple[Call, ...] = ()
+    writes: tuple[Path, ...] = ()
+    answer: Answer | None = None
+    goal: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+class RulesPlanner:
+    """PLAN by `[[rules]]`.
+
+    Args: rules: the tables as they stand in the configuration; tools: the names that exist, None when not known.
+    Raises: ConfigError, with the `path` of the value, when a rule cannot be read.
+    """
+
+    def __init__(self, rules: Sequence[dict[str, Any]] = (), *, tools: Collection[str] | None = None) -> None:
+        self.rules = read_rules(rules, tools)
+        self._index = _Index(self.rules)
+        self._counts: dict[str, Counter[str]] = {rule.name: Counter() for rule in self.rules}
+        self._fired: dict[tuple[int, str], float] = {}
+        self._forgotten = 0
+        self._clock: Clock = SystemClock()
+        self._rows: ModuleRows | None = None  # by rule and subject, when it fired in seconds since 1970
+        self._has_loaded = False
+
+    def attach(self, host: Host) -> None:
+        """Remember cooldowns in the agent's memory; before the first plan."""
+        self._clock, self._rows, self._has_loaded = host.clock, host.rows("cooldown"), False
+
+    async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
+        """One action of all rules that match, or None when there is nothing to do. Never raises for a perception."""
+        context = context or Context(agent="", cycle_id="")
+        clock = context.clock or self._clock
+        draft = _Draft(context.run.number if context.run else 1)
+        if self._rows is not None and not self._has_loaded:
+            await self._load(self._rows, clock, draft)
+        for perception in sorted(perceptions, key=_urgency):
+            self._consider(perception, context, clock, draft)
+        return draft.action(perceptions)
+
+    @staticmethod
+    def rule_schema() -> dict[str, Any]:
+        """Return the JSON schema of one of the tables `[[rules]]`."""
+        return rule_schema()
+
+    def written_calls(self) -> Iterator[WrittenCall]:
+        """Return each call that a rule writes out, so that its tool can judge it before anything runs."""
+        for rule in self.rules:
+            for number, call in enumerate(rule.calls):
+                path = ("rules", rule.number, "calls", number, "params")
+                yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
+
+    def snapshot(self) -> dict[str, Any]:
+        """How often each rule matched, was cooling down, could not be used, or left a call out, since construction."""
+        names = ("matched", "cooled_down", "failed", "left_out")
+        return {
+            "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
+            "cooldowns": len(self._fired),
+            "cooldowns_forgotten": self._forgotten,
+        }
+
+    def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
+        used: set[int] = set()
+        for sight in sights(perception):
+            self._look_at(sight, context, clock, draft, used)
+
+    def _look_at(self, sight: Sight, context: Context, clock: Clock, draft: _Draft, used: set[int]) -> None:
+        """Use the rules that match, but for those that were `used` for another part of the same perception."""
+        perception = sight.perception
+        for rule in self._index.candidates(perception):
+            try:
+                slots = rule.when.match(sight)
+                if slots is None or (rule.unless is not None and rule.unless.match(sight) is not None):
+                    continue
+                if rule.number in used:
+                    if rule.stop:
+                        return
+                    continue
+                counts = self._counts[rule.name]
+                counts["matched"] += 1
+                if not self._is_ready(rule, perception, clock):
+                    counts["cooled_down"] += 1
+                else:
+                    firing = _fire(rule, _facts(sight, slots, context, clock), context)
+                    counts["left_out"] += len(firing.left_out)
+                    draft.firings.append(firing)
+                    self._cool(rule, perception, clock, context.cycle_id)
+                used.add(rule.number)
+            except Exception as error:  # whatever is odd about this perception must not block the others
+                self._counts[rule.name]["failed"] += 1
+                draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {_sentence(error)}")
+                continue
+            if rule.stop:
+                return
+
+    def _is_ready(self, rule: Rule, perception: Perception, clock: Clock) -> bool:
+        if not rule.cooldown:
+            return True
+        last = self._fired.get((rule.number, _subject(perception)))
+        return last is None or clock.monotonic() - last >= rule.cooldown
+
+    def _cool(self, rule: Rule, perception: Perception, clock: Clock, cycle_id: str) -> None:
+        if not rule.cooldown:
+            return
+        key = (rule.number, _subject(perception))
+        self._fired.pop(key, None)  # so that the order of the dictionary is the order of firing
+        self._fired[key] = clock.monotonic()
+        if self._rows is not None:
+            self._rows.keep(self._row_of(key), clock.now().timestamp(), cycle_id=cycle_id)
+        if len(self._fired) > COOLDOWN_LIMIT:
+            oldest = next(iter(self._fired))
+            del self._fired[oldest]
+            self._forgotten += 1
+            if self._rows is not None:
+                self._rows.drop(self._row_of(oldest), cycle_id=cycle_id)
+
+    def _row_of(self, key: tuple[int, str]) -> str:
+        number, subject = key
+        return json.dumps([self.rules[number].name, subject])
+
+    async def _load(self, rows: ModuleRows, clock: Clock, draft: _Draft) -> None:
+        """Take over the cooldowns of earlier processes; a rule is known by its name. What is over is dropped."""
+        try:
+            found = await rows.list()
+        except Exception as error:  # the rules still work; it is tried again with the next plan
+            draft.troubles.append(f"cooldowns of earlier processes cannot be read: {_sentence(error)}")
+            return
+        self._has_loaded = True
+        now, monotonic = clock.now().timestamp(), clock.monotonic()
+        by_name = {rule.name: rule for rule in self.rules}
+        former: dict[tuple[int, str], float] = {}
+        for key, at in sorted(found.items(), key=_fired_at):
+            name, subject = json.loads(key)
+            rule = by_name.get(name)
+            age = max(now - _fired_at((key, at)), 0.0)
+            if rule is None or age >= rule.cooldown:
+                rows.drop(key)
+            else:
+                former[rule.number, subject] = monotonic - age
+        self._fired = {**former, **self._fired}
+
+
+class _Index:
+    """Which rules can concern a perception at all: by literal kind, else by literal source, else every time."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._by_kind: defaultdict[str, list[Rule]] = defaultdict(list)
+        self._by_source: defaultdict[str, list[Rule]] = defaultdict(list)
+        self._others: list[Rule] = []
+        for rule in rules:
+            if rule.when.kinds is not None:
+                for kind in rule.when.kinds:
+                    self._by_kind[kind].append(rule)
+            elif rule.when.sources is not None:
+                for source in rule.when.sources:
+                    self._by_source[source].append(rule)
+            else:
+                self._others.append(rule)
+
+    def candidates(self, perception: Perception) -> Sequence[Rule]:
+        """Rules in the order of the configuration."""
+        lists = (self._by_kind.get(perception.kind), self._by_source.get(perception.source), self._others)
+        found = [rules for rules in lists if rules]
+        if len(found) < 2:
+            return found[0] if found else ()
+        return sorted((rule for rules in found for rule in rules), key=lambda rule: rule.number)
+
+
+class _Draft(Struct):
+    """The plan as it grows."""
+
+    request: int = 1
+    firings: list[Firing] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def action(self, perceptions: Sequence[Perception]) -> Action | None:
+        """One action, or None when no rule asks for anything and nothing went wrong."""
+        answers = [firing.answer for firing in self.firings if firing.answer is not None]
+        texts = [answer.text for answer in answers if answer.text is not None]
+        looks = [firing.rule.next_look for firing in self.firings if firing.rule.next_look is not None]
+        calls = tuple(self._calls())
+        reason = self._reason()
+        goal = next((firing.goal for firing in self.firings if firing.goal), "")
+        left_out = any(firing.left_out for firing in self.firings)
+        if not (calls or answers or looks or goal or left_out or self.troubles):
+            return None
+        return Action(
+            calls=calls,
+            goal=goal,
+            perceptions=tuple(perceptions),
+            reason=reason,
+            output="\n".join(texts) if texts else None,
+            next_look=min(looks, default=None),
+            trust="trusted",
+            answers=tuple(answers) if calls else (),
+        )
+
+    def _calls(self) -> Iterator[Call]:
+        """The calls in order. Firings that write the same places get an instance each: none reads another's results.
+
+        All calls of a firing are of its instance, so what one reads there is what the other one wrote. The data of a
+        run lasts: its later requests name their instances differently, or they would find what the earlier ones left.
+        """
+        apart = colliding([firing.writes for firing in self.firings])
+        request = "" if self.request == 1 else f"{self.request}."
+        for number, firing in enumerate(self.firings):
+            if number in apart:
+                instance = f"{firing.rule.name}#{request}{number}"
+                yield from (replace(call, instance=instance) for call in firing.calls)
+            else:
+                yield from firing.calls
+
+    def _reason(self) -> str:
+        used = Counter(firing.rule.name for firing in self.firings)
+        sentences = [f"rule {name!r} matched" + (f" {n} times" if n > 1 else "") for name, n in used.items()]
+        told = [*(text for firing in self.firings for text in firing.left_out), *self.troubles]
+        # What went wrong is told first: it must not be what is cut off.
+        reason = "; ".join([*told, *sentences])
+        return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 1]}…"
+
+
+def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
+    """What a rule makes of one perception. Raises: AbsentError when a template cannot be filled."""
+    task = task_name(facts.perception.kind, facts.perception.intent, rule.name)
+    tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
+    left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
+    if left_out:
+        _leave_out_dependants(rule.calls, left_out)
+    reason = f"rule {rule.name!r}"
+    tainted = _tainted(rule.calls, facts)
+    made: dict[int, Call] = {}
+    for number, (call, tool) in enumerate(zip(rule.calls, tools, strict=True)):
+        if number not in left_out and tool is not None:
+            params = fill(call.params, facts)
+            meta = {"_task": task} if task else {}
+            if number in tainted:
+                meta["_trust"] = "untrusted"
+            made[number] = Call(tool, params, output_path=call.output, reason=reason, meta=meta)
+    for number, made_call in made.items():
+        if after := rule.calls[number].after:
+            made[number] = replace(made_call, after=tuple(made[other].id for other in after))
+    says = bool(made or not rule.calls)
+    return Firing(
+        rule,
+        tuple(made.values()),
+        tuple(place for number in made for place in rule.calls[number].writes),
+        _answer(rule, facts, made.values()) if says else None,
+        render(rule.goal, facts) if rule.goal is not None else "",
+        tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
+    )
+
+
+def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
+    """What a rule has to say, if its calls go well and if not. One that only speaks of a failure says nothing else."""
+    if rule.answer is None and rule.on_failure is None:
+        return None
+    on_failure = render(rule.on_failure, facts) if rule.on_failure is not None else None
+    text = render(rule.answer, facts) if rule.answer is not None else None
+    return Answer(text, tuple(call.id for call in calls), on_failure)
+
+
+def _tainted(calls: Sequence[CallRule], facts: Facts) -> set[int]:
+    """Which calls are given untrusted text: by a template, or by reading what another one of them writes."""
+    found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
+    fresh = set(found)
+    while fresh:
+        written = {place for number in fresh for place in calls[number].writes}
+        fresh = {
+            number
+            for number, call in enumerate(calls)
+            if number not in found and any(reads_any(reference, written) for reference in call.reads)
+        }
+        found |= fresh
+    return found
+
+
+def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:
+    """Add every call that cannot end well without one that is left out."""
+    grew = True
+    while grew:
+        grew = False
+        written = {place for number, call in enumerate(calls) if number not in left_out for place in call.writes}
+        for number, call in enumerate(calls):
+            if number in left_out:
+                continue
+            if any(other in left_out for other in call.after) or not all(
+                can_be_read(ref, written) for ref in call.reads
+            ):
+                left_out[number] = "it needs a call that is left out"
+                grew = True
+
+
+def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
+    call = rule.calls[number]
+    name = call.name or " or ".join(call.tools)
+    return f"call {name!r} of rule {rule.name!r} is left out for task {task!r}: {why}"
+
+
+def _facts(sight: Sight, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
+    perception = sight.perception
+    given = perception.attributes.get("slots")
+    known = {**given, **slots} if isinstance(given, Mapping) else slots
+    return Facts(perception, known, context.run.goal if context.run else None, clock.now())
+
+
+def _urgency(perception: Perception) -> float:
+    importance = perception.importance
+    is_number = isinstance(importance, (int, float)) and importance == importance
+    return -importance if is_number else 0.0
+
+
+def _fired_at(row: tuple[str, Any]) -> float:
+    at = row[1]
+    return float(at) if isinstance(at, (int, float)) and at == at else 0.0
+
+
+def _subject(perception: Perception) -> str:
+    """What a cooldown is kept for; a long subject by its digest, so that memory stays bounded."""
+    subject = perception.subject or ""
+    if len(subject) <= 200:
+        return subject
+    return hashlib.blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error.args[0] if error.args else type(error).__name__)
+    return text if len(text) <= _TROUBLE_LIMIT else f"{text[:_TROUBLE_LIMIT]}…"
