@@ -22,7 +22,10 @@ from benchmarks.counted import ACTION, PERCEPTIONS, plan, reflect
 from benchmarks.harness import Cost, Effort
 from benchmarks.journalled import folder
 from benchmarks.table import Line, number
-from memory import Memory, database, facts, schema
+from memory import Memory
+from memory.journal import events as facts
+from memory.sqlite import connection as database
+from memory.sqlite import schema
 from spar import Action, ActionResult, Agent, Call, Perception
 from spar.records.journal import Item, Unfinished
 

@@ -1,4 +1,4 @@
-"""KEEP: what the agent remembers, in one SQLite file.
+"""KEEP: the agent's memory, in one SQLite file.
 
     from memory import Memory
 
@@ -6,8 +6,21 @@
         await memory.store(Experience("disk full on web-1", action="rotate logs", success=True))
         await memory.recall("disk full")
 
-`store` is the public face; `writer` the one thread that writes; `recall` and `retention` decide, purely, what
-comes first and what goes. Importing this package opens nothing and loads no database driver.
+    store        the face: experiences, cycles and small state in one file
+    codec        encodes any value as ASCII JSON, and back
+    cycle_log    the cycles as rows: list by summary, read in full
+    pieces       texts and objects that many cycles share, stored once
+    transcripts  the transcripts of sessions, append-only
+    records      small versioned rows by kind and id, changed by compare-and-set
+    own_rows     small rows by owner and key
+    retention    deletes by age, number and size, the oldest first
+
+    sqlite/       connections, transactions, the writer's thread, the schema
+    journal/      the journal in the database
+    experiences/  experiences: rows, search, exchange
+    care/         copies, checks, repair
+
+Importing this package opens nothing and loads no database driver.
 """
 
 from __future__ import annotations

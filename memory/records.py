@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from memory import facts
 from memory.codec import decode, encode
+from memory.journal import events as facts
 from spar.errors import ConflictError
 from spar.protocols import Record
 

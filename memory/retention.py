@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import chain, orphans, pieces
+from memory import pieces
+from memory.journal import hash_chain as chain
+from memory.journal import orphans
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:

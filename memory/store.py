@@ -1,8 +1,8 @@
 """The memory's public face: experiences, the tape of cycles and small state, in one SQLite file.
 
 Nothing here blocks the event loop: what is written is encoded at once and queued for the writer's thread
-(`writer`), what is read is read in a worker thread (`reader`). What was stored is found by the next recall. It
-opens nothing until it is entered, and an idle memory writes nothing.
+(`sqlite/writer`), what is read is read in a worker thread (`sqlite/readers`). What was stored is found by the next
+recall. It opens nothing until it is entered, and an idle memory writes nothing.
 """
 
 from __future__ import annotations
@@ -18,30 +18,24 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 import anyio
 from annotated_types import Ge, Gt
 
-from memory import (
-    database,
-    experiences,
-    facts,
-    interchange,
-    losses,
-    orphans,
-    own_rows,
-    pieces,
-    recollect,
-    records,
-    retention,
-    salvage,
-    spending,
-    tape,
-    transcripts,
-)
-from memory.care import Care
+from memory import cycle_log as tape
+from memory import own_rows, pieces, records, retention, transcripts
+from memory.care import losses
+from memory.care import repair as salvage
+from memory.care.doctor import Care
 from memory.codec import decode, encode, exactly, safe, sealed
-from memory.database import IN_MEMORY, SYNCHRONOUS, Durability
-from memory.experiences import Where
-from memory.hand import Hand
-from memory.journal import Journal
-from memory.opened import Opened, open_file
+from memory.experiences import jsonl as interchange
+from memory.experiences import rows as experiences
+from memory.experiences.rows import Where
+from memory.journal import budgets as spending
+from memory.journal import events as facts
+from memory.journal import orphans
+from memory.journal import replay as recollect
+from memory.journal.in_flight import Hand
+from memory.journal.journal import Journal
+from memory.sqlite import connection as database
+from memory.sqlite.connection import IN_MEMORY, SYNCHRONOUS, Durability
+from memory.sqlite.session import Opened, open_file
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
 from spar.protocols import Home, Host, Record

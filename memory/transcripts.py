@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from memory import retention
 from memory.codec import decode, encode, encoded, safe, sealed
-from memory.experiences import seconds
-from memory.known import Reads
+from memory.experiences.rows import seconds
+from memory.journal.queries import Reads
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint
 from spar.observe.scrub import mask
@@ -30,8 +30,8 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.journal import Journal
-    from memory.opened import Opened
+    from memory.journal.journal import Journal
+    from memory.sqlite.session import Opened
 
 #: Format 4 adds these tables.
 TABLES = """

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from acting import Executor, ToolContext
-from memory import Memory, database
+from memory import Memory
+from memory.sqlite import connection as database
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
 from spar.tool_terms import tool

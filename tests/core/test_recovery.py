@@ -624,7 +624,7 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """It died so soon that nothing but the hand knew of it."""
-    from memory.hand import trait
+    from memory.journal.in_flight import trait
     from perception import Sense
 
     class Folder:

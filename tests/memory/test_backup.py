@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from memory import Memory, backup, database
-from memory.backup import Copies
+from memory import Memory
+from memory.care import backup
+from memory.care.backup import Copies
+from memory.sqlite import connection as database
 from spar.errors import ConfigError, SparError
 from spar.types import Experience, Fault
 from tests.memory.test_writer import until

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from memory.ballast import LEAST, Ballast
+from memory.care.disk_reserve import LEAST, Ballast
 
 MIB = 1 << 20
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import chain, database, facts
+from memory.journal import events as facts
+from memory.journal import hash_chain as chain
 from memory.retention import Limits, trim_facts
+from memory.sqlite import connection as database
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memory import Memory, database
+from memory import Memory
+from memory.sqlite import connection as database
 from spar.errors import FencedError, TransientError
 from spar.types import Experience, Fault
 from tests.memory.test_writer import until
@@ -49,7 +50,7 @@ async def test_a_process_that_was_taken_over_cannot_write_and_everybody_is_told(
 
 
 async def test_not_even_the_upkeep_of_a_process_that_was_taken_over_writes(tmp_path: Path) -> None:
-    from memory.writer import Writer
+    from memory.sqlite.writer import Writer
 
     path = str(tmp_path / "memory.db")
     prepared = database.prepare(path, "off")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, pieces, tape
+from memory import Memory, pieces
+from memory import cycle_log as tape
 from spar import Action, Agent, Call, CallResult, Perception, tool
 from spar.records.journal import Closing
 from spar.types import ActionResult, CycleRecord, Fault, replace

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory import Memory, losses
-from memory.care import Care
+from memory import Memory
+from memory.care import losses
+from memory.care.doctor import Care
 from spar.types import Experience, Fault
 
 

@@ -11,8 +11,13 @@ from typing import Any
 import apsw
 import pytest
 
-from memory import Memory, backup, database, log, mark, upkeep
-from memory.mark import Mark, Promise
+from memory import Memory
+from memory.care import backup
+from memory.care import maintenance as upkeep
+from memory.care import wal_watermark as mark
+from memory.care.wal_watermark import Mark, Promise
+from memory.sqlite import connection as database
+from memory.sqlite import wal as log
 from spar.errors import TransientError
 from spar.types import Fault
 from tests.storage.child import until

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from msgspec import to_builtins
 
-from memory import Memory, tape
+from memory import Memory
+from memory import cycle_log as tape
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.config.load import load
 from spar.server.routes.control import control

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, tape
+from memory import Memory
+from memory import cycle_log as tape
 from spar.clock import SystemClock
 from spar.errors import ConfigError, ContractError, SparError
 from spar.protocols import Home, Host

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, orphans
+from memory import Memory
+from memory.journal import orphans
 from spar import Agent, Perception
 from spar.errors import ConflictError, TooLargeError
 from spar.protocols import Host

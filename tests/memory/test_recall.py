@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.recall import MAX_TERMS, Candidate, fuse, match, order, ranks, terms
+from memory.experiences.recall import MAX_TERMS, Candidate, fuse, match, order, ranks, terms
 
 
 def test_a_query_becomes_quoted_words_without_the_common_ones() -> None:

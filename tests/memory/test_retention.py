@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import database, experiences, tape
+from memory import cycle_log as tape
+from memory.experiences import rows as experiences
 from memory.retention import BATCH, Limits, due, shares, tidy, trim
+from memory.sqlite import connection as database
 from spar.types import CycleRecord, Experience
 
 if TYPE_CHECKING:

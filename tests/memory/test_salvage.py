@@ -8,10 +8,12 @@ from random import Random
 import apsw
 import pytest
 
-from memory import backup, database, log
-from memory.ballast import Ballast
-from memory.lock import Lock
-from memory.salvage import OnDamage, prepare
+from memory.care import backup
+from memory.care.disk_reserve import Ballast
+from memory.care.repair import OnDamage, prepare
+from memory.sqlite import connection as database
+from memory.sqlite import wal as log
+from memory.sqlite.lock import Lock
 from spar.errors import ConfigError
 
 PAGE = 4096

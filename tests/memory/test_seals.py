@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, database, schema, seals
-from memory.verify import verify
+from memory import Memory
+from memory.care.integrity import verify
+from memory.sqlite import connection as database
+from memory.sqlite import schema, seals
 from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from memory import schema
-from memory.spending import KEPT, SPEND, all_of, trim
+from memory.journal.budgets import KEPT, SPEND, all_of, trim
+from memory.sqlite import schema
 from spar.records.journal import Spend
 
 

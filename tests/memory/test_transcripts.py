@@ -11,10 +11,11 @@ from typing import Any
 import apsw
 import pytest
 
-from memory import Memory, database, transcripts
+from memory import Memory, transcripts
+from memory.care.integrity import verify
 from memory.retention import BATCH, Limits
+from memory.sqlite import connection as database
 from memory.transcripts import MOST_BYTES, Held, append, rows, tail, trim
-from memory.verify import verify
 from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import pytest
 
-from memory import Memory, database
-from memory.writer import Writer
+from memory import Memory
+from memory.sqlite import connection as database
+from memory.sqlite.writer import Writer
 from spar.errors import SparError, TransientError
 from spar.types import Experience, Fault
 from tests.effort import hang_guard

@@ -69,7 +69,7 @@ def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_wit
 
 
 def test_a_loss_is_bad_until_somebody_acknowledges_it(spar: Any, service: Any) -> None:
-    from memory import losses
+    from memory.care import losses
 
     service.stop()
     [file] = spar.state.glob("*.db")

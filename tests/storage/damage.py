@@ -19,7 +19,8 @@ from typing import Any
 
 import apsw
 
-from memory import Memory, chain
+from memory import Memory
+from memory.journal import hash_chain as chain
 from spar.errors import SparError
 from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from memory.hand import Hand
-from memory.journal import Journal
+from memory.journal.in_flight import Hand
+from memory.journal.journal import Journal
 from spar.records.journal import Closing
 from spar.testing import check_process_death, check_retention
 from spar.types import replace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from memory.backup import back_up
+from memory.care.backup import back_up
 from planning.rules.planner import RulesPlanner
 from spar import Agent
 from tests.faults.workloads.life import Workload, agent, live, submit

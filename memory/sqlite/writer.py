@@ -7,9 +7,9 @@ which nobody waits is not flushed by itself: the next flush, a second later at m
 
 When the disk is full or the file is locked, the queue is kept, the group is tried again with back-off and the
 failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
-alone, with its error. After an error of the disk itself the log is mended (`log`) and the file opened anew. When
+alone, with its error. After an error of the disk itself the log is mended (`wal`) and the file opened anew. When
 another process has taken the file over (its `epoch` has changed) nothing is ever written again. Between groups, and
-never on the event loop, the thread does the upkeep (`upkeep`).
+never on the event loop, the thread does the upkeep (`care/maintenance`).
 
 Its waits are those of a disk, measured on the real clock, whatever clock the agent lives by.
 """
@@ -23,10 +23,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.ballast import Ballast
-from memory.database import is_storage
-from memory.transactions import FLUSH_WITHIN, Rejected, Transactions
-from memory.upkeep import REST, Upkeep
+from memory.care.disk_reserve import Ballast
+from memory.care.maintenance import REST, Upkeep
+from memory.sqlite.connection import is_storage
+from memory.sqlite.transactions import FLUSH_WITHIN, Rejected, Transactions
 from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
 from spar.types import Fault
@@ -34,7 +34,7 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.backup import Copies
+    from memory.care.backup import Copies
 
 R = TypeVar("R")
 
@@ -56,7 +56,8 @@ class Job:
 class Writer:
     """Owns the writing connection from `start` to its end.
 
-    Args: connection: opened by the caller, closed here; durability: as in `database`; epoch: what the file's must be in
+    Args: connection: opened by the caller, closed here; durability: as in `connection`; epoch: what the file's must be
+    in
         every transaction; tend: one small step of upkeep inside a transaction, returns whether there is more to do;
         told: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
         when it works again; ended: called in the thread, last of all; reopen: a new connection after an error of the

@@ -12,9 +12,10 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from memory import facts, recollect
 from memory.codec import decode, encode, safe, sealed
-from memory.experiences import seconds
+from memory.experiences.rows import seconds
+from memory.journal import events as facts
+from memory.journal import replay as recollect
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 

@@ -3,7 +3,7 @@
 What is told within a moment is one unit of work for the writer: what belongs together becomes durable together, and a
 cycle that begins and ends within that moment never leaves the row that says that it is open.
 Telling never waits; `safe` waits, for a flush that all who wait at the time share. How it is read again is
-`memory.known`'s affair.
+`memory.journal.queries`'s affair.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory import experiences, facts, own_rows, recollect, spending, tape, transcripts
+from memory import cycle_log as tape
+from memory import own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed
-from memory.experiences import seconds
-from memory.hand import NOTED, Hand, trait
-from memory.known import Known
-from memory.unit import Unit, Write, many
+from memory.experiences import rows as experiences
+from memory.experiences.rows import seconds
+from memory.journal import budgets as spending
+from memory.journal import events as facts
+from memory.journal import replay as recollect
+from memory.journal.batch import Unit, Write, many
+from memory.journal.in_flight import NOTED, Hand, trait
+from memory.journal.queries import Known
 from spar.clock import Clock
 from spar.errors import ConflictError, SparError, TooLargeError
 from spar.failpoints import crashpoint
@@ -29,7 +34,7 @@ from spar.types import Action, Call, CallResult, Fault, Message, Perception, rep
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.opened import Opened
+    from memory.sqlite.session import Opened
 
 #: Bytes of one body; what is larger is kept cut, which is told, and cannot be gone on with after a crash.
 MOST_BYTES = 64 << 20

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from memory import backup, chain, database
-from memory.ballast import SUFFIX, Ballast
-from memory.database import IN_MEMORY, DamagedError, Prepared, explained
-from memory.lock import Lock
+from memory.care import backup
+from memory.care.disk_reserve import SUFFIX, Ballast
+from memory.journal import hash_chain as chain
+from memory.sqlite import connection as database
+from memory.sqlite.connection import IN_MEMORY, DamagedError, Prepared, explained
+from memory.sqlite.lock import Lock
 from spar.errors import ConfigError, SparError
 from spar.types import Fault, replace
 

@@ -3,7 +3,7 @@
 The seals stand in a table of their own. How many there are of each table, with their sum, stands in the table `state`
 under `seals`, with number and link of the newest fact. All of it changes in the transaction that changes the rows:
 SQLite tells of each row that a transaction touches (its pre-update hook); the seals are written before the commit.
-Facts have no seals: they are a chain (`memory.chain`), of which only the end must be known.
+Facts have no seals: they are a chain (`memory.journal.hash_chain`), of which only the end must be known.
 
 It shows that a row was altered, put in or taken out, not who did it: whoever can write the file can seal what he wrote.
 """
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from memory import chain
+from memory.journal import hash_chain as chain
 
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate

@@ -1,6 +1,6 @@
 """What a memory was told, asked for again: reads that see also what was told just before.
 
-What the rows mean is `memory.recollect`'s affair.
+What the rows mean is `memory.journal.replay`'s affair.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import own_rows, recollect, spending
+from memory import own_rows
+from memory.journal import budgets as spending
+from memory.journal import replay as recollect
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.opened import Opened
+    from memory.sqlite.session import Opened
 
 R = TypeVar("R")
 

@@ -25,7 +25,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from memory import log
+from memory.sqlite import wal as log
 
 #: Appended to the name of the database.
 SUFFIX = ".mark"

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import database, losses, salvage
-from memory.backup import Copies
-from memory.ballast import SIZE, Ballast
-from memory.database import IN_MEMORY, Prepared
-from memory.lock import Lock
-from memory.reader import Readers
-from memory.writer import Writer, is_done
+from memory.care import losses
+from memory.care import repair as salvage
+from memory.care.backup import Copies
+from memory.care.disk_reserve import SIZE, Ballast
+from memory.sqlite import connection as database
+from memory.sqlite.connection import IN_MEMORY, Prepared
+from memory.sqlite.lock import Lock
+from memory.sqlite.readers import Readers
+from memory.sqlite.writer import Writer, is_done
 from spar.clock import Clock
 from spar.errors import NoRoomError, PermanentError, TransientError
 from spar.threads import Threads

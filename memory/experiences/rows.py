@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import recall
 from memory.codec import decode, encode, read, safe, sealed, unsealed
+from memory.experiences import recall
 from spar.errors import ContractError
 from spar.failpoints import crashpoint
 from spar.observe.scrub import mask

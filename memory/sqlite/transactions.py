@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory import log
-from memory.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
-from memory.mark import Mark
-from memory.seals import Seals
+from memory.care.wal_watermark import Mark
+from memory.sqlite import wal as log
+from memory.sqlite.connection import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
+from memory.sqlite.seals import Seals
 from spar.errors import FencedError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ FLUSH_WITHIN = 1.0  # seconds for which what nobody waits for may stay in the ke
 class Transactions:
     """Those of one connection, and of the ones that follow it.
 
-    Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
+    Args: name: the file; durability: as in `connection`; epoch: what the file's must be, None not to ask; reopen: a new
         connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
 
     Told from outside: `pages`, with each commit, how many the log holds; `must_number`, before each checkpoint.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from memory.experiences import Row, of_line, row
+from memory.experiences.rows import Row, of_line, row
 from spar.errors import SparError
 
 _MAX_NAMED = 10  # bad lines that the error names; more would not be read

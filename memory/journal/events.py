@@ -1,8 +1,9 @@
 """The journal's tables and the statements on them.
 
 Functions of a connection; what writes runs in the writer's thread inside its transaction and may be called again
-when that had to be undone. `fact` is only ever added to, each row linked to the one before it (`memory.chain`); the
-other tables say how things stand: what was accepted, which cycles are open, which calls are in doubt.
+when that had to be undone. `fact` is only ever added to, each row linked to the one before it
+(`memory.journal.hash_chain`); the other tables say how things stand: what was accepted, which cycles are open, which
+calls are in doubt.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory import chain, seals
+from memory.journal import hash_chain as chain
+from memory.sqlite import seals
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -19,8 +19,8 @@ from spar.failpoints import crashpoint
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.backup import Copies
-    from memory.transactions import Transactions
+    from memory.care.backup import Copies
+    from memory.sqlite.transactions import Transactions
 
 REST = 1.0  # seconds without work after which the data is tended
 RESTS_UNTIL_TRUNCATED = 5  # an emptied log costs two more flushes

@@ -2,7 +2,7 @@
 
 Five questions: does SQLite find its pages whole, are the tables those that we made and no others, does the chain of
 facts hold from the first to the last, can every row be read, and is every row as it was written, with none put in and
-none taken away (`memory.seals`). It changes nothing.
+none taken away (`memory.sqlite.seals`). It changes nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import chain, database, schema, seals
 from memory.codec import decode
-from memory.database import DamagedError
+from memory.journal import hash_chain as chain
+from memory.sqlite import connection as database
+from memory.sqlite import schema, seals
+from memory.sqlite.connection import DamagedError
 from spar.types import Experience
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory import facts, own_rows, pieces, records, seals, transcripts
+from memory import own_rows, pieces, records, transcripts
+from memory.journal import events as facts
+from memory.sqlite import seals
 from spar.errors import ConfigError
 from spar.failpoints import crashpoint
 
