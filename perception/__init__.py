@@ -1,7 +1,15 @@
-"""SENSE: what was noticed, and what it amounts to.
+"""SENSE: from what sensors notice to perceptions.
 
-`Pipeline` turns what sensors hand over into perceptions that a planner can use; `Sense` keeps the sensors
+`Pipeline` turns the output of sensors into perceptions that a planner can use; `Sense` keeps the sensors
 and runs the pipeline. Both are imported when first asked for, so importing the package costs nothing.
+
+    sense       the standard module: keeps the sensors, runs the pipeline
+    pipeline    dedup, classify, intent, priority, fuse: ordered and bounded
+    processing  takes batches through the pipeline, large ones in a thread
+
+    stages/       the stages of the pipeline; pure
+    supervision/  the supervision of single sensors
+    sensors/      the built-in sensors
 """
 
 from __future__ import annotations

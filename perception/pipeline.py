@@ -19,11 +19,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from perception.classify import ClassifyRule, ClassifySettings, classify, decode
-from perception.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, Sifted, dedup
-from perception.fuse import FuseSettings, FuseWindow, fuse
-from perception.intent import IntentRule, IntentSettings, recognise
-from perception.priority import PriorityRule, PrioritySettings, Scale, prioritise
+from perception.stages.classify import ClassifyRule, ClassifySettings, classify, decode
+from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, Sifted, dedup
+from perception.stages.fuse import FuseSettings, FuseWindow, fuse
+from perception.stages.intent import IntentRule, IntentSettings, recognise
+from perception.stages.priority import PriorityRule, PrioritySettings, Scale, prioritise
 from spar.errors import ConfigError
 from spar.types import Perception, replace
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from perception.inlet import size_of
+from perception.supervision.buffer import size_of
 from spar.clock import Clock
 from spar.threads import Threads
 from spar.types import Perception

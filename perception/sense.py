@@ -20,10 +20,10 @@ import anyio
 from annotated_types import Ge
 
 import spar.events
-from perception.hand import ended
-from perception.keeper import NEVER, Keeper
 from perception.pipeline import Pipeline
 from perception.processing import Batch, Processing, finished
+from perception.supervision.sensor_supervisor import NEVER, Keeper
+from perception.supervision.sensor_task import ended
 from spar.clock import SystemClock, Timer
 from spar.errors import ConfigError
 from spar.events import Event

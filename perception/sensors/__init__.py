@@ -1,4 +1,11 @@
-"""The sensors in the box, a file each; a new one is copied from the nearest and registered by one entry point.
+"""The built-in sensors, a file each; a new one is copied from the nearest and registered by one entry point.
 
-Each imports its library when it is made or opened, so that listing the sensors costs nothing.
+directory  notices files that appear, change or vanish
+files      the known files of one directory; pure
+folder     lists and reads a directory, blocking
+watch      waits for file events in a thread
+host       notices high load, memory and disk use
+messages   the terms under which a message becomes a perception
+schedule   notices times: a moment, an interval, a cron line
+crontab    cron lines as crontab(5) defines them
 """

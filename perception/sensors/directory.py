@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import msgspec
 from annotated_types import Ge, Le
 
-from perception.hand import ended
 from perception.sensors.files import BATCH, EVER, NEVER, Files, Kept, folders_of, kept_of, read_cursor
 from perception.sensors.folder import Entry, Folder, Text, readable
 from perception.sensors.watch import Watch
+from perception.supervision.sensor_task import ended
 from spar.backoff import Backoff
 from spar.protocols import Home, SensorContext
 from spar.threads import Threads

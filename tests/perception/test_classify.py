@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from perception.classify import TEXT_LIMIT, ClassifySettings, Glob, classify, text_of
 from perception.pipeline import read_settings
+from perception.stages.classify import TEXT_LIMIT, ClassifySettings, Glob, classify, text_of
 from spar.types import Perception
 
 

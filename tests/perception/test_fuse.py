@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perception.fuse import EVIDENCE, SUBJECTS, FuseSettings, FuseWindow, fuse
+from perception.stages.fuse import EVIDENCE, SUBJECTS, FuseSettings, FuseWindow, fuse
 from spar.types import Perception
 from tests.effort import growth
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from perception.inlet import MOST_BYTES, NOTHING, Inlet
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
+from perception.supervision.buffer import MOST_BYTES, NOTHING, Inlet
 from spar.config.factory import Parts
 from spar.config.load import Loaded, Sources, from_mapping
 from spar.protocols import SensorSpec

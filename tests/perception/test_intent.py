@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perception.intent import _RECOVERY, _TROUBLE, IntentSettings, recognise
 from perception.pipeline import read_settings
+from perception.stages.intent import _RECOVERY, _TROUBLE, IntentSettings, recognise
 from spar.types import Perception
 
 

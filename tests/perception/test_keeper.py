@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from perception.keeper import Keeper
+from perception.supervision.sensor_supervisor import Keeper
 from spar.clock import Clock, SystemClock
 from spar.errors import ContractError, TransientError
 from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored

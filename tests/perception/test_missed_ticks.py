@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from perception.missed import KEPT, SHOWN, MissedTicks
 from perception.sense import Sense
 from perception.sensors.schedule import BOUND, ScheduleSensor
+from perception.supervision.missed import KEPT, SHOWN, MissedTicks
 from spar import Agent
 from spar.events import TriggerMissed
 from spar.hooks import Hooks

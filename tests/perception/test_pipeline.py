@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perception import Pipeline, classify, intent
+from perception import Pipeline
+from perception.stages import classify, intent
 from spar.errors import ConfigError
 from spar.types import Perception
 from tests.effort import growth, hang_guard

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perception.pipeline import read_settings
-from perception.priority import BASE, KEYWORDS_CAP, Scale, prioritise
+from perception.stages.priority import BASE, KEYWORDS_CAP, Scale, prioritise
 from spar.types import Perception
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

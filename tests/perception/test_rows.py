@@ -11,7 +11,7 @@ import pytest
 
 from memory import Memory
 from perception import Sense
-from perception.rows import HeldRows
+from perception.supervision.sensor_rows import HeldRows
 from spar import Agent, Perception
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred

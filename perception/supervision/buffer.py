@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from perception.rows import HeldRows
+from perception.supervision.sensor_rows import HeldRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.types import Perception, replace

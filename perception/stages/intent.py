@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from perception.classify import Glob, Rule, read_rules, text_of
-from perception.dedup import MESSAGE, Sifted
+from perception.stages.classify import Glob, Rule, read_rules, text_of
+from perception.stages.dedup import MESSAGE, Sifted
 from spar.types import Perception, replace
 
 SAYS = [MESSAGE, ""]  # the kinds in which somebody may be speaking

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perception.dedup import MESSAGE, Decision, Sifted, count_of, naming, with_attributes, words_of
+from perception.stages.dedup import MESSAGE, Decision, Sifted, count_of, naming, with_attributes, words_of
 from spar.types import Perception, replace
 
 SUBJECTS = 10_000  # subjects whose count is remembered

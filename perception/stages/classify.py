@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
-from perception.dedup import Sifted
+from perception.stages.dedup import Sifted
 from spar.data.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 

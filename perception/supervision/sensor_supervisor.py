@@ -17,10 +17,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
-from perception.hand import GRACE, Hand, Work, ended
-from perception.inlet import NOTHING, Inlet, described
-from perception.missed import MissedTicks
-from perception.rows import HeldRows
+from perception.supervision.buffer import NOTHING, Inlet, described
+from perception.supervision.missed import MissedTicks
+from perception.supervision.sensor_rows import HeldRows
+from perception.supervision.sensor_task import GRACE, Hand, Work, ended
 from spar.backoff import Backoff, Intensity
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
