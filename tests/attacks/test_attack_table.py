@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PROCESS, APPROVAL = "attacks/test_process_attacks", "acting/test_approval_attacks"
+PROCESS, APPROVAL = "attacks/test_process_attacks", "acting/approvals/test_approval_attacks"
 FILE, ADDRESS = "attacks/test_file_attacks", "attacks/test_address_attacks"
-LAUNCHER, SHELL, DESK, HTTP = (f"acting/test_{name}" for name in ("launcher", "shell_tool", "desk", "http_tool"))
+LAUNCHER, SHELL = "acting/process/test_launcher", "acting/tools/test_shell"
+DESK, HTTP = "acting/approvals/test_queue", "acting/tools/test_http"
 
 #: By number: the attacks, and their benign twins.
 HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -54,17 +55,17 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             (f"{SHELL}::what_runs_only_itself_may_be_permitted_once_for_all",
              f"{DESK}::a_grant_lets_the_very_same_call_run_counted_until_it_ends")),
     # shown otherwise than it runs
-    "S15": (("core/test_approval_text::nothing_drawn_moves_or_hides",
-             "core/test_approval_text::two_texts_never_look_the_same",
-             "core/test_approval_text::a_word_of_mixed_scripts_is_warned_of",
-             "core/test_approval_text::even_a_very_long_text_is_shown_whole"),
-            ("core/test_approval_text::honest_text_is_not_warned_of",)),
+    "S15": (("review/test_approvals::nothing_drawn_moves_or_hides",
+             "review/test_approvals::two_texts_never_look_the_same",
+             "review/test_approvals::a_word_of_mixed_scripts_is_warned_of",
+             "review/test_approvals::even_a_very_long_text_is_shown_whole"),
+            ("review/test_approvals::honest_text_is_not_warned_of",)),
     # too many questions
     "S16": ((f"{APPROVAL}::of_five_hundred_questions_in_a_minute_ten_are_shown_and_the_rest_is_denied",),
             (f"{DESK}::a_call_that_an_earlier_cycle_asked_about_joins_the_question_that_waits",)),
     # words that become commands
     "S17": ((f"{PROCESS}::what_no_program_can_be_given_is_refused", f"{SHELL}::nothing_is_expanded_or_joined",
-             "acting/test_mcp::a_program_in_the_workspace_is_not_found_by_name"),
+             "acting/mcp/test_server::a_program_in_the_workspace_is_not_found_by_name"),
             (f"{PROCESS}::a_word_is_a_word",)),
     # out of the workspace
     "S18": ((f"{FILE}::no_path_leads_out", f"{FILE}::nothing_is_put_outside", f"{FILE}::no_race_of_links_leads_out",

@@ -20,7 +20,7 @@ from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Fault
-from tests.memory.test_writer import until
+from tests.memory.sqlite.test_writer import until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from tests.faults.workloads.rules import RULES, wants_of
 from tests.faults.world import World
 
 MESSAGES = ("m1", "m2")
-_FIRST_RELEASE = Path(__file__).parents[2] / "memory" / "format_1.sql"
+_FIRST_RELEASE = Path(__file__).parents[2] / "memory" / "sqlite" / "format_1.sql"
 _TENDED = 1.2  # seconds after which a file that is left alone has been cleared
 
 

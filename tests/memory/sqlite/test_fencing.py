@@ -11,7 +11,7 @@ from memory import Memory
 from memory.sqlite import connection as database
 from spar.errors import FencedError, TransientError
 from spar.types import Experience, Fault
-from tests.memory.test_writer import until
+from tests.memory.sqlite.test_writer import until
 
 
 async def test_each_opening_counts_the_epoch_up(tmp_path: Path) -> None:

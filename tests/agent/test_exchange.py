@@ -299,7 +299,7 @@ async def test_pace_changes_by_an_exchange_at_once(clock: VirtualClock) -> None:
 
 
 async def test_calls_that_wait_for_a_person_survive_an_exchange_of_the_actor(clock: VirtualClock) -> None:
-    """See tests/core/test_parked_cycles.py for what becomes of them without one."""
+    """See tests/journal/test_parked_cycles.py for what becomes of them without one."""
     from acting import Executor
     from spar.testing import RecordingTool
 

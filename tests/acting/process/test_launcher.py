@@ -158,7 +158,8 @@ async def test_signals_are_the_usual_ones_so_a_broken_pipe_ends_a_writer() -> No
 def test_a_program_of_a_service_that_was_started_in_the_background_can_be_interrupted() -> None:
     """Shells have what they start with `&` ignore SIGINT and SIGQUIT."""
     code = (
-        "import asyncio, signal; from acting.process.launcher import run; from tests.acting.test_launcher import shell\n"
+        "import asyncio, signal; from acting.process.launcher import run\n"
+        "from tests.acting.process.test_launcher import shell\n"
         "signal.signal(signal.SIGQUIT, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "done = asyncio.run(run(shell('grep SigIgn /proc/self/status'), timeout=10))\n"
         "print(int(done.stdout.split()[1], 16) & 0x7FFFFFFF)"

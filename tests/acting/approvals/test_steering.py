@@ -19,7 +19,7 @@ from spar.testing import VirtualClock
 from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, Verdict
 from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses, until
-from tests.acting.test_written_down import Told
+from tests.acting.run.test_journal import Told
 
 SENTENCE = "not started because of a new message; it may be issued again"
 

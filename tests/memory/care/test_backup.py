@@ -15,7 +15,7 @@ from memory.care.backup import Copies
 from memory.sqlite import connection as database
 from spar.errors import ConfigError, SparError
 from spar.types import Experience, Fault
-from tests.memory.test_writer import until
+from tests.memory.sqlite.test_writer import until
 
 
 async def fill(folder: Path, *names: str) -> str:

@@ -62,7 +62,7 @@ def test_an_exception_is_told_with_its_type_its_message_and_its_stack() -> None:
 
     assert found["error.type"] == "json.decoder.JSONDecodeError"
     assert found["error.message"] == "odd {brace}: line 1 column 1 (char 0)"
-    assert "test_log_lines.py" in found["error.stack"]
+    assert "test_formatting.py" in found["error.stack"]
 
 
 class Unshowable:

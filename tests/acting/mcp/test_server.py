@@ -29,7 +29,7 @@ from tests.effort import hang_guard
 
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 
-SCRIPT = Path(__file__).parents[1] / "servers" / "scripted.py"
+SCRIPT = Path(__file__).parents[2] / "servers" / "scripted.py"
 PATIENCE = 20.0
 
 

@@ -12,7 +12,7 @@ from memory import Memory
 from memory.care.disk_reserve import Ballast
 from spar.errors import TransientError
 from spar.types import Experience
-from tests.memory.test_writer import Power, until
+from tests.memory.sqlite.test_writer import Power, until
 from tests.storage.disk import Disk
 
 if TYPE_CHECKING:
