@@ -462,7 +462,8 @@ async def test_a_planner_that_is_closed_while_its_model_loads_waits_for_nothing(
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, planning.llm; planning.llm.provider.ProviderModel('a:b'); assert 'pydantic_ai' not in sys.modules"
+        "import sys; from planning.llm.provider import ProviderModel; ProviderModel('a:b')\n"
+        "assert 'pydantic_ai' not in sys.modules"
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
