@@ -1,0 +1,79 @@
+"""Parts of an agent made by hand: each takes its ports, none needs the agent."""
+
+from __future__ import annotations
+
+from spar.budgets.enforcement import Restraint
+from spar.config.model import Settings
+from spar.events import RunEnded
+from spar.health.alerts import Alert
+from spar.health.health import Health
+from spar.health.watchdog import Watched, look
+from spar.loop.core import Core
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.stats import Stats
+from spar.records.transcript import Entry
+from spar.runs.run import End
+from spar.runs.runs import Runs
+from spar.runs.transcripts import Transcripts
+from spar.testing import VirtualClock
+from spar.types import Perception
+
+
+async def restarted(phase: str) -> None:
+    return None
+
+
+def health_of(core: Core, paused: list[str]) -> Health:
+    return Health(core, Setup(), Stats(), pause=lambda: paused.append("pause"), restart_module=restarted,
+                  do_others_work=lambda: False)  # fmt: skip
+
+
+def test_health_opens_and_closes_an_alert_without_an_agent(clock: VirtualClock) -> None:
+    health = health_of(Core("main", clock, Settings()), [])
+
+    alert = health.alert("slow", "it takes long")
+    assert isinstance(alert, Alert)
+    assert health.kinds == {"slow"}
+    health.recovered("slow")
+    assert health.kinds == set()
+
+
+def test_a_used_up_budget_pauses_by_the_callback_that_it_was_given(clock: VirtualClock) -> None:
+    core, paused = Core("main", clock, Settings()), []
+    restraint = Restraint(core, Setup(), health_of(core, []), pause=lambda: paused.append("pause"),
+                          resume=lambda: paused.append("resume"))  # fmt: skip
+
+    restraint({"pause": "no calls are left"})
+    assert paused == ["pause"]
+    core.state = "paused"
+    restraint({})
+    assert paused == ["pause", "resume"]
+
+
+def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
+    core, ended = Core("main", clock, Settings()), []
+    core.events.subscribe(RunEnded, ended.append)
+
+    runs = Runs(core.events, clock)
+    run = runs.made(Perception("hello"))
+    runs.accept(run, None)
+    assert (runs.open, runs.is_open(run.id), ended) == (1, True, [])
+    runs.end(run, End("ok", output="hi"))
+    assert runs.open == 0
+    assert [event.run_id for event in ended] == [run.id]
+
+
+async def test_transcripts_without_a_store_keep_what_was_said(clock: VirtualClock) -> None:
+    core = Core("main", clock, Settings())
+    transcripts = Transcripts("main", Requests("main", clock, core.events), lambda: None, dict)
+    transcripts.keep("anna", (Entry("user", {"text": "hello"}, "r1"),))
+    assert [entry.body["text"] for entry in await transcripts.read("anna")] == ["hello"]
+    assert await transcripts.has("anna")
+
+
+def test_the_watcher_sees_nothing_of_an_agent_that_does_not_run(clock: VirtualClock) -> None:
+    core = Core("main", clock, Settings())
+    watched = Watched(core, Setup(), health_of(core, []), Requests("main", clock, core.events), {})
+    assert look(watched, 1e9) == []
+    assert watched.blocked_for() == 0.0
