@@ -1,6 +1,6 @@
 """What spar costs, beside the least that its work can cost and beside its peers, in one run on one machine.
 
-`benchmarks/run.sh` makes an environment and prints one table; docs/performance.md says how it is measured.
+`benchmarks/run.sh` makes an environment and prints one table; docs/explanation/performance.md says how it is measured.
 
     harness      contenders in shuffled rounds, each between two runs of the limit
     table        a line for each goal, and whether it was reached

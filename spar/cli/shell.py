@@ -27,7 +27,7 @@ BANNER = """spar shell: `agent` is loaded and not started; await works.
 def shell(options: Options) -> int:
     """A Python prompt with the agent loaded; `await agent.step_sense()` works.
 
-    What is piped in is run as a script, and exit 1 says that it raised.
+    Piped input is run as a script, and exit 1 says that it raised.
 
     \b
     Example:

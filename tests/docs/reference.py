@@ -47,19 +47,19 @@ INTROS = {
 
 Every key of `config.toml`, with its type, its default and its meaning. Durations are numbers of seconds, or texts
 like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a *live* key in force between two cycles; a key
-that says *restart* takes effect at the next start. [How to configure](../configuration.md) says where values come
+that says *restart* takes effect at the next start. [How to configure](../how-to/configure.md) says where values come
 from.
 """,
     "events": """# Events
 
 Every event has `agent`, `seq` (strictly increasing for one agent) and `at` (UTC). `BudgetEvent` and `CallEvent` are
-bases; a subscription to a base receives all events below it. [How to use events](../events-and-hooks.md) shows
+bases; a subscription to a base receives all events below it. [How to use events](../how-to/events-and-hooks.md) shows
 subscriptions.
 """,
     "metrics": """# Metrics
 
 `GET /metrics` shows these in Prometheus' text format, besides the usual metrics of the process and of Python. Labels
-take values from bounded sets: values beyond a bound are counted as `other`. [How to monitor](../operations.md) says
+take values from bounded sets: values beyond a bound are counted as `other`. [How to monitor](../how-to/monitor.md) says
 which ones to watch.
 """,
     "exit codes": """# Exit codes

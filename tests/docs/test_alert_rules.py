@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+MONITOR = Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md"
 LABELS = 'job="spar", instance="i", agent="main"'
 
 
 def promtool_says(tmp_path: Path, *, state: str, waiting: str, progress: str, alerts: str) -> str:
     """Return what promtool has against the rules, after five minutes of these series; "" for nothing."""
-    rules = re.findall(r"^```yaml\n(.*?)^```", OPERATIONS.read_text(), re.M | re.S)
+    rules = re.findall(r"^```yaml\n(.*?)^```", MONITOR.read_text(), re.M | re.S)
     (tmp_path / "rules.yml").write_text(rules[0])
     series = {
         f"spar_loop_last_progress_timestamp_seconds{{{LABELS}}}": progress,

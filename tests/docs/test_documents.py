@@ -30,7 +30,7 @@ from spar.types import CallStatus
 
 ROOT = Path(__file__).parents[2]
 ABOUT_CALLS = (WriteConflict, ContractViolation, RepetitionNoticed)
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -39,7 +39,14 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+WITH_PROGRAMS = [document for document in DOCUMENTS if blocks(document, "python")]
+
+
+@pytest.mark.parametrize("document", WITH_PROGRAMS, ids=name_of)
 def test_the_python_of_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text("\n".join(blocks(document, "python")))
@@ -62,7 +69,7 @@ def test_an_example_runs_and_prints_what_came_of_it(example: Path, tmp_path: Pat
     assert f"`{example.name}`" in (ROOT / "examples" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_the_toml_of_a_document_is_accepted(document: Path) -> None:
     for text in blocks(document, "toml"):
         table = tomllib.loads(text)
@@ -82,29 +89,65 @@ def test_every_command_a_document_shows_is_one() -> None:
     assert shown <= set(COMMANDS)
 
 
-def test_every_link_between_documents_leads_somewhere() -> None:
-    for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([\w./-]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-def test_the_files_that_the_readme_names_are_there() -> None:
-    named = re.findall(
-        r"`((?:spar|perception|planning|acting|reflection|memory)/[\w/]+\.py)`", (ROOT / "README.md").read_text()
-    )
+def links(document: Path) -> list[tuple[Path, str]]:
+    """Return the file and the anchor of each link to a page of this repository."""
+    found = re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", document.read_text())
+    return [((document.parent / target).resolve() if target else document, anchor) for target, anchor in found]
 
-    assert named
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_every_link_leads_to_a_page_and_to_a_heading_of_it(document: Path) -> None:
+    wrong = [f"{target}#{anchor}" for target, anchor in links(document)
+             if not target.exists() or (anchor and anchor not in anchors(target))]  # fmt: skip
+
+    assert wrong == []
+
+
+def test_the_map_of_the_documents_names_every_page() -> None:
+    named = {target for target, _ in links(ROOT / "docs" / "README.md")}
+
+    assert sorted(name_of(page) for page in (ROOT / "docs").rglob("*/*.md") if page not in named) == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 95
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = "spar|perception|planning|acting|reflection|memory|tests|benchmarks|docs|examples"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
+
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+#: Sentences that begin so leave open what they are about; these words are this program's own, or mean something else.
+UNCLEAR = re.compile(r"(?:^|[.!?:] |\| |- )\**(?:What|Who|Whoever|Whatever)\b(?![^.|\n]*\?)", re.M)
+PRIVATE = re.compile(r"\b(?:lanes?|strands?|councils?|keepers?|desks?|tape|the box)\b", re.I)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_a_document_is_written_in_plain_words(document: Path) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", document.read_text(), flags=re.M | re.S)
+
+    assert [match[0] for match in (*UNCLEAR.finditer(text), *PRIVATE.finditer(text))] == []
 
 
 def test_the_table_of_states_is_the_agents_own() -> None:
-    rows = re.findall(r"^\| (\w+) \| ([\w ]+) \|$", (ROOT / "docs" / "agent.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\w+) \| ([\w ]+) \|$", (ROOT / "docs" / "reference" / "agent.md").read_text(), re.M)
 
     assert {state: tuple(legal.split()) for state, legal in rows if state in LEGAL} == LEGAL
 
 
 def test_the_table_of_hooks_names_every_point() -> None:
-    text = (ROOT / "docs" / "events-and-hooks.md").read_text()
+    text = (ROOT / "docs" / "reference" / "hooks.md").read_text()
 
     assert [point for point in POINTS if f"`{point}`" not in text] == []
 
@@ -112,11 +155,11 @@ def test_the_table_of_hooks_names_every_point() -> None:
 @pytest.mark.parametrize(
     ("document", "names"),
     [
-        ("tools.md", ToolTerms.__struct_fields__),
-        ("tools.md", ToolContext.__struct_fields__),
-        ("tools.md", get_args(CallStatus)),
-        ("tools.md", tuple(METHODS)),
-        ("events-and-hooks.md", tuple(each.__name__ for each in [*CallEvent.__subclasses__(), *ABOUT_CALLS])),
+        ("how-to/tools.md", ToolTerms.__struct_fields__),
+        ("how-to/tools.md", ToolContext.__struct_fields__),
+        ("reference/plans.md", get_args(CallStatus)),
+        ("reference/plans.md", tuple(METHODS)),
+        ("how-to/events-and-hooks.md", tuple(each.__name__ for each in [*CallEvent.__subclasses__(), *ABOUT_CALLS])),
     ],
     ids=["terms", "what a tool is told", "statuses", "output methods", "events of calls"],
 )
@@ -128,8 +171,8 @@ def test_a_document_names_all_that_there_is(document: str, names: tuple[str, ...
 
 
 def test_the_table_of_terms_says_their_defaults() -> None:
-    text = (ROOT / "docs" / "tools.md").read_text()
-    said = dict(re.findall(r"^\| `(\w+)` \| `?([^`|]+?)`? \|", text.partition("## References")[0], re.M))
+    text = (ROOT / "docs" / "how-to" / "tools.md").read_text()
+    said = dict(re.findall(r"^\| `(\w+)` \| `?([^`|]+?)`? \|", text.partition("## Errors")[0], re.M))
 
     for name, default in zip(ToolTerms.__struct_fields__, ToolTerms.__struct_defaults__, strict=True):
         if name != "name":
@@ -137,7 +180,7 @@ def test_the_table_of_terms_says_their_defaults() -> None:
 
 
 def test_the_options_of_the_tools_in_the_box_are_theirs() -> None:
-    text = (ROOT / "docs" / "tools.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "tools.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `([\w ]+)` \| [^|]+ \| [^|]+ \|$", text, re.M)
     said = {name: options.split() for name, options in rows}
     built_in = Registry(allow_plugins=False)
@@ -240,8 +283,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "as_people_write.py").write_text(AS_PEOPLE_WRITE)
     for example in EXAMPLES:
         (folder / f"example_{example.name}").write_text(example.read_text())
-    for document in DOCUMENTS:
-        name = document.stem.lower().replace("-", "_")
+    for document in WITH_PROGRAMS:
+        name = re.sub(r"\W", "_", name_of(document).lower())
         (folder / f"in_{name}.py").write_text("\n".join(blocks(document, "python")))
     return folder
 

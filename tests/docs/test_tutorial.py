@@ -1,4 +1,4 @@
-"""The first hour of docs/tutorial.md, typed line by line against a real service."""
+"""The first hour of docs/tutorial/first-hour.md, typed line by line against a real service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-hour.md"
 #: Seconds that anything may take on a loaded machine.
 PATIENCE = 60.0
 #: The file that a block of a language is written to.

@@ -19,7 +19,7 @@ _DONE = {"approve": "approved", "deny": "denied", "edit": "approved with other p
 
 @click.group()
 def approvals() -> None:
-    """What waits for your answer, and what was answered."""
+    """Look at calls that wait for your decision, and decide."""
 
 
 @approvals.command("list")

@@ -49,7 +49,7 @@ def config() -> None:
 def check(options: Options) -> None:
     """Read the configuration and build every part it names; starts nothing; exit 78 if something is wrong.
 
-    What can be used and will not work, such as a model whose key is not set, is said as a warning.
+    A part that can be used and will not work, such as a model whose key is not set, is a warning.
 
     \b
     Examples:

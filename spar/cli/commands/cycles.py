@@ -42,7 +42,7 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> A
 
 @click.group()
 def cycles() -> None:
-    """What was done: the tape of cycles."""
+    """Look at past cycles."""
 
 
 @cycles.command("list")
@@ -109,7 +109,7 @@ def _marked(cycle: dict[str, Any], doubts: list[dict[str, Any]]) -> dict[str, An
 
 @click.group()
 def memory() -> None:
-    """What is remembered."""
+    """Look at experiences."""
 
 
 @memory.command("search")

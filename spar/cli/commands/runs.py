@@ -20,7 +20,7 @@ from spar.types import PHASES, Phase
 @click.argument("text")
 @click.option("--session", default="main", show_default=True, help="The conversation that it belongs to.")
 @click.option("--key", help="An idempotency key: the same key is never handled twice.")
-@click.option("--mode", help="What becomes of it while its session is busy: steer, followup, collect, interrupt.")
+@click.option("--mode", help="Its place while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
 @click.option("--follow", "is_followed", is_flag=True, help="Print the answer as it is written, however long it takes.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")

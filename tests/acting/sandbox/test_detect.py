@@ -120,7 +120,7 @@ def test_that_there_is_no_sandbox_is_logged_as_a_warning(
 
 
 def test_the_document_says_of_each_probe_what_became_of_it() -> None:
-    text = (Path(__file__).parents[3] / "docs/sandbox.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/explanation/sandbox.md").read_text()
 
     for probe in probes.HOSTILE:
         bare = "refused" if probe == probes.HOSTILE[-1] else "**succeeds**"
