@@ -1,72 +1,55 @@
-"""What becomes of a final output: its references are replaced by what they name, and it is judged by its schema.
+"""Final outputs: references are replaced by what they name, then the schema that was asked for judges the value. Pure.
 
-An executor does both for the parameters and results of calls; here it does so for an output, as the result of a call
-of a tool that returns what it is given. So an output is read and judged by the very rules that calls are.
+The rules are those by which calls are read and their results are judged (`spar.data.paths`, `spar.data.json_schema`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
-from spar.data.paths import TooLargeError, marked
-from spar.errors import ConfigError
-from spar.types import Call
+from spar.data.blackboard import Board
+from spar.data.json_safe import NotJsonError, whole
+from spar.data.json_schema import Output
+from spar.data.paths import BadReferenceError, TooLargeError, marked, references, resolve
 
-_TOOL = "output"
-_LARGEST = 64 << 20  # bytes; an output is not cut, that is for who shows it
-
-
-@cache
-def executor_type() -> Any:
-    """The executor of the box, found by its name: `(tools, activities=…)`. Raises: ConfigError without one."""
-    from importlib.metadata import entry_points  # 20 ms that who only plans by rules does without
-
-    found = list(entry_points(group="spar.actors", name="executor"))
-    if not found:
-        raise ConfigError("no actor named 'executor' is installed (group 'spar.actors'): give one, executor=…")
-    return found[0].load()
+#: Bytes as JSON. An output is not cut: that is for those who show it.
+_LARGEST: Final = 64 << 20
 
 
 def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of an output as it is sent: unless it says otherwise, no property fits that it does not name."""
+    """Return the schema of an output as it is sent: unless it says otherwise, it allows only properties it names."""
     is_combined = any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if", "not"))
     if is_combined or not isinstance(schema.get("properties"), Mapping) or "additionalProperties" in schema:
         return schema
     return {**schema, "additionalProperties": False}
 
 
-class Judge:
-    """Judges outputs by a schema. Raises: ConfigError for a schema that cannot be used."""
+class OutputCheck:
+    """Checks outputs by a schema (None: any value fits). Raises: ConfigError for a schema that cannot be used."""
 
     def __init__(self, schema: Mapping[str, Any] | None) -> None:
-        self._schema = schema if schema is None else closed(schema)
-        # Without a schema it is needed only for an output that holds references, and most hold none.
-        self._executor = self._made() if schema is not None else None
+        self._schema = None if schema is None else Output("output", closed(schema))
 
-    def _made(self) -> Any:
-        own: dict[str, Any] = {"_tool": {"const": _TOOL}, "_effect": {"const": "read"}, "value": {}}
-        if self._schema is not None:
-            own["_output"] = self._schema
-        tool = {"type": "object", "properties": own, "required": ["value"]}
-        return executor_type()([tool], activities={_TOOL: _returned}, settings={"largest_result": _LARGEST})
+    def check(self, output: Any, context: Iterable[Mapping[str, Any]]) -> tuple[Any, str]:
+        """Return the output with its references resolved against `context`, and what is wrong with it ("": nothing).
 
-    async def judged(self, output: Any, context: Iterable[Mapping[str, Any]]) -> tuple[Any, str]:
-        """The output with its references resolved, and what is wrong with it ("" if nothing is)."""
+        What is wrong is said in words for the model; the output is None then.
+        """
         try:
-            if self._schema is None and not marked(output):
+            if marked(output):
+                board = Board(context)
+                for expression in chain.from_iterable(references({"output": output}).values()):
+                    if not board.knows(expression):
+                        return None, f"nothing stands at {str(expression)!r} and no call writes it"
+                output = resolve(output, board.look)
+            elif self._schema is None:
                 return output, ""
-        except TooLargeError as error:
+            output = whole(output, _LARGEST)
+        except BadReferenceError as error:
+            return None, str(error)
+        except (TooLargeError, NotJsonError) as error:
             return None, f"the output cannot be used: {error}"
-        self._executor = self._executor or self._made()
-        result = await self._executor.run([Call(_TOOL, {"value": output})], context=context)
-        (found,) = result.results
-        if found.status == "ok":
-            return found.output, ""
-        why = found.fault.message if found.fault is not None else found.status
-        return None, why.removeprefix(f"tool {_TOOL!r} returned what its '_output' does not allow: ")
-
-
-async def _returned(call: Call, tool: Any, context: Any) -> Any:
-    return call.params["value"]
+        problem = None if self._schema is None else self._schema.check(output)
+        return (output, "") if problem is None else (None, problem)

@@ -6,5 +6,4 @@ parameters   describes and validates the parameters of a tool
 signatures   reads parameters from a function's signature
 docstrings   reads descriptions from Google, numpy and Sphinx docstrings
 tool_schema  reads a tool that is only a schema, with its `_` properties
-json_schema  validates values by a JSON schema
 """

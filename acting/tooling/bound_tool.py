@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from acting.run.call.tool_context import ToolContext
 from acting.run.limits import Slots, is_rate
-from acting.tooling.json_schema import Output
 from acting.tooling.parameters import Parameters
 from acting.tooling.tool_schema import ToolSchema
 from spar.clock import Clock
+from spar.data.json_schema import Output
 from spar.data.paths import shorten
 from spar.errors import ConfigError
 from spar.protocols import Effect

@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError
 
-from acting.tooling.json_schema import JsonSchema, Problem, sentence, told
 from acting.tooling.signatures import Signature, first_line
+from spar.data.json_schema import JsonSchema, Problem, sentence, told
 from spar.data.paths import MAX_DEPTH, MAX_VALUES, SCALARS, TooLargeError, shorten
 from spar.errors import ConfigError
 

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from acting.tooling.json_schema import Output
 from acting.tooling.parameters import Parameters
+from spar.data.json_schema import Output
 from spar.data.paths import shorten
 from spar.data.patterns import Pattern
 from spar.errors import ConfigError

@@ -16,8 +16,8 @@ from typing import Any
 from planning.llm.delegates import CONSULTATION, Definitions, Delegates
 from planning.llm.nesting import FRAME, Allowance, Frame
 from planning.llm.steps import Answered, Steps
-from planning.output_check import executor_type
 from planning.ports import Kind, Model
+from planning.prompt.tool_specs import executor_type
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
 

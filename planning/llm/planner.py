@@ -22,7 +22,7 @@ from planning.llm.nesting import FRAME, Allowance, Frame
 from planning.llm.request_digest import digest, kept, outline
 from planning.llm.response import Solving
 from planning.llm.turn import Cycle, Trouble
-from planning.output_check import Judge
+from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request, Usage
 from planning.prompt.compaction import Compaction
 from planning.prompt.history import Known
@@ -100,7 +100,7 @@ class ModelPlanner:
         self.model, self.compaction_model = model, compaction_model
         self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
-        self._judges: OrderedDict[bytes, Judge] = OrderedDict()
+        self._judges: OrderedDict[bytes, OutputCheck] = OrderedDict()
         if output is not None:
             try:
                 self._judge(output)
@@ -165,7 +165,7 @@ class ModelPlanner:
         cycle_id, run_id = CALLED_FOR.get()  # who called it pays for it
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
                           purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
-        found, why = await self.judged(await self._asked(self.model, request), output, ())
+        found, why = self.judged(await self._asked(self.model, request), output, ())
         if found is None:
             raise PermanentError(f"the model wrote no result: {why or 'its answer was empty'}")
         return found
@@ -212,7 +212,7 @@ class ModelPlanner:
             self.host.note(request.cycle_id, partial(kept, request, named))
         return named
 
-    async def judged(
+    def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
     ) -> tuple[Any, str]:
         """An output with its references resolved, and what is wrong with it, "" if nothing is.
@@ -223,7 +223,7 @@ class ModelPlanner:
             judge = self._judge(schema)
         except ConfigError as error:
             raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
-        return await judge.judged(output, context)
+        return judge.check(output, context)
 
     def account(self, request: Request, usage: Usage | None, chars: int = 0) -> None:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
@@ -241,11 +241,11 @@ class ModelPlanner:
             parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
             self.host.counted(request.run_id, parts)
 
-    def _judge(self, schema: Mapping[str, Any] | None) -> Judge:
+    def _judge(self, schema: Mapping[str, Any] | None) -> OutputCheck:
         """Made once for each schema, as long as not too many others come in between."""
         key = msgspec.json.encode(schema)
         if (found := self._judges.get(key)) is None:
-            found = self._judges[key] = Judge(schema)
+            found = self._judges[key] = OutputCheck(schema)
             if len(self._judges) > _MOST_SCHEMAS:
                 self._judges.popitem(last=False)
         return found

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from planning.llm.nesting import FRAME, Frame
 from planning.llm.response import Solving
-from planning.output_check import Judge
+from planning.output_check import OutputCheck
 from planning.ports import Kind, Told, Usage
 from planning.prompt.plans.advisors import CONSULT, read_council
 from planning.prompt.plans.deadlock import circle
@@ -79,7 +79,7 @@ class Steps:
         catalog = self._executor.tools
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
         self._activities = getattr(catalog, "activities", {})
-        self._judge = Judge(output)
+        self._check = OutputCheck(output)
         self._schema: Mapping[str, Any] | None = None  # of the request before, if the next one's is the same
         self._progress = Progress()
         self._last: ActionResult | None = None  # what came of the step before
@@ -141,7 +141,7 @@ class Steps:
         if result is not None and result.fault is not None:
             self._object(result.fault.kind, result.fault.message)
             return self._answered("stopped")
-        return await self._decide(solving, result)
+        return self._decide(solving, result)
 
     async def _calls(self, solving: Solving, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
         """The calls as they come, as many as are allowed, each with an id."""
@@ -221,7 +221,7 @@ class Steps:
 
     # -- the end of a step
 
-    async def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+    def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         if self._left_out:
             self._object("max_calls", _TOO_MANY)
         self._empty = self._empty + 1 if solving.is_empty else 0
@@ -234,7 +234,7 @@ class Steps:
             self._object("bad_solution", solving.remark)
             self._failed = (*self._failed, self._objections.pop())
         if solving.output is not None:
-            return await self._judged(solving, result)
+            return self._judged(solving, result)
         if self._left_out:
             return self._answered("max_calls")
         self._revisions = 0
@@ -245,14 +245,14 @@ class Steps:
             self._object("idle", IDLE)
         return None
 
-    async def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+    def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
         has_failed = bool(self._objections or solving.remark or (result is not None and result.errors))
         if has_failed and self._of.verify_output and not self._was_held:
             self._was_held = True
             self.messages.append(_told("unverified", UNVERIFIED))
             return None
-        value, wrong = await self._judge.judged(solving.output, self._data())
+        value, wrong = self._check.check(solving.output, self._data())
         if wrong or value is None:
             return self._revise("invalid_output", wrong or "the output is null by way of a reference")
         return self._answered("output", value)

@@ -102,7 +102,7 @@ class Cycle:
 
     async def planned(self) -> AsyncGenerator[Call | Action]:
         """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
-        if (action := self._waiting() or await self._awaited()) is not None:
+        if (action := self._waiting() or self._awaited()) is not None:
             yield action
             return
         request = await self._first()
@@ -146,7 +146,7 @@ class Cycle:
         planner.room = self._room  # so much it did read
         if self._run is not None:
             self._trouble.heard = len(self._run.said)
-        if (action := await self._decided(solving)) is not None:
+        if (action := self._decided(solving)) is not None:
             yield action
 
     async def _lazily(self, solving: Solving) -> AsyncIterator[dict[str, Any] | Told]:
@@ -169,7 +169,7 @@ class Cycle:
         """What calls of this run can read."""
         return self._run.messages if self._run is not None else ()
 
-    async def _awaited(self) -> Action | None:
+    def _awaited(self) -> Action | None:
         """The output that an earlier answer gave with references to its own calls, now that these have ended.
 
         None where there is none, where it does not fit, or something was said since: then the model is asked.
@@ -182,7 +182,7 @@ class Cycle:
             trouble.notice = _TOO_SOON
             return None
         last = self._steps[-1]
-        found, problem = (None, UNVERIFIED) if last.errors else await self._planner.judged(
+        found, problem = (None, UNVERIFIED) if last.errors else self._planner.judged(
             output, self._output, run.messages
         )  # fmt: skip
         if problem or found is None:
@@ -402,7 +402,7 @@ class Cycle:
         after = tuple(self._ids.get(each, each) for each in call.after)
         return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
 
-    async def _decided(self, solving: Solving) -> Action | None:
+    def _decided(self, solving: Solving) -> Action | None:
         """What the answer comes to, now that it is complete; None for nothing to do.
 
         Raises: PermanentError when answers keep being of no use.
@@ -419,7 +419,7 @@ class Cycle:
             output = None
         elif output is not None:
             context = self._run.messages if self._run is not None else ()
-            output, problem = await self._planner.judged(output, self._output, context)
+            output, problem = self._planner.judged(output, self._output, context)
         if not problem and solving.remark and output is not None and self._run is not None:
             problem = "" if self._trouble.misfits else solving.remark  # told once; what stands then, stands
         if problem:

@@ -7,6 +7,7 @@ dataflow    an index of readers and writers by path: which call depends on which
 json_safe   copies any value into JSON values, bounded
 checks      checks the values of calls and plans: types, bounds, depth
 media       names images, sound and other blobs inside values
+json_schema validates values by a JSON schema that a stranger brings
 patterns    compiles and matches patterns in time linear in the text
 trust       tells whether text from outside took part in a run
 reply       decides which of a run's texts people read as its answer

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from acting.tooling.json_schema import Output
 from spar.data.json_safe import MAX_OUTPUT, is_bounded
+from spar.data.json_schema import Output
 from spar.data.paths import shorten
 
 VALUE: Final = "_expect"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from acting.tooling.json_schema import Output
 from acting.tooling.tool_schema import ToolSchema, named_schemas
+from spar.data.json_schema import Output
 from spar.errors import ConfigError
 
 MAIL: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Values judged by a JSON schema that was given: a tool's parameters, or what a tool returns.
+"""Values judged by a JSON schema that was given: a tool's parameters, what a tool returns, or the output of a run.
 
 The judging is `jsonschema-rs`: all of the drafts from 4 to 2020-12, `format` included, at a hundredth of the cost of
 `jsonschema`. A schema comes from strangers (MCP servers), and so does the value; what they could do together is
