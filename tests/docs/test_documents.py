@@ -128,6 +128,22 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_the_names_that_contributors_are_sent_to_stand_in_their_files() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    sent = re.findall(r"((?:`\w+`(?:, )?)+) (?:in|of) `([\w/]+\.py)`", text)
+    named = [(name, file) for names, file in sent for name in re.findall(r"\w+", names)]
+
+    assert len(named) > 12
+    assert [(name, file) for name, file in named if not re.search(rf"\b{name}\b", (ROOT / file).read_text())] == []
+
+
+def test_the_readme_names_the_versions_of_python_that_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+
+    assert f"Python {', '.join(versions[:-1])} or {versions[-1]}" in (ROOT / "README.md").read_text()
+
+
 #: Sentences that begin so leave open what they are about; these words are this program's own, or mean something else.
 UNCLEAR = re.compile(r"(?:^|[.!?:] |\| |- )\**(?:What|Who|Whoever|Whatever)\b(?![^.|\n]*\?)", re.M)
 PRIVATE = re.compile(r"\b(?:lanes?|strands?|councils?|keepers?|desks?|tape|the box)\b", re.I)
