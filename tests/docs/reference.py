@@ -31,6 +31,7 @@ from spar.config.fields import Duration
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
+from spar.server.problems import STATUS_OF
 from spar.server.routes.control import control
 from spar.server.routes.probes import probes
 from spar.service import exit_codes as exits
@@ -73,9 +74,8 @@ The options of `spar` itself may stand before or behind the command.
     "http": """# HTTP
 
 The control API under `/v1` is served on the control socket `state/control.sock`, for its owner only. Probes and
-metrics are served at `service.host` and `service.port`. Bodies and answers are JSON. A refusal is a problem with a
-status: 404 nothing has that name, 409 decided already or not possible in this state, 410 too late, 413 the body is
-too large, 422 a field is wrong, 503 not now (with `Retry-After`), 507 the disk has too little room.
+metrics are served at `service.host` and `service.port`. Bodies and answers are JSON. A refusal is a problem of RFC 9457
+with a status and a `detail`; `Retry-After` says after how many seconds the same may be asked again.
 """,
 }
 
@@ -381,7 +381,8 @@ def command_line() -> str:
 
 def _command(context: click.Context, head: str, *, is_root: bool = False) -> Iterator[str]:
     command = context.command
-    arguments = " ".join(each.make_metavar(context) for each in command.params if isinstance(each, click.Argument))
+    words = ("[OPTIONS]", "COMMAND [ARGS]...")
+    arguments = " ".join(word for word in command.collect_usage_pieces(context) if word not in words)
     yield from (f"{head[:-1]} {arguments}`" if arguments else head, "")
     text = inspect.cleandoc(command.help or "").split("\f")[0]
     paragraphs = text.split("\n\n")
@@ -407,7 +408,12 @@ def http() -> str:
         rows = [(code(f"{method} {_plain(route.path)}"), one_line(route.endpoint.__doc__))
                 for route in routes for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
         lines += [f"## {title}", "", *table(("request", "does"), rows), ""]
-    return "\n".join(lines)
+    refused: dict[int, list[str]] = {}
+    for error, status in STATUS_OF:
+        refused.setdefault(status, []).append(code(error.__name__))
+    rows = [(str(status), ", ".join(names)) for status, names in sorted(refused.items())]
+    lines += ["## Statuses of refusals", "", *table(("status", "error of the agent"), rows)]
+    return "\n".join(lines) + "\n"
 
 
 def _control_routes() -> list[Route]:
