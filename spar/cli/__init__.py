@@ -2,6 +2,7 @@
 
 main     the table of commands, the options of `spar` itself, and the exit codes
 context  loads the configuration, reaches the running service and prints for every command
+records  lists, shows and makes sure for the records that wait for people
 lazy     a group of commands that imports a command when it is called
 shell    a Python prompt with the agent loaded and top-level `await`
 tables   lays out answers for people: tables, local times, one cycle as a tree

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -107,6 +107,36 @@ def printable(text: str) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Return the answer of the store as plain JSON.
+
+    The store is opened for reading only, which a running service does not mind.
+    """
+    import asyncio
+
+    import msgspec
+
+    from spar.config.factory import Parts
+    from spar.errors import ConfigError, SparError
+    from spar.server.answers import encode
+
+    try:
+        memory = Parts(options.load()).memory(read_only=True)
+    except ConfigError as error:
+        fail(str(error), exits.CONFIG)
+
+    async def ask() -> Any:
+        async with memory as store:
+            return await question(store)
+
+    try:
+        return msgspec.json.decode(encode(asyncio.run(ask())))
+    except SparError as error:
+        fail(str(error), exits.UNAVAILABLE)
+    except LookupError as error:
+        fail(str(error.args[0]))
 
 
 class NotRunningError(Exception):

@@ -73,6 +73,11 @@ def _escape(character: str, number: int = 1) -> str:
     return _NAMED.get(character) or f"\\u{{{ord(character):x}}}"
 
 
+def cut(text: str, room: int) -> str:
+    """Return at most `room` characters of a text, and how many more there are."""
+    return text if len(text) <= room else f"{text[:room]}… ({len(text) - room} characters more)"
+
+
 def is_hidden(character: str) -> bool:
     """Whether a character is drawn as nothing, as a blank that it is not, or changes how others are drawn."""
     if " " <= character <= "~":
@@ -110,6 +115,11 @@ def value_lines(value: Any, level: int = 0) -> list[str]:
             (name, member, "," if number else "", level + 1) for number, (name, member) in enumerate(reversed(members))
         ]
     return lines
+
+
+def value_line(value: Any) -> str:
+    """Return the same on one line."""
+    return " ".join(line.strip() for line in value_lines(value))
 
 
 class _Closing(str):

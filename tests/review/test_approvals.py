@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from spar.data.text import is_hidden, quoted, value_lines, visible
 from spar.records.approvals import Approval, Grant
-from spar.review.approvals import full, grant_line, span, summary, warnings
+from spar.review.approvals import approval_full, approval_summary, grant_summary
+from spar.review.deception import warnings
+from spar.review.render import span
 from spar.types import Call
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,12 +54,12 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_drawn_as_it_always_was(name: str) -> None:
-    assert full(CASES[name], NOW) + "\n" == (GOLDEN / f"approval-{name}.txt").read_text()
+    assert approval_full(CASES[name], NOW) + "\n" == (GOLDEN / f"approval-{name}.txt").read_text()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_drawn_moves_or_hides(name: str) -> None:
-    for text in (full(CASES[name], NOW).replace("\n", ""), summary(CASES[name], NOW)):
+    for text in (approval_full(CASES[name], NOW).replace("\n", ""), approval_summary(CASES[name], NOW)):
         assert not any(map(is_hidden, text))
         text.encode()
 
@@ -65,11 +67,11 @@ def test_nothing_drawn_moves_or_hides(name: str) -> None:
 def test_even_a_very_long_text_is_shown_whole() -> None:
     text = "".join(f"<{number}>" for number in range(20_000))
 
-    assert text in full(asked(Call("note", {"text": text})), NOW)
+    assert text in approval_full(asked(Call("note", {"text": text})), NOW)
 
 
 def test_a_list_shortens_and_says_by_how_much() -> None:
-    line = summary(asked(Call("note", {"text": "x" * 1000})), NOW, room=30)
+    line = approval_summary(asked(Call("note", {"text": "x" * 1000})), NOW, room=30)
 
     assert "\n" not in line
     assert line.endswith('{ "text": "xxxxxxxxxxxxxxxxxxx… (984 characters more)')
@@ -220,7 +222,7 @@ def test_a_grant_is_shown_whole() -> None:
         "9a", "shell", {"argv": ["rm", "\u202e" + "x" * 500]}, NOW + timedelta(hours=1), granted_by="bob", uses=3
     )
 
-    line = grant_line(grant, NOW)
+    line = grant_summary(grant, NOW)
 
     assert "\\u{202e}" + "x" * 500 in line
     assert "every session, for 1 h, by bob, used 3 times" in line

@@ -24,8 +24,8 @@ from spar.observe.logs import configure
 from spar.records.approvals import Approval, DecidedError, DigestMismatchError, Grant
 from spar.review.pending_approvals import Waiting
 from spar.server.peers import peer
-from spar.server.routes.approvals import LONGEST_REASON
 from spar.server.routes.control import control
+from spar.server.routes.review import LONGEST_REASON
 from spar.service.app import Service
 from spar.types import Action, ActionResult, Call
 

@@ -16,10 +16,9 @@ from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
 from spar.config.load import load
 from spar.records.journal import DeadLetter, Doubt, Item
-from spar.review.in_doubt import doubt_full, doubt_summary, letter_full, letter_summary
-from spar.server.routes.approvals import LONGEST_REASON
+from spar.review.left_work import doubt_full, doubt_summary, letter_full, letter_summary
 from spar.server.routes.control import control
-from spar.server.routes.recovery import LONGEST_NAME
+from spar.server.routes.review import LONGEST_NAME, LONGEST_REASON
 from spar.service.app import Service
 
 NOW = datetime.now(UTC)

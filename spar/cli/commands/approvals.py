@@ -1,16 +1,17 @@
-"""What waits for people, and their answers. Whoever answers is first shown exactly what would run."""
+"""Commands for approvals: list and show them, decide on them. A decision first shows exactly what would run."""
 
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, get_args
 from urllib.parse import quote
 
 import click
 
-from spar.cli.context import Options, fail, printable, service, show
+from spar.cli.context import Options, fail, service, show
+from spar.cli.records import json_value, lines_of, make_sure, path_of, rows_of, show_list, show_record
 from spar.records.approvals import ApprovalStatus
+from spar.review.kinds import APPROVALS, GRANTS
 from spar.service import exit_codes as exits
 
 #: As text, what was decided.
@@ -38,10 +39,8 @@ def list_approvals(options: Options, is_all: bool, status: str | None) -> None:
     if is_all and status not in (None, "all"):
         fail(f"--all and --status {status} exclude each other", exits.USAGE)
     wanted = "all" if is_all else status or "pending"
-    with service(options) as client:
-        found = client.get("/v1/approvals", status=wanted)
     nothing = "nothing waits for an answer" if wanted == "pending" else "no approvals of that kind"
-    show(options, found, None if options.as_json else "\n".join(_lines(found)) or nothing)
+    show_list(options, APPROVALS, rows_of(options, APPROVALS, status=wanted), nothing)
 
 
 @approvals.command("show")
@@ -54,9 +53,7 @@ def show_approval(options: Options, approval_id: str) -> None:
     Example:
       spar approvals show 18ea10a4
     """
-    with service(options) as client:
-        found = client.get(_path(approval_id))
-    show(options, found, found["text"])
+    show_record(options, APPROVALS, approval_id)
 
 
 def _answer(function: Any) -> Any:
@@ -155,9 +152,7 @@ def grants(options: Options) -> None:
     Example:
       spar approvals grants
     """
-    with service(options) as client:
-        found = client.get("/v1/grants")
-    show(options, found, None if options.as_json else "\n".join(map(_grant, found)) or "no grants are in force")
+    show_list(options, GRANTS, rows_of(options, GRANTS), "no grants are in force")
 
 
 @approvals.command()
@@ -171,8 +166,8 @@ def revoke(options: Options, grant_id: str) -> None:
       spar approvals revoke 18ea10a4
     """
     with service(options) as client:
-        ended = client.delete(f"/v1/grants/{quote(grant_id, safe='', errors='replace')}")
-    show(options, ended, None if options.as_json else f"revoked: {_grant(ended)}")
+        ended = client.delete(f"{GRANTS.path}/{quote(grant_id, safe='', errors='replace')}")
+    show(options, ended, None if options.as_json else f"revoked: {lines_of(GRANTS, [ended])[0]}")
 
 
 # -- the answer
@@ -181,34 +176,21 @@ def revoke(options: Options, grant_id: str) -> None:
 def _decide(options: Options, approval_id: str, decision: str, reason: str, is_sure: bool, digest: str | None,
             more: Any) -> None:  # fmt: skip
     """Show what waits, make sure, and answer about exactly what was shown."""
+    from spar.data.text import value_lines
+
     with service(options) as client:
-        shown = client.get(_path(approval_id))
+        shown = client.get(path_of(APPROVALS, approval_id))
         if digest is not None and not shown["digest"].startswith(digest.lower()):
             fail(f"approval {shown['id']} waits with digest {shown['digest']}, which does not begin with {digest!r}")
         body = {"digest": shown["digest"], "decision": decision, "reason": reason, **more(shown)}
         if shown["status"] == "pending":
-            _make_sure(shown, decision, body, is_asked=not (is_sure or options.as_json) and sys.stdin.isatty())
-        answer = client.post(_path(shown["id"]), body)
+            instead = body.get("params") or body.get("call")
+            lines = [] if instead is None else ["  to run instead", *value_lines(instead, 2)]
+            make_sure(options, APPROVALS, "\n".join([shown["text"], *lines]), decision, is_sure=is_sure)
+        answer = client.post(path_of(APPROVALS, shown["id"]), body)
     grant = f"; grant {answer['grant']}" if answer["grant"] else ""
     what = f"{answer['id']} ({answer['call']['tool']}, digest {answer['digest'][:12]})"
     show(options, answer, f"{_DONE[decision]}: {what} by {answer['decided_by']}{grant}")
-
-
-def _make_sure(shown: dict[str, Any], decision: str, body: dict[str, Any], *, is_asked: bool) -> None:
-    """Show it on standard error, so that standard output is the answer alone; nothing but a clear yes goes on."""
-    from spar.data.text import value_lines
-
-    instead = body.get("params") or body.get("call")
-    lines = [shown["text"], *(["  to run instead", *value_lines(instead, 2)] if instead is not None else [])]
-    click.echo(printable("\n".join(lines)), err=True)
-    if is_asked and not click.confirm(f"{decision}?", default=False, err=True):
-        fail("not answered; it still waits")
-
-
-def _path(approval_id: str) -> str:
-    if not approval_id.strip():
-        fail("ID is empty; spar approvals list shows those that wait", exits.USAGE)
-    return f"/v1/approvals/{quote(approval_id, safe='', errors='replace')}"
 
 
 def _seconds(text: str) -> float:
@@ -230,30 +212,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        fail(f"{name} {text!r:.200}: must be a JSON object: {error}", exits.USAGE)
+    found = json_value(name, text, "a JSON object")
     if not isinstance(found, dict):
         fail(f"{name} {text!r:.200}: must be a JSON object", exits.USAGE)
     return found
-
-
-def _lines(found: list[dict[str, Any]]) -> list[str]:
-    import msgspec
-
-    from spar.records.approvals import Approval
-    from spar.review.approvals import summary
-    from spar.types import utcnow
-
-    return [summary(approval, utcnow()) for approval in msgspec.convert(found, list[Approval])]
-
-
-def _grant(found: dict[str, Any]) -> str:
-    import msgspec
-
-    from spar.records.approvals import Grant
-    from spar.review.approvals import grant_line
-    from spar.types import utcnow
-
-    return grant_line(msgspec.convert(found, Grant), utcnow())

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
-import msgspec
 
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import ID, cycle_tree, local, short, table, took, zoned
 from spar.service import exit_codes as exits
 
 #: What a cycle's call in doubt is marked with.
 _MARK = ("id", "why", "answer", "answered_by", "answered_at", "reason", "output")
-
-
-def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Ask the store, opened for reading only, which a running service does not mind; the answer as plain JSON."""
-    from spar.config.factory import Parts
-    from spar.errors import ConfigError, SparError
-    from spar.server.answers import encode
-
-    try:
-        memory = Parts(options.load()).memory(read_only=True)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
-
-    async def ask() -> Any:
-        async with memory as store:
-            return await question(store)
-
-    try:
-        return msgspec.json.decode(encode(asyncio.run(ask())))
-    except SparError as error:
-        fail(str(error), exits.UNAVAILABLE)
-    except LookupError as error:
-        fail(str(error.args[0]))
 
 
 @click.group()

@@ -1,15 +1,12 @@
-"""Dead letters: work that was cut off or failed too often, put aside until somebody deals with it."""
+"""Commands for dead letters: work that was cut off or failed too often, put aside until somebody deals with it."""
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import quote
-
 import click
 
-from spar.cli.commands.in_doubt import as_structs, left, one_of
-from spar.cli.context import NotRunningError, Options, connect, fail, service, show
-from spar.service import exit_codes as exits
+from spar.cli.context import Options, service, show
+from spar.cli.records import path_of, rows_of, show_list, show_record
+from spar.review.kinds import DEAD_LETTERS
 
 
 @click.group()
@@ -26,12 +23,7 @@ def list_letters(options: Options) -> None:
     Example:
       spar dead list
     """
-    try:
-        with connect(options.state_dir(), 30.0) as client:
-            found = client.get("/v1/dead-letters")
-    except NotRunningError:
-        _, found = left(options)
-    show(options, found, None if options.as_json else "\n".join(_lines(found)) or "there are no dead letters")
+    show_list(options, DEAD_LETTERS, rows_of(options, DEAD_LETTERS), "there are no dead letters")
 
 
 @dead.command("show")
@@ -44,16 +36,7 @@ def show_letter(options: Options, letter_id: str) -> None:
     Example:
       spar dead show 18ea10a4
     """
-    path = _path(letter_id)
-    try:
-        with connect(options.state_dir(), 30.0) as client:
-            found = client.get(path)
-    except NotRunningError:
-        from spar.records.journal import DeadLetter
-        from spar.review.in_doubt import letter_full
-
-        found = one_of(left(options)[1], DeadLetter, letter_id, "dead letter", letter_full)
-    show(options, found, found["text"])
+    show_record(options, DEAD_LETTERS, letter_id)
 
 
 @dead.command("retry")
@@ -66,7 +49,7 @@ def retry(options: Options, letter_id: str) -> None:
     Example:
       spar dead retry 18ea10a4
     """
-    _deal(options, letter_id, "retry", "tried again")
+    _settle(options, letter_id, "retry", "tried again")
 
 
 @dead.command("drop")
@@ -79,27 +62,13 @@ def drop(options: Options, letter_id: str) -> None:
     Example:
       spar dead drop 18ea10a4
     """
-    _deal(options, letter_id, "drop", "dropped")
+    _settle(options, letter_id, "drop", "dropped")
 
 
-def _deal(options: Options, letter_id: str, verb: str, done: str) -> None:
-    path = _path(letter_id)
-    with service(options) as client:
-        item = client.post(f"{path}/{verb}")
+def _settle(options: Options, letter_id: str, verb: str, done: str) -> None:
     from spar.data.text import visible
 
+    path = path_of(DEAD_LETTERS, letter_id)
+    with service(options) as client:
+        item = client.post(f"{path}/{verb}")
     show(options, item, f"{done}: {visible(item['id'])}")
-
-
-def _lines(found: list[dict[str, Any]]) -> list[str]:
-    from spar.records.journal import DeadLetter
-    from spar.review.in_doubt import letter_summary
-    from spar.types import utcnow
-
-    return [letter_summary(letter, utcnow()) for letter in as_structs(found, DeadLetter)]
-
-
-def _path(letter_id: str) -> str:
-    if not letter_id.strip():
-        fail("ID is empty; spar dead list shows what was put aside", exits.USAGE)
-    return f"/v1/dead-letters/{quote(letter_id, safe='', errors='replace')}"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spar.cli.context import Options, fail, one_line, printable, service, show
-from spar.cli.tables import ID, local, model_lines
+from spar.cli.tables import ID, local, model_lines, took
 from spar.service import exit_codes as exits
 
 
@@ -123,7 +123,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
         lines += [
             f"agent {agent['name']}: {agent['state']}, interval {agent['loop_interval']}",
             f"  cycles   {stats['total_cycles']} ({outcomes}), {stats['error_rate']:.1%} failed, "
-            f"mean {_time(stats['cycle_mean_seconds'])}, p99 {_time(stats['cycle_p99_seconds'])}",
+            f"mean {took(stats['cycle_mean_seconds'])}, p99 {took(stats['cycle_p99_seconds'])}",
             f"  phases   {_phases(stats)}",
         ]
         if calls := ", ".join(f"{number} {name}" for name, number in agent["calls"].items() if number):
@@ -226,7 +226,7 @@ def _line(text: Any) -> str:
 
 
 def _waiting(asked: dict[str, Any]) -> str:
-    from spar.review.approvals import span
+    from spar.review.render import span
 
     number, word = asked["pending"], "call waits" if asked["pending"] == 1 else "calls wait"
     return f"{number} {word} for approval, the oldest for {span(asked['oldest_age_seconds'])}; spar approvals list"
@@ -247,14 +247,4 @@ def _phases(stats: dict[str, Any]) -> str:
     """Return the mean duration of each phase and how often it failed, in one line."""
     failed = {phase: f" ({number} failed)" for phase, number in stats["errors_by_phase"].items() if number}
     means = stats["phase_mean_seconds"].items()
-    return ", ".join(f"{phase} mean {_time(seconds)}{failed.get(phase, '')}" for phase, seconds in means)
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds * 1e6:.0f} µs"
-        if seconds < 1e-3
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds < 1
-        else f"{seconds:.2f} s"
-    )
+    return ", ".join(f"{phase} mean {took(seconds)}{failed.get(phase, '')}" for phase, seconds in means)

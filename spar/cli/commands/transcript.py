@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from spar.cli.commands.cycles import from_store
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import local, table, zoned
 
 

@@ -3,7 +3,6 @@
 control    the control API below `/v1`: status, pause, resume, stop, memory, cycles
 runs       runs below `/v1`: submit, show, wait, follow, abort
 steps      parses the input of a step: calls and perceptions as JSON
-approvals  approvals and grants below `/v1`
-recovery   calls in doubt and dead letters below `/v1`
+review     approvals, grants, calls in doubt and dead letters below `/v1`
 probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
 """

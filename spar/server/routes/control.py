@@ -23,8 +23,7 @@ from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies
 from spar.server.gate import Gate
 from spar.server.problems import REFUSALS, on_error, problem
-from spar.server.routes.approvals import approval_routes
-from spar.server.routes.recovery import recovery_routes
+from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
 from spar.server.routes.steps import step_input
 from spar.types import PHASES

@@ -1,0 +1,263 @@
+"""Records that wait for people, under `/v1`: approvals, calls in doubt and dead letters, and the answers to them.
+
+Each kind is listed and shown in one way. An answer names its record by id and carries nothing that is run: the call
+that runs is the one that is kept. The connection says who answered, never the body; on whose word may be said besides.
+An id of a call in doubt has a slash in it and is one segment when that is escaped (`cycle%2Fcall`), but need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+from anyio import to_thread
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spar.agent.measured import Measured
+from spar.errors import ConflictError
+from spar.observe.logs import get_logger
+from spar.records.approvals import ApprovalStatus, Approver, DecidedError, Decision
+from spar.records.journal import Answer, DeadLetter, Doubt, named
+from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
+from spar.review.left_work import answered
+from spar.review.pending_approvals import approver_of
+from spar.server.answers import PATIENCE, decoded, on_loop, reply
+from spar.server.peers import UNKNOWN_PEER
+from spar.server.problems import problem
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
+
+log = get_logger("spar.recovery")
+
+LONGEST_REASON, LONGEST_NAME = 2000, 200
+#: The decisions that a field of a body goes with; a field that does not fit is refused rather than ignored.
+GOES_WITH: dict[str, tuple[str, ...]] = {
+    "params": ("edit",),
+    "call": ("replace",),
+    "grant_for": ("approve",),
+    "grant_session": ("approve",),
+}
+#: States in which it is too late for an answer, though nobody gave one; what is pending still is just expiring.
+GONE: tuple[ApprovalStatus, ...] = ("pending", "expired", "void")
+#: What can be done about a dead letter, and what the log says then.
+VERBS = {"retry": "dead letter retried", "drop": "dead letter dropped"}
+
+
+class DecisionBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of a decision on an approval; `digest` is that of the call that was shown."""
+
+    digest: str
+    decision: Decision
+    reason: str = ""
+    params: dict[str, Any] | None = None
+    call: dict[str, Any] | None = None
+    grant_for: float | None = None
+    grant_session: bool | None = None
+
+    def check(self) -> None:
+        """Raises: ValueError for a field that does not go with the decision, or one that is missing."""
+        for name, decisions in GOES_WITH.items():
+            if getattr(self, name) is not None and self.decision not in decisions:
+                raise ValueError(f"{name!r} goes with {decisions[0]!r} only, the decision is {self.decision!r}")
+        for name in ("params", "call"):
+            if self.decision in GOES_WITH[name] and getattr(self, name) is None:
+                raise ValueError(f"{self.decision!r} needs {name!r}: what is to run instead")
+        _check_length("reason", self.reason, LONGEST_REASON)
+        if self.grant_session is not None and self.grant_for is None:
+            raise ValueError("'grant_session' needs 'grant_for': for how many seconds")
+
+
+class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of an answer about a call in doubt; `output` is what the call returned, `by` on whose word."""
+
+    answer: Answer
+    output: Any | UnsetType = UNSET
+    by: str = ""
+    reason: str = ""
+
+    def check(self) -> None:
+        """Raises: ValueError for a field that does not go with the answer, or is too long."""
+        if self.output is not UNSET and self.answer != "done":
+            raise ValueError(f"'output' goes with 'done' only, the answer is {self.answer!r}")
+        _check_length("by", self.by, LONGEST_NAME)
+        _check_length("reason", self.reason, LONGEST_REASON)
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise ValueError(f"{name!r} has {len(text)} characters, at most {most} are kept")
+
+
+class Collection:
+    """Routes of one kind of record: its list, and one record with `text` for people.
+
+    Args:
+        rows: Returns the records of a status.
+        find: Returns the record with an id or a unique beginning of one. Raises: LookupError that says which there are.
+        statuses: The values that the query `status` takes, the default first; none: the list takes no query.
+    """
+
+    def __init__(self, kind: ReviewKind, rows: Callable[[str], Awaitable[Any]], find: Callable[[str], Awaitable[Any]],
+                 statuses: tuple[str, ...] = ()) -> None:  # fmt: skip
+        self._kind, self._rows, self._find, self._statuses = kind, rows, find, statuses
+
+    def routes(self, ids: str = "id") -> list[Route]:
+        """Args: ids: the path parameter that takes an id."""
+        return [Route(self._kind.path, self.listed), Route(f"{self._kind.path}/{{{ids}}}", self.one)]
+
+    async def listed(self, request: Request) -> Response:
+        """List the records of a `status`."""
+        status = ""
+        if self._statuses:
+            status = request.query_params.get("status", self._statuses[0])
+            if status not in self._statuses:
+                raise ValueError(f"status = {status!r}: must be one of {', '.join(self._statuses)}")
+        return reply(await self._rows(status))
+
+    async def one(self, request: Request) -> Response:
+        """Return one record, with `text` for people."""
+        return await self.shown(await self._find(request.path_params["id"]))
+
+    async def shown(self, record: Any) -> Response:
+        """Return a record with `text`, the text to show to a person, rendered here from what is kept.
+
+        It may be megabytes long: rendering it must not keep the probes waiting.
+        """
+        text = await to_thread.run_sync(self._kind.full, record, datetime.now(UTC))
+        return reply({**asdict(record), "text": text})
+
+
+def approval_routes(service: Service) -> list[Route]:
+    """Return the routes of approvals and grants."""
+
+    async def ask(question: Callable[[Approver], Coroutine[Any, Any, Any]]) -> Any:
+        agent = service.agent("")
+        approver = approver_of(agent.setup)
+        if approver is None:
+            raise LookupError(f"agent {agent.name!r} keeps no approvals: its act module has nobody to ask")
+        return await on_loop(agent, question(approver), PATIENCE)
+
+    async def decide(request: Request) -> Response:
+        """Decide: `{digest, decision, reason?, params?, call?, grant_for?, grant_session?}`."""
+        body = decoded(await request.body(), DecisionBody)
+        body.check()
+        asked = await ask(lambda approver: approver.get(request.path_params["id"]))
+        more = {} if body.grant_session is None else {"grant_session": body.grant_session}
+        try:
+            return await approvals.shown(await ask(lambda approver: approver.decide(
+                asked.id, body.digest, body.decision, by=peer_of(request), reason=body.reason, params=body.params,
+                call=body.call, grant_for=body.grant_for, **more,
+            )))  # fmt: skip
+        except DecidedError as error:
+            now = await ask(lambda approver: approver.get(asked.id))
+            return problem(410 if now.status in GONE else 409, str(error))
+
+    async def grants(request: Request) -> Response:
+        """List the grants in force."""
+        return reply(await ask(lambda approver: approver.grants()))
+
+    async def revoke(request: Request) -> Response:
+        """End a grant."""
+        return reply(await ask(lambda approver: approver.revoke(request.path_params["id"])))
+
+    approvals = Collection(
+        APPROVALS,
+        lambda status: ask(lambda approver: approver.list(None if status == "all" else status)),
+        lambda id: ask(lambda approver: approver.get(id)),
+        (*get_args(ApprovalStatus), "all"),
+    )
+    return [
+        *approvals.routes(),
+        Route("/v1/approvals/{id}", decide, methods=["POST"]),
+        Route("/v1/grants", grants),
+        Route("/v1/grants/{id}", revoke, methods=["DELETE"]),
+    ]
+
+
+def recovery_routes(service: Service) -> list[Route]:
+    """Return the routes of calls in doubt and dead letters."""
+
+    async def ask(question: Callable[[Measured, Any], Coroutine[Any, Any, Any]]) -> Any:
+        agent = service.agent("")
+        journal = agent.recovery.journal
+        if journal is None:
+            sentence = f"agent {agent.name!r} keeps no journal now: it does not run, or its memory has none"
+            raise LookupError(sentence)
+        return await on_loop(agent, question(agent, journal), PATIENCE)
+
+    async def find_doubt(id: str) -> Doubt:
+        async def look(agent: Measured, journal: Any) -> Doubt:
+            doubt: Doubt = named(await journal.doubts(agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
+            return replace(doubt, call=await journal.call(doubt))
+
+        doubt: Doubt = await ask(look)
+        return doubt
+
+    async def find_letter(id: str) -> DeadLetter:
+        letter: DeadLetter = named(await list_letters(), id, DEAD_LETTERS.noun)
+        return letter
+
+    async def list_letters(status: str = "") -> Any:
+        return await ask(lambda agent, journal: agent.recovery.letters.list())
+
+    async def resolve(request: Request) -> Response:
+        """Answer `{answer, output?, by?, reason?}`; an `Idempotency-Key` makes a repeated answer safe."""
+        body = decoded(await request.body(), AnswerBody)
+        body.check()
+        doubt = await find_doubt(request.path_params["id"])
+        output = None if body.output is UNSET else body.output
+        by = f"{peer_of(request)} for {body.by}" if body.by else peer_of(request)
+        try:
+            if doubt.answer is None:
+                await ask(lambda agent, journal: agent.recovery.doubts.resolve(
+                    doubt.id, body.answer, by=by, output=output, reason=body.reason
+                ))  # fmt: skip
+                log.info("call in doubt answered", agent=service.agent("").name, id=doubt.id, tool=doubt.call.tool,
+                         answer=body.answer, by=by, reason=body.reason)  # fmt: skip
+                return await doubts.shown(await find_doubt(doubt.id))
+        except ConflictError:  # somebody was faster
+            doubt = await find_doubt(doubt.id)
+        is_same = (doubt.answer, doubt.answered_by, doubt.output) == (body.answer, by, output)
+        if is_same and "idempotency-key" in request.headers:  # sent again, because its answer did not arrive
+            return await doubts.shown(doubt)
+        return problem(409, answered(doubt))
+
+    async def settle_letter(request: Request) -> Response:
+        """Try a dead letter again (`retry`), or end it for good (`drop`)."""
+        id, verb = request.path_params["id"], request.path_params["verb"]
+        if verb not in VERBS:
+            raise LookupError(f"no verb {verb!r}; known: {', '.join(VERBS)}")
+        try:
+            item = await ask(lambda agent, journal: (
+                agent.recovery.letters.revive(id) if verb == "retry" else agent.recovery.letters.bury(id)
+            ))  # fmt: skip
+        except ConflictError as error:
+            return problem(409, str(error))
+        log.info(VERBS[verb], agent=service.agent("").name, id=item.id, by=peer_of(request))
+        return reply(item)
+
+    doubts = Collection(
+        CALLS_IN_DOUBT,
+        lambda status: ask(lambda agent, journal: journal.doubts(agent.name, is_open=status == "open")),
+        find_doubt,
+        ("open", "all"),
+    )
+    letters = Collection(DEAD_LETTERS, list_letters, find_letter)
+    return [
+        Route("/v1/calls/in-doubt/{id:path}/resolve", resolve, methods=["POST"]),
+        *doubts.routes("id:path"),
+        Route("/v1/dead-letters/{id:path}/{verb}", settle_letter, methods=["POST"]),
+        *letters.routes("id:path"),
+    ]
+
+
+def peer_of(request: Request) -> str:
+    """Return the name of the peer, as the server's protocol has found it out."""
+    return request.client.host if request.client is not None else UNKNOWN_PEER
