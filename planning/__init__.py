@@ -14,7 +14,7 @@ is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
     rules/        planning by declarative rules
     llm/          planning by a language model
-    prompt/       from a context to one request; pure. `prompt/plans/`: plans, their versions, advisors
+    prompt/       from a context to one request; pure. `prompt/plans/`: plans and their versions
     resilience/   timeouts, provider errors, breakers, failover
 """
 

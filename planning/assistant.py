@@ -33,9 +33,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from planning.chain import Chain
-from planning.llm.planner import ModelPlanner, PlanMode
+from planning.llm.compaction import DEADLINE, Compaction
+from planning.llm.planner import ModelPlanner
 from planning.llm.provider import Mode, ProviderModel
-from planning.prompt.compaction import DEADLINE, Compaction
+from planning.llm.state import PlanMode
 from planning.resilience.failover import Models
 from planning.rules.planner import RulesPlanner
 from spar.budgets.budgets import Budgets

@@ -1,24 +1,72 @@
 """Calls that a model carries out: delegates, thoughts whose matter came later, and advisors that are consulted.
 
-Each is a run of requests of its own. A delegate sees its definition, its parameters as the input, and what its call's
-scopes let through: nothing else of the run that asked. Activities of these names are what an executor looks for.
+A call may ask a model again, and that one again: all of them live off what the outermost was allowed (`Allowance`), and
+nesting has an end, whatever the models answer. Each is a run of requests of its own. A delegate sees its definition,
+its parameters as the input, and what its call's scopes let through: nothing else of the run that asked. Activities of
+these names are what an executor looks for.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
-from planning.llm.nesting import FRAME
-from planning.ports import Kind
-from planning.prompt.plans.advisors import CONSULT
+from msgspec import Struct, field
+
+from planning.llm.response import added
+from planning.ports import Kind, Usage
+from planning.prompt.advisors import CONSULT
 from planning.prompt.prompts import THINKING
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import Board, message_of
 from spar.data.paths import shorten
 from spar.errors import PermanentError
 from spar.types import Call
+
+MOST_DEEP: Final = 5
+
+
+class Allowance(Struct):
+    """What is left, of requests and of calls; shared by all that are nested."""
+
+    requests: int
+    calls: int
+
+    def take(self, quantity: str) -> bool:
+        """Take one; False when there is none left."""
+        left = getattr(self, quantity)
+        if left <= 0:
+            return False
+        setattr(self, quantity, left - 1)
+        return True
+
+
+class Frame(Struct):
+    """One run of requests: its depth (0: the outermost), its allowance, its messages so far, who advises it, and what
+    it took (what is nested included)."""
+
+    allowance: Allowance
+    depth: int = 0
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    advisors: dict[str, Any] = field(default_factory=dict)
+    advice: list[dict[str, Any]] = field(default_factory=list)
+    usage: Usage | None = None
+
+    def inner(self) -> Frame:
+        """The frame of a run inside this one. Raises: PermanentError when that is one too many."""
+        if self.depth >= MOST_DEEP:
+            raise PermanentError(f"requests inside requests go at most {MOST_DEEP} deep, and this one would be deeper")
+        return Frame(self.allowance, self.depth + 1)
+
+    def took(self, usage: Usage) -> None:
+        """A request took so much."""
+        self.usage = usage if self.usage is None else added(self.usage, usage)
+
+
+#: The run in which the code at hand is carried out.
+FRAME: ContextVar[Frame | None] = ContextVar("frame", default=None)
 
 ANONYMOUS: Final = "anonymous"
 

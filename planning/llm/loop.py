@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from planning.llm.delegates import CONSULTATION, Definitions, Delegates
-from planning.llm.nesting import FRAME, Allowance, Frame
-from planning.llm.steps import Answered, Steps
+from planning.llm.delegates import CONSULTATION, FRAME, Allowance, Definitions, Delegates, Frame
+from planning.llm.steps import Answered, LoopSettings, Steps
 from planning.ports import Kind, Model
+from planning.prompt.request import read_messages
 from planning.prompt.tool_specs import executor_type
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
@@ -57,8 +57,7 @@ class Requests:
         max_calls: int = 200,
         clock: Clock | None = None,
     ) -> None:
-        self.model, self.verify_output, self.approve, self.confirm = model, verify_output, approve, confirm
-        self.instructions, self.clock = instructions, clock or SystemClock()
+        self._settings = LoopSettings(model, clock or SystemClock(), verify_output, approve, confirm, instructions)
         for name, limit in (("max_requests", max_requests), ("max_calls", max_calls)):
             if type(limit) is not int or limit < 1:
                 raise ConfigError(f"{name} is {limit!r}, expected a number above 0", path=(name,))
@@ -70,7 +69,7 @@ class Requests:
         self.executor = executor if executor is not None else self._make()
         self._is_own = executor is None
         #: Carries out nothing: for those who are to think only, whatever they call.
-        self.hands_off = executor_type()()
+        self._no_tools = executor_type()()
 
     async def __aenter__(self) -> Requests:
         if self._is_own:
@@ -94,8 +93,11 @@ class Requests:
         Raises: what the model raises, with what was done until then as its `so_far` (an `Answered`): whether to go on
             from there, and when, is for who asked. ConfigError, TypeError or ValueError for what cannot be used.
         """
-        run = Steps(self, context, output, Frame(Allowance(*self._limits)), advisors=advisors)
-        return await run.play()
+        messages = read_messages(context)
+        frame = Frame(Allowance(*self._limits))
+        return await Steps(
+            self._settings, self._executor_for(messages), messages, output, frame, advisors=advisors
+        ).play()
 
     async def _ask(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
@@ -103,8 +105,11 @@ class Requests:
         """A run inside the one at hand; only what is delegated can make calls."""
         outer = FRAME.get()
         frame = outer.inner() if outer is not None else Frame(Allowance(*self._limits))
-        run = Steps(self, context, output, frame, kind=kind, instructions=instructions)
-        answered = await run.play()
+        messages = read_messages(context)
+        executor = self._no_tools if kind == "latent" else self._executor_for(messages)
+        answered = await Steps(
+            self._settings, executor, messages, output, frame, kind=kind, instructions=instructions
+        ).play()
         if outer is not None and answered.usage is not None:
             outer.took(answered.usage)
         if answered.reason != "output":
@@ -113,9 +118,9 @@ class Requests:
         return answered.output
 
     def _make(self, tools: Iterable[Any] = ()) -> Any:
-        return executor_type()([*self._tools, *tools], activities=self._activities, clock=self.clock)
+        return executor_type()([*self._tools, *tools], activities=self._activities, clock=self._settings.clock)
 
-    def executor_for(self, messages: Iterable[dict[str, Any]]) -> Any:
+    def _executor_for(self, messages: Iterable[dict[str, Any]]) -> Any:
         """The executor that knows the tools of the context's messages, too."""
         if not self._is_own:
             return self.executor

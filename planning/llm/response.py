@@ -19,6 +19,8 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final
 
+from msgspec import Struct
+
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import Model, ProvidedCall, Request, Told, Usage
 from planning.prompt.call_results import PROVIDER_ID, call_shown
@@ -28,7 +30,39 @@ from spar.types import Call
 
 #: Calls of one solution; more are left out, with a problem.
 MOST_CALLS: Final = 500
+#: How often in a row an answer that does not fit is asked for again, and the empty answer at which a run is given up.
+MOST_MISFITS: Final = 3
+MOST_EMPTY: Final = 2
 _PARTS: Final = frozenset({"meta", "advisors", "calls", "output"})
+
+
+class AnswerFaults(Struct):
+    """Account of what the answers of one run were lacking in a row: when to ask again, when to give up, what to say.
+
+    `notice` is said in the next request. `output` waits for the results that it refers to, `meta` is the next one;
+    `heard` counts what people had said in the run after its message when it was last asked.
+    """
+
+    misfits: int = 0
+    empty: int = 0
+    notice: str = ""
+    output: Any = None
+    heard: int = 0
+    meta: Mapping[str, Any] | None = None
+
+    def count_misfit(self) -> bool:
+        """Count an answer that cannot be used; return whether it is one too many."""
+        self.misfits += 1
+        return self.misfits > MOST_MISFITS
+
+    def count_empty(self) -> bool:
+        """Count an answer that says nothing; return whether it is one too many."""
+        self.empty += 1
+        return self.empty >= MOST_EMPTY
+
+    def accept(self, notice: str = "") -> None:
+        """Begin to count anew: the last answer is of use."""
+        self.misfits, self.empty, self.notice = 0, 0, notice
 
 
 class Solving:

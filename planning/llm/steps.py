@@ -7,35 +7,32 @@ is made from; how a run ends stands in `Answered.reason`. Who runs it, and with 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from planning.llm.nesting import FRAME, Frame
-from planning.llm.response import Solving
+from planning.llm.delegates import FRAME, Frame
+from planning.llm.response import AnswerFaults, Solving
 from planning.output_check import OutputCheck
-from planning.ports import Kind, Told, Usage
-from planning.prompt.plans.advisors import CONSULT, read_council
+from planning.ports import Kind, Model, Told, Usage
+from planning.prompt.advisors import CONSULT, read_council
 from planning.prompt.plans.deadlock import circle
-from planning.prompt.plans.kept import objection, planned, undecided, unthought
+from planning.prompt.plans.kept import carried_out, objection, planned, undecided
 from planning.prompt.plans.versions import versioned
 from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
-from planning.prompt.request import compose, is_plain, plan_mode, read_messages
+from planning.prompt.request import compose, is_plain, plan_mode
 from planning.prompt.tool_specs import read_offers
 from planning.resilience.progress import Progress
+from spar.clock import Clock
 from spar.data.blackboard import Board
 from spar.types import ActionResult
-
-if TYPE_CHECKING:
-    from planning.llm.loop import Requests
 
 #: How a run ended: with an `output`; going round in circles; with nothing said twice; with outputs that do not fit;
 #: at a limit; because a hook ended it; `broken`: the model raised (only at an error's `so_far`).
 Reason = Literal["output", "no_progress", "empty", "invalid_output", "max_requests", "max_calls", "stopped", "broken"]
 
-_MOST_REVISIONS: Final = 3
 _TOO_MANY: Final = "no more calls are allowed in this run: the answer was read no further, 1 were not carried out"
 
 
@@ -56,13 +53,25 @@ class Answered(Struct, frozen=True):
     usage: Usage | None = None
 
 
+class LoopSettings(Struct, frozen=True):
+    """Settings that all runs of one `planning.llm.loop.Requests` share; see there."""
+
+    model: Model
+    clock: Clock
+    verify_output: bool = True
+    approve: Callable[[list[dict[str, Any]]], Any] | None = None
+    confirm: Callable[..., Any] | None = None
+    instructions: str | None = None
+
+
 class Steps:
-    """One run: `play` it once. `of` is whose it is (`planning.llm.loop.Requests`)."""
+    """One run: `play` it once. `messages` are its own, `executor` carries its calls out."""
 
     def __init__(
         self,
-        of: Requests,
-        context: Iterable[Any],
+        settings: LoopSettings,
+        executor: Any,
+        messages: list[dict[str, Any]],
         output: Mapping[str, Any] | None,
         frame: Frame,
         *,
@@ -70,13 +79,13 @@ class Steps:
         kind: Kind = "main",
         instructions: str | None = None,
     ) -> None:
-        self._of, self._output, self._frame, self._kind = of, output, frame, kind
-        self._instructions = of.instructions if instructions is None and kind == "main" else instructions
-        self.messages = frame.messages = read_messages(context)
+        self._settings, self._output, self._frame, self._kind = settings, output, frame, kind
+        self._instructions = settings.instructions if instructions is None and kind == "main" else instructions
+        self.messages = frame.messages = messages
         self._advisors = list(advisors)
         frame.advisors = {str(each["id"]): each for each in read_council(self.messages, self._advisors)}
-        self._executor = of.executor_for(self.messages) if kind != "latent" else of.hands_off
-        catalog = self._executor.tools
+        self._executor = executor
+        catalog = executor.tools
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
         self._activities = getattr(catalog, "activities", {})
         self._check = OutputCheck(output)
@@ -86,7 +95,8 @@ class Steps:
         self._results: list[ActionResult] = []  # of all steps
         self._failed: tuple[dict[str, Any], ...] = ()  # of the last calls
         self._objections: list[dict[str, Any]] = []  # of this step, to what is no call
-        self._number = self._empty = self._revisions = 0
+        self._number = 0
+        self._faults = AnswerFaults()
         self._was_held = False
         self._left_out = False  # a call came for which nothing was allowed any more
         self._broken: Exception | None = None
@@ -127,7 +137,7 @@ class Steps:
         )
         self._schema = request.schema if keeps_schema else None
         is_lazy = plan_mode(self.messages) == "lazy"
-        async with Solving(self._of.model, request) as solving:
+        async with Solving(self._settings.model, request) as solving:
             try:
                 result = await self._carry_out(
                     self._planned(solving) if is_lazy else self._calls(solving, is_lazy=False)
@@ -172,22 +182,21 @@ class Steps:
             closing = next((call for call in reversed(calls) if str(call.get("_id")) == ring[-1]), None)
             self._object("cycle", f"calls of the plan wait for one another: {', '.join(ring)}", closing)
             return
-        if self._of.approve is None and (asking := self._asking(calls)):
+        if self._settings.approve is None and (asking := self._asking(calls)):
             why = f"it needs approval, and nobody is there to approve a plan: {', '.join(asking)}"
             self._object("plan_denied", why)
             return
-        if self._of.approve is not None:
+        if self._settings.approve is not None:
             try:
-                verdict = self._of.approve([dict(call) for call in calls])
+                verdict = self._settings.approve([dict(call) for call in calls])
                 why = objection(await verdict if inspect.isawaitable(verdict) else verdict)
             except Exception as error:
                 why = f"the plan was not approved: the approver failed: {type(error).__name__}: {error}"
             if why:
                 self._object("plan_denied", why)
                 return
-        offers = {each.name: each for each in read_offers(self._tools, self.messages, self._activities)}
-        for call in calls:
-            yield unthought(call, offers)
+        for call in carried_out(calls, read_offers(self._tools, self.messages, self._activities)):
+            yield call
 
     def _asking(self, calls: Iterable[dict[str, Any]]) -> list[str]:
         """The tools among those of a plan that run with somebody's approval only, each once."""
@@ -202,7 +211,7 @@ class Steps:
             if first is None:
                 return None
             result: ActionResult = await self._executor.run(
-                _all(first, stream), context=self._data(), confirm=self._of.confirm
+                _all(first, stream), context=self._data(), confirm=self._settings.confirm
             )
             return result
 
@@ -217,17 +226,17 @@ class Steps:
             self._failed = tuple(result.errors)
             self._replace(planned(self.messages, solving.calls, result.results))
         if self._broken is None:
-            self._replace(versioned(self.messages, solving.meta, self._of.clock.now().isoformat()))
+            self._replace(versioned(self.messages, solving.meta, self._settings.clock.now().isoformat()))
 
     # -- the end of a step
 
     def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         if self._left_out:
             self._object("max_calls", _TOO_MANY)
-        self._empty = self._empty + 1 if solving.is_empty else 0
         if solving.is_empty:
             self._object("empty", EMPTY)
-            return self._answered("empty") if self._empty > 1 else None
+            return self._answered("empty") if self._faults.count_empty() else None
+        self._faults.empty = 0
         if solving.problem:
             return self._revise("bad_solution", solving.problem)
         if solving.remark:
@@ -237,7 +246,7 @@ class Steps:
             return self._judged(solving, result)
         if self._left_out:
             return self._answered("max_calls")
-        self._revisions = 0
+        self._faults.accept()
         is_stuck = self._progress.is_stuck(result.results if result else (), () if result else solving.calls)
         if is_stuck:
             return self._answered("no_progress")
@@ -248,7 +257,7 @@ class Steps:
     def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
         """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
         has_failed = bool(self._objections or solving.remark or (result is not None and result.errors))
-        if has_failed and self._of.verify_output and not self._was_held:
+        if has_failed and self._settings.verify_output and not self._was_held:
             self._was_held = True
             self.messages.append(_told("unverified", UNVERIFIED))
             return None
@@ -259,8 +268,7 @@ class Steps:
 
     def _revise(self, kind: str, why: str) -> Answered | None:
         self._object(kind, why)
-        self._revisions += 1
-        return self._answered("invalid_output") if self._revisions > _MOST_REVISIONS else None
+        return self._answered("invalid_output") if self._faults.count_misfit() else None
 
     # -- inside
 

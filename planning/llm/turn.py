@@ -11,20 +11,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-from msgspec import Struct
+from typing import Any, Final, Literal
 
 from planning.llm.deltas import Speaking
-from planning.llm.request_digest import digest
 from planning.llm.response import Solving
+from planning.llm.state import PlannerState, digest
 from planning.ports import Request, Told
+from planning.prompt.advisors import CONSULT
 from planning.prompt.call_results import call_shown
 from planning.prompt.history import conversation
 from planning.prompt.observations import brief, nonexistent, query_of
-from planning.prompt.plans.advisors import CONSULT
 from planning.prompt.plans.deadlock import circle
-from planning.prompt.plans.kept import planned, undecided, unthought
+from planning.prompt.plans.kept import carried_out, planned, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
 from planning.prompt.prompts import EMPTY, UNVERIFIED
 from planning.prompt.request import compose, is_plain
@@ -42,12 +40,6 @@ from spar.protocols import Context
 from spar.records.transcript import Entry
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace, utcnow
 
-if TYPE_CHECKING:
-    from planning.llm.planner import ModelPlanner
-
-#: How often in a row a run is told that its answer does not fit, and the empty answer at which it is given up.
-MOST_MISFITS: Final = 3
-MOST_EMPTY: Final = 2
 #: Requests of one cycle that are made again because they were too long.
 MOST_OVERFLOWS: Final = 3
 #: Of a request that was too long, the share that is tried next where nobody says how much can be read.
@@ -65,23 +57,10 @@ _TOO_SOON: Final = (
 )
 
 
-class Trouble(Struct):
-    """What the last answers of a run were lacking, and how the next request says so; and what of them is to come: an
-    `output` that waits for the results that it refers to, and the next meta. `heard` counts what people had said in the
-    run after its message when it was last asked."""
-
-    misfits: int = 0
-    empty: int = 0
-    notice: str = ""
-    output: Any = None
-    heard: int = 0
-    meta: Mapping[str, Any] | None = None
-
-
 class Cycle:
     """What one cycle knows. `planned` is iterated over once."""
 
-    def __init__(self, planner: ModelPlanner, perceptions: Sequence[Perception], context: Context) -> None:
+    def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
         self._run = run = context.run
         #: What came of the run's cycles in which anything was called.
@@ -89,7 +68,7 @@ class Cycle:
         self._results: list[CallResult] = [each for one in self._steps for each in one.results]
         self._known_ids = {each.call.id for each in self._results}
         self._run_id = run.id if run is not None else None
-        self._trouble = planner.trouble(self._run_id)
+        self._faults = planner.faults_of(self._run_id)
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
         self._output = (run.output if run is not None else None) or planner.output
         self._speaking = Speaking(self._publish, self._run_id)
@@ -145,7 +124,7 @@ class Cycle:
             planner.account(request, solving.usage, solving.chars)
         planner.room = self._room  # so much it did read
         if self._run is not None:
-            self._trouble.heard = len(self._run.said)
+            self._faults.heard = len(self._run.said)
         if (action := self._decided(solving)) is not None:
             yield action
 
@@ -161,9 +140,8 @@ class Cycle:
         if ring := circle(calls, Board(self._messages()).has):
             self._unread = f"calls of the plan wait for one another: {', '.join(ring)}"
             return
-        offers = {each.name: each for each in read_offers(self._tools, (), self._planner.activities)}
-        for call in calls:
-            yield unthought(call, offers)
+        for call in carried_out(calls, read_offers(self._tools, (), self._planner.activities)):
+            yield call
 
     def _messages(self) -> Sequence[dict[str, Any]]:
         """What calls of this run can read."""
@@ -174,19 +152,19 @@ class Cycle:
 
         None where there is none, where it does not fit, or something was said since: then the model is asked.
         """
-        trouble, run = self._trouble, self._run
-        output, trouble.output = trouble.output, None
-        if output is None or run is None or len(run.said) != trouble.heard:
+        faults, run = self._faults, self._run
+        output, faults.output = faults.output, None
+        if output is None or run is None or len(run.said) != faults.heard:
             return None
         if not self._steps:
-            trouble.notice = _TOO_SOON
+            faults.notice = _TOO_SOON
             return None
         last = self._steps[-1]
         found, problem = (None, UNVERIFIED) if last.errors else self._planner.judged(
             output, self._output, run.messages
         )  # fmt: skip
         if problem or found is None:
-            trouble.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
+            faults.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
             return None
         self._trust = self._trust_so_far()
         self._speak(found, "")
@@ -198,7 +176,7 @@ class Cycle:
         The model has nothing new to go by; the actor goes on with the calls as soon as they are answered.
         """
         run = self._run
-        if run is None or not self._steps or len(run.said) != self._trouble.heard or self._has_noticed():
+        if run is None or not self._steps or len(run.said) != self._faults.heard or self._has_noticed():
             return None
         reasons = {each.reason for each in self._steps[-1].results}
         if "parked" not in reasons or reasons - {"parked", "dep_failed"}:
@@ -240,7 +218,7 @@ class Cycle:
 
     def _versioned(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The messages with the meta that the last answer made, in the place of the one it was made from."""
-        found = self._trouble.meta
+        found = self._faults.meta
         if found is None or meta_of(messages) is None:
             return messages
         return [*(each for each in messages if not is_meta(each)), dict(found)]
@@ -253,7 +231,7 @@ class Cycle:
             return
         now = self._context.clock.now() if self._context.clock is not None else utcnow()
         made = versioned(context, solving.meta, now.isoformat())
-        self._trouble.meta = next(each for each in made if is_meta(each))
+        self._faults.meta = next(each for each in made if is_meta(each))
         planner.keep(self._context.cycle_id, "meta", meta_of(made))
 
     async def _first(self) -> Request:
@@ -382,7 +360,7 @@ class Cycle:
         """What the agent itself has to say: which tools do not exist, what the last answer was lacking."""
         names = nonexistent(self._results, self._tools)
         told = [f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names]
-        return [*told, self._trouble.notice] if self._trouble.notice else told
+        return [*told, self._faults.notice] if self._faults.notice else told
 
     # -- the answer
 
@@ -415,13 +393,13 @@ class Cycle:
             if self._run is None:
                 notice = _TOO_SOON
             else:
-                self._trouble.output = output
+                self._faults.output = output
             output = None
         elif output is not None:
             context = self._run.messages if self._run is not None else ()
             output, problem = self._planner.judged(output, self._output, context)
         if not problem and solving.remark and output is not None and self._run is not None:
-            problem = "" if self._trouble.misfits else solving.remark  # told once; what stands then, stands
+            problem = "" if self._faults.misfits else solving.remark  # told once; what stands then, stands
         if problem:
             self._speaking.take_back()
             return self._misfit(problem, solving)
@@ -430,7 +408,7 @@ class Cycle:
         self._speak(output, solving.text)
         if output is None and not self._calls:
             return self._empty()
-        self._trouble.misfits, self._trouble.empty, self._trouble.notice = 0, 0, notice
+        self._faults.accept(notice)
         self._kept(solving)
         model = solving.usage.model if solving.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
@@ -445,26 +423,26 @@ class Cycle:
         self._speaking.end(is_silent=silent)
 
     def _misfit(self, problem: str, solving: Solving) -> Action:
-        trouble = self._trouble
-        trouble.misfits += 1
+        faults = self._faults
+        is_last = faults.count_misfit()
         self._planner.counts["misfits"] += 1
         if self._run is None:
             raise TransientError(f"the model's answer cannot be used: {problem}")
-        if trouble.misfits > MOST_MISFITS:
-            raise PermanentError(f"the model's answer could not be used {trouble.misfits} times in a row: {problem}")
+        if is_last:
+            raise PermanentError(f"the model's answer could not be used {faults.misfits} times in a row: {problem}")
         found = f"; it was {shorten(solving.output, 500)}" if solving.output is not None else ""
-        trouble.notice = f"The last answer could not be used: {problem}{found}. Answer again."
+        faults.notice = f"The last answer could not be used: {problem}{found}. Answer again."
         return self._again(f"its answer could not be used: {problem}")
 
     def _empty(self) -> Action | None:
-        trouble = self._trouble
-        trouble.empty += 1
+        faults = self._faults
+        is_last = faults.count_empty()
         self._planner.counts["empty"] += 1
         if self._run is None:
             return None
-        if trouble.empty >= MOST_EMPTY:
+        if is_last:
             raise PermanentError("the model gave an empty answer twice")
-        trouble.notice = f"The last answer was of no use: {EMPTY}."
+        faults.notice = f"The last answer was of no use: {EMPTY}."
         return self._again("its answer was empty")
 
     def _again(self, why: str) -> Action:

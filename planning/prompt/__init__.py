@@ -4,6 +4,7 @@ request       composes a request from the messages of a context
 prompts       the fixed instructions of every request
 schema        composes the schema of a solution
 schema_merge  merges JSON schemas and widens them for references
+advisors      describes the advice that a solution has to give
 tool_specs    reads tools in any shape: name, schema, executor
 observations  renders a planner's knowledge as wire messages
 call_results  renders calls beside their results
@@ -11,5 +12,6 @@ history       renders the earlier turns of a session
 render        renders a context as text
 shorten       renders a value as one bounded line of JSON
 token_budget  estimates tokens and makes a request fit
-compaction    summarizes a conversation that has grown too long
+
+plans/        plans that are kept, their circles and versions
 """

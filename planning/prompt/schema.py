@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from planning.prompt.plans.advisors import CONSULT, advice_schema, consultation, has_a_say, read_council
+from planning.prompt.advisors import CONSULT, advice_schema, consultation, has_a_say, read_council
 from planning.prompt.schema_merge import Document, reference_or
 from planning.prompt.shorten import head_and_tail, to_json
 from planning.prompt.tool_specs import Offer, mapping, read_offers

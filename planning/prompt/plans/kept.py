@@ -7,7 +7,7 @@ carried out from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from planning.prompt.call_results import call_shown
@@ -36,12 +36,13 @@ def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[C
     return [new if message is old else message for message in messages]
 
 
-def unthought(call: Wire, offers: Mapping[str, Offer]) -> Wire:
-    """A planned call as it is carried out: nobody has thought about its result yet, whatever it says."""
-    offer = offers.get(str(call.get("_tool")))
-    if offer is None or not offer.is_latent or call.get("_delegate"):
-        return call
-    return {**{key: value for key, value in call.items() if key != "_output"}, "_activity": "_latent"}
+def carried_out(calls: Iterable[Wire], offers: Iterable[Offer]) -> Iterator[Wire]:
+    """Yield the calls of a plan as they are carried out: nobody has thought about their results yet."""
+    latent = {offer.name for offer in offers if offer.is_latent}
+    for call in calls:
+        if str(call.get("_tool")) in latent and not call.get("_delegate"):
+            call = {**{key: value for key, value in call.items() if key != "_output"}, "_activity": "_latent"}
+        yield call
 
 
 def undecided(call: Wire) -> str:

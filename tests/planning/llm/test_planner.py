@@ -9,7 +9,7 @@ import pytest
 
 from acting import Executor
 from planning.llm.planner import ModelPlanner
-from planning.llm.turn import MOST_MISFITS
+from planning.llm.response import MOST_MISFITS
 from planning.ports import Told, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool

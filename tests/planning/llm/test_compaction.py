@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from planning.llm.compaction import Compaction, identifiers, section
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
-from planning.prompt.compaction import Compaction, identifiers, section
 from planning.prompt.token_budget import Gauge
 from planning.resilience.provider_errors import provider_error
 from spar.errors import FencedError, TransientError
