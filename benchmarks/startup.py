@@ -23,7 +23,7 @@ from benchmarks.harness import Cost, Effort
 from benchmarks.journalled import folder
 from benchmarks.table import Line, number
 from memory import Memory
-from memory.journal import events as facts
+from memory import events as facts
 from memory.sqlite import connection as database
 from memory.sqlite import schema
 from spar import Action, ActionResult, Agent, Call, Perception

@@ -6,19 +6,21 @@
         await memory.store(Experience("disk full on web-1", action="rotate logs", success=True))
         await memory.recall("disk full")
 
-    store        the face: experiences, cycles and small state in one file
-    codec        encodes any value as ASCII JSON, and back
-    cycle_log    the cycles as rows: list by summary, read in full
-    pieces       texts and objects that many cycles share, stored once
-    transcripts  the transcripts of sessions, append-only
-    records      small versioned rows by kind and id, changed by compare-and-set
-    own_rows     small rows by owner and key
-    retention    deletes by age, number and size, the oldest first
+    store             the face: experiences, cycles and small state in one file
+    transcript_store  the transcripts of the open file
+    retention         deletes by age, number and size, the oldest first
+    cycle_log         the cycles as rows: list by summary, read in full
+    pieces            texts and objects that many cycles share, stored once
+    transcripts       the statements of transcripts, which are append-only
+    records           small versioned rows by kind and id, changed by compare-and-set
+    own_rows          small rows by owner and key
+    events            the events of the journal and the statements on its tables
+    codec             encodes any value as ASCII JSON, and back
 
-    sqlite/       connections, transactions, the writer's thread, the schema
+    care/         opening, copies, checks, repair
     journal/      the journal in the database
     experiences/  experiences: rows, search, exchange
-    care/         copies, checks, repair
+    sqlite/       connections, transactions, the writer's thread, the schema
 
 Importing this package opens nothing and loads no database driver.
 """

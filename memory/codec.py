@@ -21,7 +21,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -389,3 +389,8 @@ def _with_numbers(value: Any, kind: Any) -> Any:
     if origin is dict and isinstance(value, dict):
         return {key: _with_numbers(item, args[1]) for key, item in value.items()}
     return value
+
+
+def seconds(at: datetime) -> float:
+    """Seconds since 1970; a time without a zone is taken as UTC."""
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

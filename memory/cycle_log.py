@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Raw, Struct, ValidationError, field
 from msgspec.json import encode as as_json
 
+from memory import events as facts
 from memory import pieces
-from memory.codec import decode, encode, look, read, safe, sealed, seems_small, shortened, unsealed
-from memory.experiences.rows import seconds
-from memory.journal import events as facts
+from memory.codec import decode, encode, look, read, safe, sealed, seconds, seems_small, shortened, unsealed
 from memory.sqlite import seals
 from spar.errors import ContractError
 from spar.observe.scrub import mask, masked, may_hold

@@ -16,16 +16,6 @@ from spar.records.journal import RowChange
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Format 5 adds this table.
-TABLE = """
-CREATE TABLE own_row (
-    owner  TEXT NOT NULL,
-    key    TEXT NOT NULL,
-    value  TEXT NOT NULL,
-    PRIMARY KEY (owner, key)
-) WITHOUT ROWID;
-"""
-
 KEEP: Final = (
     "INSERT INTO own_row (owner, key, value) VALUES (?, ?, ?) "
     "ON CONFLICT (owner, key) DO UPDATE SET value = excluded.value"

@@ -21,18 +21,6 @@ from spar.observe.scrub import mask
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Format 5 adds this table.
-TABLES = """
-CREATE TABLE tape_piece (            -- parts of what stands on the tape, each once
-    seq     INTEGER PRIMARY KEY,
-    digest  TEXT NOT NULL UNIQUE,
-    last    INTEGER NOT NULL,   -- about the newest cycle that refers to it, never more than SLACK before that
-    bytes   INTEGER NOT NULL,
-    text    TEXT NOT NULL
-);
-CREATE INDEX tape_piece_by_use ON tape_piece (last, bytes);
-"""
-
 #: The key of a reference in the place of a value, and of one in the place of several items of a list.
 VALUE: Final = "$piece"
 ITEMS: Final = "$pieces"

@@ -8,24 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from memory import events as facts
 from memory.codec import decode, encode
-from memory.journal import events as facts
 from spar.errors import ConflictError
 from spar.protocols import Record
 
 if TYPE_CHECKING:
     from apsw import Connection
-
-#: Format 2 adds this table.
-TABLE = """
-CREATE TABLE record (
-    kind     TEXT NOT NULL,
-    id       TEXT NOT NULL,
-    version  INTEGER NOT NULL,  -- counts the row's changes from 1
-    value    TEXT NOT NULL,
-    PRIMARY KEY (kind, id)
-) WITHOUT ROWID;
-"""
 
 
 def all_of(connection: Connection, kind: str) -> list[Record]:

@@ -8,13 +8,13 @@ other out.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from memory import pieces
-from memory.journal import hash_chain as chain
 from memory.journal import orphans
+from memory.sqlite import hash_chain as chain
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 BATCH = 250  # rows deleted at once: some milliseconds
 FACTS = 5_000  # of facts, which stand together, more than a group of work brings
 _DAY = 86_400.0
+#: Rows about which run wrote where, which are kept for as many days as entries; a run that was superseded is known
+#: for as long.
+_KEPT_WRITERS = 100_000
 _TIMES = {"cycle": "started_at", "experience": "at"}
 _MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merged, a search costs a fifth
 _VACUUM_PAGES = 500
@@ -79,10 +82,7 @@ def trim(connection: Connection, limits: Limits, now: float) -> int:
     deleted = 0
     for kind, (count, _) in held.items():
         at = _TIMES[kind]
-        rows = [
-            (float(t), int(size))
-            for t, size in _rows(connection, f"SELECT {at}, bytes FROM {kind} ORDER BY {at} LIMIT {BATCH}")
-        ]
+        rows = _oldest(connection, kind, at, at)
         number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
         if number:
             crashpoint("retention.delete")
@@ -128,6 +128,28 @@ def trim_facts(connection: Connection, limits: Limits, now: float, live: Collect
     return connection.changes()
 
 
+def trim_transcripts(connection: Connection, limits: Limits, now: float) -> int:
+    """Delete one batch of the oldest entries of transcripts, as far as they are due; how many rows went."""
+    days = limits.transcript_days
+    horizon = None if days is None else now - days * _DAY
+    count, size = _held(connection, "transcript")
+    over = 0 if limits.transcript_bytes is None else max(0, size - limits.transcript_bytes)
+    oldest = _oldest(connection, "transcript", "at", "seq")
+    number = due(oldest, count=count, keep=limits.transcripts, over=over, horizon=horizon)
+    gone = 0
+    if number:
+        crashpoint("retention.delete")
+        connection.execute("DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript ORDER BY seq LIMIT ?)",
+                           (number,))  # fmt: skip
+        gone += connection.changes()
+    connection.execute(
+        "DELETE FROM writer WHERE seq IN (SELECT seq FROM writer "
+        "WHERE at < ? OR seq <= (SELECT max(seq) FROM writer) - ? ORDER BY seq LIMIT ?)",
+        (-1e18 if horizon is None else horizon, _KEPT_WRITERS, BATCH),
+    )
+    return gone + connection.changes()
+
+
 def tidy(connection: Connection) -> bool:
     """Merge some of the text index and give free pages back; returns whether there is more to do."""
     before = connection.total_changes()
@@ -141,12 +163,14 @@ def tidy(connection: Connection) -> bool:
 
 
 def _held(connection: Connection, kind: str) -> tuple[int, int]:
-    [(count, size)] = _rows(connection, f"SELECT count(*), total(bytes) FROM {kind}")
-    return int(count), int(size)
+    [(count, size)] = connection.execute(f"SELECT count(*), total(bytes) FROM {kind}")
+    return int(str(count)), int(float(str(size)))
 
 
-def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:
-    return list(connection.execute(sql))
+def _oldest(connection: Connection, table: str, at: str, order: str) -> list[tuple[float, int]]:
+    """Return time and bytes of the first rows of a table that may go at once."""
+    found = connection.execute(f"SELECT {at}, bytes FROM {table} ORDER BY {order} LIMIT {BATCH}")
+    return [(float(str(when)), int(str(size))) for when, size in found]
 
 
 def _oldest_at(connection: Connection, seq: int) -> float:

@@ -19,23 +19,25 @@ import anyio
 from annotated_types import Ge, Gt
 
 from memory import cycle_log as tape
-from memory import own_rows, pieces, records, retention, transcripts
+from memory import events as facts
+from memory import own_rows, pieces, records, retention
 from memory.care import losses
 from memory.care import repair as salvage
 from memory.care.doctor import Care
+from memory.care.opening import open_file
 from memory.codec import decode, encode, exactly, safe, sealed
 from memory.experiences import jsonl as interchange
 from memory.experiences import rows as experiences
 from memory.experiences.rows import Where
 from memory.journal import budgets as spending
-from memory.journal import events as facts
 from memory.journal import orphans
 from memory.journal import replay as recollect
 from memory.journal.in_flight import Hand
 from memory.journal.journal import Journal
 from memory.sqlite import connection as database
 from memory.sqlite.connection import IN_MEMORY, SYNCHRONOUS, Durability
-from memory.sqlite.session import Opened, open_file
+from memory.sqlite.session import Opened
+from memory.transcript_store import Transcripts
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
 from spar.protocols import Home, Host, Record
@@ -147,7 +149,7 @@ class Memory:
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         self._journal: Journal | None = None
         #: What was said and done in each session.
-        self.transcripts = transcripts.Transcripts(lambda: self._file, lambda: self._journal, self._told)
+        self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._told)
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
         self._unreadable = 0
@@ -513,7 +515,7 @@ class Memory:
         gone += retention.trim_facts(connection, self._limits, now, live)
         if live and self._clock.monotonic() - self._opened_mono >= orphans.AFTER:
             self._bury(connection, live, now)
-        gone += transcripts.trim(connection, self._limits, now)
+        gone += retention.trim_transcripts(connection, self._limits, now)
         gone += pieces.trim(connection) + facts.forget(connection, now) + spending.trim(connection)
         return bool(gone) or retention.tidy(connection)
 

@@ -10,67 +10,27 @@ called again when that had to be undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import retention
-from memory.codec import decode, encode, encoded, safe, sealed
-from memory.experiences.rows import seconds
-from memory.journal.queries import Reads
+from memory.codec import decode, encode, encoded, safe, sealed, seconds
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint
 from spar.observe.scrub import mask
 from spar.records.transcript import Entry
-from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
-
-    from memory.journal.journal import Journal
-    from memory.sqlite.session import Opened
-
-#: Format 4 adds these tables.
-TABLES = """
-CREATE TABLE transcript (
-    seq      INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice
-    agent    TEXT NOT NULL,
-    session  TEXT NOT NULL,
-    run      TEXT NOT NULL,
-    kind     TEXT NOT NULL,     -- user, turn, end, compaction
-    at       REAL NOT NULL,     -- seconds since 1970
-    bytes    INTEGER NOT NULL,  -- about what the row takes
-    body     TEXT NOT NULL
-);
-CREATE INDEX transcript_by_session ON transcript (agent, session, seq, bytes);
-CREATE INDEX transcript_compacted ON transcript (agent, session, seq) WHERE kind = 'compaction';
-CREATE TRIGGER transcript_stays BEFORE UPDATE ON transcript BEGIN
-    SELECT RAISE(ABORT, 'a transcript is only added to');
-END;
-
-CREATE TABLE writer (           -- the runs that wrote in a session: the last of them may go on
-    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
-    agent    TEXT NOT NULL,
-    session  TEXT NOT NULL,
-    run      TEXT NOT NULL,
-    at       REAL NOT NULL
-);
-CREATE UNIQUE INDEX writer_by_run ON writer (agent, session, run);
-CREATE INDEX writer_by_session ON writer (agent, session, seq);
-"""
 
 #: Bytes of one entry's body; what is larger is kept cut.
 MOST_BYTES = 16 << 20
 #: What is read of a session at most, and what of one people look at.
 READ_BYTES, READ_ENTRIES, SHOWN_ENTRIES = 16 << 20, 5_000, 10_000
-#: Rows about which run wrote where, which are kept for as many days as entries; a run that was superseded is known
-#: for as long.
-_KEPT_WRITERS = 100_000
 _ROW_OVERHEAD = 150  # bytes of columns and index entries beside the body
-_DAY = 86_400.0
+BATCH = 250  # entries deleted at once
 _NO_END = 1 << 62
 
 _INSERT = "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -150,34 +110,9 @@ def forget(connection: Connection, agent: str, session: str) -> int:
     """Delete one batch of a session's entries; how many went. Who wrote there stays known: it may not write again."""
     connection.execute(
         "DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript WHERE agent = ? AND session = ? LIMIT ?)",
-        (safe(agent), safe(session), retention.BATCH),
+        (safe(agent), safe(session), BATCH),
     )
     return connection.changes()
-
-
-def trim(connection: Connection, limits: retention.Limits, now: float) -> int:
-    """Delete one batch of the oldest entries, as far as they are due; how many rows went."""
-    days = limits.transcript_days
-    horizon = None if days is None else now - days * _DAY
-    [(count, size)] = connection.execute("SELECT count(*), total(bytes) FROM transcript")
-    over = 0 if limits.transcript_bytes is None else max(0, _int(size) - limits.transcript_bytes)
-    oldest = [
-        (float(str(at)), _int(each))
-        for at, each in connection.execute("SELECT at, bytes FROM transcript ORDER BY seq LIMIT ?", (retention.BATCH,))
-    ]
-    number = retention.due(oldest, count=_int(count), keep=limits.transcripts, over=over, horizon=horizon)
-    gone = 0
-    if number:
-        crashpoint("retention.delete")
-        connection.execute("DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript ORDER BY seq LIMIT ?)",
-                           (number,))  # fmt: skip
-        gone += connection.changes()
-    connection.execute(
-        "DELETE FROM writer WHERE seq IN (SELECT seq FROM writer "
-        "WHERE at < ? OR seq <= (SELECT max(seq) FROM writer) - ? ORDER BY seq LIMIT ?)",
-        (-1e18 if horizon is None else horizon, _KEPT_WRITERS, retention.BATCH),
-    )
-    return gone + connection.changes()
 
 
 # -- reading
@@ -249,83 +184,3 @@ def _when(at: Any) -> datetime:
 
 def _int(value: Any) -> int:
     return int(value)
-
-
-# -- the face
-
-
-class Transcripts(Reads):
-    """The transcripts of a memory while that is open.
-
-    Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
-        cannot be read.
-    """
-
-    def __init__(
-        self, file: Callable[[], Opened], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
-    ) -> None:
-        super().__init__(file, told)
-        self._journal = journal
-
-    def hand_over(self) -> None:
-        if (journal := self._journal()) is not None:
-            journal.hand_over()
-
-    async def read(self, agent: str, session: str) -> list[Entry]:
-        """What is to be read of a session, oldest first: the last compaction, then the entries that it kept and those
-        after it. Of more than 5,000 entries or 16 MB the newest that fit; each is there as a whole or not at all.
-
-        Raises: TransientError when the file cannot be read now.
-        """
-        return await self._rows(partial(read, agent=agent, session=session))
-
-    async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
-        """The newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that was
-        seen. At most 10,000 or 16 MB. Raises: TransientError."""
-        return await self._rows(partial(tail, agent=agent, session=session, limit=limit, before=before))
-
-    async def sessions(self, agent: str) -> list[Held]:
-        """The sessions of which something is kept, the last one that was added to first. Raises: TransientError."""
-        return await self._read(lambda connection: sessions(connection, agent))
-
-    async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
-        """Add what is no part of a cycle, after all that the journal was told; safe when this returns, all or none.
-
-        Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over
-        since; SparError when closed or read-only.
-        """
-        given = rows(agent, session, run_id, [_of(each, run_id) for each in entries])
-        file, journal = self._opened(), self._journal()
-        _ = file.writer  # refuses at once when read-only
-        told = journal.taken() if journal is not None else _nothing
-
-        def write(connection: Connection) -> list[SupersededError]:
-            told(connection)
-            return append(connection, given)
-
-        # Returned, not raised: what the journal was told is true all the same.
-        for refusal in await file.commit(write, sum(row[5] for row in given)):
-            raise refusal
-
-    async def forget(self, agent: str, session: str) -> int:
-        """Delete all that is kept of a session; how many entries, once that is safe. Raises: SparError when closed or
-        read-only."""
-        gone = step = await self._deleted(agent, session)
-        while step:
-            gone += (step := await self._deleted(agent, session))
-        return gone
-
-    async def _deleted(self, agent: str, session: str) -> int:
-        self.hand_over()
-        return await self._opened().commit(lambda connection: forget(connection, agent, session))
-
-
-def _of(entry: Entry, run_id: str) -> Entry:
-    """Raises: ValueError when it says that it is another run's."""
-    if entry.run_id not in ("", run_id):
-        raise ValueError(f"an entry of run {entry.run_id!r:.100} cannot be added for run {run_id!r:.100}")
-    return entry
-
-
-def _nothing(connection: Connection) -> None:
-    return None

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from memory.care import wal_watermark as mark
-from memory.care.disk_reserve import free_bytes
-from memory.journal import hash_chain as chain
+from memory.care.lock import Lock
 from memory.sqlite import connection as database
-from memory.sqlite.lock import Lock
+from memory.sqlite import hash_chain as chain
+from memory.sqlite import wal_watermark as mark
+from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
 from spar.types import Fault

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory.care import backup, losses
-from memory.care import disk_reserve as ballast
+from memory.care import backup, lock, losses
 from memory.care import integrity as verify
-from memory.journal import hash_chain as chain
 from memory.sqlite import connection as database
-from memory.sqlite import lock, schema
+from memory.sqlite import disk_reserve as ballast
+from memory.sqlite import hash_chain as chain
+from memory.sqlite import schema
 from memory.sqlite.connection import IN_MEMORY
 from spar.errors import ConfigError, SparError
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory.codec import decode
-from memory.journal import hash_chain as chain
 from memory.sqlite import connection as database
+from memory.sqlite import hash_chain as chain
 from memory.sqlite import schema, seals
 from memory.sqlite.connection import DamagedError
 from spar.types import Experience

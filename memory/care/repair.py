@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from memory.care import backup
-from memory.care.disk_reserve import SUFFIX, Ballast
-from memory.journal import hash_chain as chain
+from memory.care.lock import Lock
 from memory.sqlite import connection as database
+from memory.sqlite import hash_chain as chain
 from memory.sqlite.connection import IN_MEMORY, DamagedError, Prepared, explained
-from memory.sqlite.lock import Lock
+from memory.sqlite.disk_reserve import SUFFIX, Ballast
 from spar.errors import ConfigError, SparError
 from spar.types import Fault, replace
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec import decode, encode, read, safe, sealed, unsealed
+from memory.codec import decode, encode, read, safe, sealed, seconds, unsealed
 from memory.experiences import recall
 from spar.errors import ContractError
 from spar.failpoints import crashpoint
@@ -68,11 +68,6 @@ class Where(Struct, frozen=True):
         )
         chosen = [(text, value) for text, value in conditions if value is not None]
         return " AND ".join(text for text, _ in chosen) or "1", tuple(value for _, value in chosen)
-
-
-def seconds(at: datetime) -> float:
-    """Seconds since 1970; a time without a zone is taken as UTC."""
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def row(experience: Experience) -> Row:

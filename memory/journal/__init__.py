@@ -2,11 +2,9 @@
 
 journal     the journal's port: values become rows in few transactions
 batch       the rows of one moment as one unit of work for the writer
-events      the tables of the journal and their statements
 queries     reads that include rows not yet written
 replay      reads the state of the journal from its rows
 budgets     the rows of spent budgets
 in_flight   the work in hand of a process, in a small file that outlives it
-hash_chain  the chain of hashes over the rows
 orphans     finds open cycles of agents that no longer exist
 """

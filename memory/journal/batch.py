@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from memory.journal import events as facts
+from memory import events as facts
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:

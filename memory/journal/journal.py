@@ -15,12 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memory import cycle_log as tape
+from memory import events as facts
 from memory import own_rows, transcripts
-from memory.codec import encoded, exactly, safe, sealed
+from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import rows as experiences
-from memory.experiences.rows import seconds
 from memory.journal import budgets as spending
-from memory.journal import events as facts
 from memory.journal import replay as recollect
 from memory.journal.batch import Unit, Write, many
 from memory.journal.in_flight import NOTED, Hand, trait

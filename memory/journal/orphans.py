@@ -12,9 +12,8 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from memory.codec import decode, encode, safe, sealed
-from memory.experiences.rows import seconds
-from memory.journal import events as facts
+from memory import events as facts
+from memory.codec import decode, encode, safe, sealed, seconds
 from memory.journal import replay as recollect
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception

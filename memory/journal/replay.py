@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from memory import events as facts
 from memory.codec import decode, read, safe
-from memory.journal import events as facts
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
 

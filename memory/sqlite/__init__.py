@@ -1,12 +1,15 @@
 """SQLite: one writer, some readers.
 
-connection    opens the file with the driver's settings
-session       the open file: writer, readers, and reads that see earlier writes
-writer        the one thread that writes
-transactions  runs groups of work as transactions, and repairs after disk errors
-readers       read-only connections
-schema        the format of the file and its migrations
-seals         digests over all columns of each row
-wal           the write-ahead log as a file
-lock          the advisory lock of one process
+session        the open file: writer, readers, and reads that see earlier writes
+writer         the one thread that writes
+maintenance    the idle work of that thread: checkpoints, retention, reserve, copies
+transactions   runs groups of work as transactions, and repairs after disk errors
+readers        read-only connections
+connection     opens the file with the driver's settings
+schema         the format of the file and its migrations; all tables are in `formats/`
+seals          digests over all columns of each row
+hash_chain     the chain of hashes over the events
+wal            the write-ahead log as a file
+wal_watermark  the safe length of the write-ahead log, in a file beside it
+disk_reserve   a reserve of disk space for the day on which the disk is full
 """

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory.care import wal_watermark as mark
-from memory.journal import hash_chain as chain
+from memory.sqlite import hash_chain as chain
 from memory.sqlite import schema, seals
 from memory.sqlite import wal as log
+from memory.sqlite import wal_watermark as mark
 from spar.errors import ConfigError, TransientError
 from spar.types import Fault
 
@@ -39,7 +39,7 @@ _FENCE = "fence"  # up to where fences are reserved
 #: Fences reserved by one opening; who gives more has run for so many microseconds, and the clock has gone on as far.
 _FENCES = 1 << 24
 _CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
-FLUSHED = "flushed"  # the number of a flush, as in `care/wal_watermark`, or written only for the flush that this brings
+FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
 #: Keys in the table `state` that are not the agent's.
 OWN_KEYS = (_EPOCH, _FENCE, chain.ANCHOR, FLUSHED, seals.HEAD)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds

@@ -1,8 +1,9 @@
 """The format of the file: its version, how an older one becomes the present one, why a newer one is refused.
 
-The version is SQLite's `user_version`; `application_id` says that the file is ours at all. Step n of `STEPS`
-leads from version n to n + 1, the first from an empty file. All steps that a file needs run in one transaction:
-a migration that fails or is cut off leaves the file as it was.
+All tables stand in `formats/`, one file for each format that adds some. The version is SQLite's `user_version`;
+`application_id` says that the file is ours at all. Step n of `STEPS` leads from version n to n + 1, the first from an
+empty file. All steps that a file needs run in one transaction: a migration that fails or is cut off leaves the file as
+it was.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory import own_rows, pieces, records, transcripts
-from memory.journal import events as facts
 from memory.sqlite import seals
 from spar.errors import ConfigError
 from spar.failpoints import crashpoint
@@ -24,30 +23,21 @@ APPLICATION_ID = 0x73706172  # "spar"
 Step = Callable[["Connection"], object]
 
 
-def _create(connection: Connection) -> None:
-    connection.execute(Path(__file__).with_name("schema.sql").read_text("utf-8"))
+def tables(number: int) -> str:
+    """Return the statements that make what format `number` adds."""
+    return Path(__file__).with_name("formats").joinpath(f"{number}.sql").read_text("utf-8")
 
 
-def _add_records(connection: Connection) -> None:
-    connection.execute(records.TABLE)
+def _add(number: int) -> Step:
+    return lambda connection: connection.execute(tables(number))
 
 
-def _add_journal(connection: Connection) -> None:
-    connection.execute(facts.TABLES)
-
-
-def _add_transcripts(connection: Connection) -> None:
-    connection.execute(transcripts.TABLES)
-
-
-def _add_rows(connection: Connection) -> None:
-    connection.execute(own_rows.TABLE)
-    connection.execute(pieces.TABLES)
-    connection.execute(seals.TABLE)
+def _add_and_seal(connection: Connection) -> None:
+    connection.execute(tables(5))
     seals.seal_all(connection)
 
 
-STEPS: tuple[Step, ...] = (_create, _add_records, _add_journal, _add_transcripts, _add_rows)
+STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal)
 
 
 def version(connection: Connection) -> int:

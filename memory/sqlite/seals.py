@@ -3,7 +3,7 @@
 The seals stand in a table of their own. How many there are of each table, with their sum, stands in the table `state`
 under `seals`, with number and link of the newest fact. All of it changes in the transaction that changes the rows:
 SQLite tells of each row that a transaction touches (its pre-update hook); the seals are written before the commit.
-Facts have no seals: they are a chain (`memory.journal.hash_chain`), of which only the end must be known.
+Facts have no seals: they are a chain (`memory.sqlite.hash_chain`), of which only the end must be known.
 
 It shows that a row was altered, put in or taken out, not who did it: whoever can write the file can seal what he wrote.
 """
@@ -18,20 +18,10 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from memory.journal import hash_chain as chain
+from memory.sqlite import hash_chain as chain
 
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate
-
-#: Format 5 adds this table.
-TABLE = """
-CREATE TABLE seal (
-    tbl     INTEGER NOT NULL,   -- which table, as numbered in seals.py
-    key     NOT NULL,           -- of the row: its number, its name, or its names with a NUL between them
-    digest  INTEGER NOT NULL,   -- over all columns
-    PRIMARY KEY (tbl, key)
-) WITHOUT ROWID;
-"""
 
 #: The key in the table `state`; it seals itself by what it says.
 HEAD: Final = "seals"

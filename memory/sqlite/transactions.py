@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.care.wal_watermark import Mark
 from memory.sqlite import wal as log
 from memory.sqlite.connection import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
 from memory.sqlite.seals import Seals
+from memory.sqlite.wal_watermark import Mark
 from spar.errors import FencedError
 
 if TYPE_CHECKING:

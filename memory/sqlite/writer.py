@@ -9,7 +9,7 @@ When the disk is full or the file is locked, the queue is kept, the group is tri
 failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
 alone, with its error. After an error of the disk itself the log is mended (`wal`) and the file opened anew. When
 another process has taken the file over (its `epoch` has changed) nothing is ever written again. Between groups, and
-never on the event loop, the thread does the upkeep (`care/maintenance`).
+never on the event loop, the thread does the upkeep (`maintenance`).
 
 Its waits are those of a disk, measured on the real clock, whatever clock the agent lives by.
 """
@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.care.disk_reserve import Ballast
-from memory.care.maintenance import REST, Upkeep
 from memory.sqlite.connection import is_storage
+from memory.sqlite.disk_reserve import Ballast
+from memory.sqlite.maintenance import REST, Copies, Upkeep
 from memory.sqlite.transactions import FLUSH_WITHIN, Rejected, Transactions
 from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
@@ -33,8 +33,6 @@ from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
-
-    from memory.care.backup import Copies
 
 R = TypeVar("R")
 

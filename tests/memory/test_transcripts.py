@@ -13,9 +13,10 @@ import pytest
 
 from memory import Memory, transcripts
 from memory.care.integrity import verify
-from memory.retention import BATCH, Limits
+from memory.retention import BATCH, Limits, trim_transcripts
 from memory.sqlite import connection as database
-from memory.transcripts import MOST_BYTES, Held, append, rows, tail, trim
+from memory.sqlite import schema
+from memory.transcripts import MOST_BYTES, Held, append, rows, tail
 from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry
@@ -264,7 +265,7 @@ def test_the_oldest_entries_go_in_small_batches(tmp_path: Path, limits: Limits, 
         append(connection, rows("main", "talk", f"run-{number}", [entry]))
     now = (START + timedelta(days=599)).timestamp()
 
-    while gone := trim(connection, limits, now):
+    while gone := trim_transcripts(connection, limits, now):
         assert gone <= 2 * BATCH
 
     found = texts(tail(connection, "main", "talk", 1_000, None, []))
@@ -296,7 +297,8 @@ async def test_an_altered_entry_is_found_by_verify_told_once_and_does_not_keep_t
     connection = database.open_writer(str(path), "off")
     connection.execute("DROP TRIGGER transcript_stays")
     connection.execute("UPDATE transcript SET body = replace(body, '2', '7')")
-    connection.execute(transcripts.TABLES[transcripts.TABLES.index("CREATE TRIGGER") :].partition("END;")[0] + "END;")
+    tables = schema.tables(4)
+    connection.execute(tables[tables.index("CREATE TRIGGER") :].partition("END;")[0] + "END;")
     connection.close()
 
     report = verify(str(path))

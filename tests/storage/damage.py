@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 
 from memory import Memory
-from memory.journal import hash_chain as chain
+from memory.sqlite import hash_chain as chain
 from spar.errors import SparError
 from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from memory import Memory
+from memory import events as facts
 from memory.care.doctor import Care
 from memory.care.integrity import verify
-from memory.journal import events as facts
 from memory.sqlite import connection as database
 from spar.errors import ConfigError
 from spar.types import CycleRecord, Experience

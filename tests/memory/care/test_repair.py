@@ -9,11 +9,11 @@ import apsw
 import pytest
 
 from memory.care import backup
-from memory.care.disk_reserve import Ballast
+from memory.care.lock import Lock
 from memory.care.repair import OnDamage, prepare
 from memory.sqlite import connection as database
 from memory.sqlite import wal as log
-from memory.sqlite.lock import Lock
+from memory.sqlite.disk_reserve import Ballast
 from spar.errors import ConfigError
 
 PAGE = 4096

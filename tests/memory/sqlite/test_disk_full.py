@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memory import Memory
-from memory.care.disk_reserve import Ballast
+from memory.sqlite.disk_reserve import Ballast
 from spar.errors import TransientError
 from spar.types import Experience
 from tests.memory.sqlite.test_writer import Power, until

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memory import Memory
-from memory.journal import hash_chain as chain
 from memory.sqlite import connection as database
+from memory.sqlite import hash_chain as chain
 from memory.sqlite import schema
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError

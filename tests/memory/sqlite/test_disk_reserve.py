@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from memory.care.disk_reserve import LEAST, Ballast
+from memory.sqlite.disk_reserve import LEAST, Ballast
 
 MIB = 1 << 20
 

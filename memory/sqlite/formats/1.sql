@@ -1,4 +1,4 @@
--- The memory's tables as format 1 has them; what later formats add stands with their steps (schema.py).
+-- The tables that format 1 has.
 -- Bodies are ASCII JSON (codec.py); the other columns are there to be searched by.
 
 CREATE TABLE experience (

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.journal import events as facts
-from memory.journal import hash_chain as chain
+from memory import events as facts
 from memory.retention import Limits, trim_facts
 from memory.sqlite import connection as database
+from memory.sqlite import hash_chain as chain
 
 if TYPE_CHECKING:
     from apsw import Connection

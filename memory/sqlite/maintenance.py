@@ -12,14 +12,14 @@ import math
 import time
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spar.failpoints import crashpoint
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.care.backup import Copies
     from memory.sqlite.transactions import Transactions
 
 REST = 1.0  # seconds without work after which the data is tended
@@ -29,6 +29,18 @@ TEND_AGAIN = 3_600.0  # seconds until what merely grew older is looked at
 BALLAST_AGAIN = 1.0  # seconds until it is seen whether a full disk has room again
 WAL_PAGES = 1_000  # 4 MiB: moved into the file between groups
 WAL_PAGES_HARD = 16_000  # 64 MiB: readers held that up so long that now they must wait
+
+
+class Copies(Protocol):
+    """The copies that are made by themselves; `told` is called, in any thread, when none can be made."""
+
+    told: Callable[[Fault], None]
+
+    def begin_if_due(self) -> None:
+        """Begin a copy in the background, unless one is under way or none is due."""
+
+    def stop(self) -> None:
+        """Give up a copy that is under way."""
 
 
 class Upkeep:

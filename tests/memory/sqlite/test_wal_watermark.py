@@ -13,11 +13,11 @@ import pytest
 
 from memory import Memory
 from memory.care import backup
-from memory.care import maintenance as upkeep
-from memory.care import wal_watermark as mark
-from memory.care.wal_watermark import Mark, Promise
 from memory.sqlite import connection as database
+from memory.sqlite import maintenance as upkeep
 from memory.sqlite import wal as log
+from memory.sqlite import wal_watermark as mark
+from memory.sqlite.wal_watermark import Mark, Promise
 from spar.errors import TransientError
 from spar.types import Fault
 from tests.storage.child import until

@@ -1,8 +1,8 @@
-"""The journal's tables and the statements on them.
+"""The events of the journal, and the statements on its tables.
 
 Functions of a connection; what writes runs in the writer's thread inside its transaction and may be called again
 when that had to be undone. `fact` is only ever added to, each row linked to the one before it
-(`memory.journal.hash_chain`); the other tables say how things stand: what was accepted, which cycles are open, which
+(`memory.sqlite.hash_chain`); the other tables say how things stand: what was accepted, which cycles are open, which
 calls are in doubt.
 """
 
@@ -11,62 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.journal import hash_chain as chain
+from memory.sqlite import hash_chain as chain
 from memory.sqlite import seals
 
 if TYPE_CHECKING:
     from apsw import Connection
-
-#: Format 3 adds these tables.
-TABLES = """
-CREATE TABLE fact (
-    seq   INTEGER PRIMARY KEY,  -- in the order in which they happened; only the oldest are ever deleted
-    at    REAL NOT NULL,        -- seconds since 1970
-    work  TEXT NOT NULL,        -- the cycle, or the action where there is none
-    call  TEXT NOT NULL,        -- the call, item, doubt or approval that it is about
-    kind  TEXT NOT NULL,
-    body  TEXT NOT NULL,
-    link  BLOB NOT NULL         -- over this row and the link before
-);
-CREATE INDEX fact_by_work ON fact (work);
-
-CREATE TABLE item (             -- accepted work, and for a while what is known of it when it is through
-    id        TEXT PRIMARY KEY,
-    agent     TEXT NOT NULL,
-    session   TEXT NOT NULL,
-    kind      TEXT NOT NULL,
-    key       TEXT,
-    at        REAL NOT NULL,
-    attempts  INTEGER NOT NULL,
-    state     TEXT NOT NULL,    -- waiting, done, dead
-    body      TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX item_by_key ON item (agent, key) WHERE key IS NOT NULL;
-CREATE INDEX item_by_state ON item (state, at);
-CREATE INDEX item_by_age ON item (at);
-
-CREATE TABLE open_cycle (       -- begun and not ended
-    id        TEXT PRIMARY KEY,
-    agent     TEXT NOT NULL,
-    attempts  INTEGER NOT NULL, -- beginnings that were not ended in good order
-    body      TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE doubt (            -- calls of which nobody knows whether they had their effect
-    id      TEXT PRIMARY KEY,
-    agent   TEXT NOT NULL,
-    at      REAL NOT NULL,
-    answer  TEXT,
-    body    TEXT NOT NULL
-) WITHOUT ROWID;
-
-CREATE TABLE spent (            -- what was used of the budgets
-    window    TEXT NOT NULL,
-    quantity  TEXT NOT NULL,
-    used      INTEGER NOT NULL,
-    PRIMARY KEY (window, quantity)
-) WITHOUT ROWID;
-"""
 
 _INSERT = "INSERT INTO fact (seq, at, work, call, kind, body, link) VALUES (?, ?, ?, ?, ?, ?, ?)"
 

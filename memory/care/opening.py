@@ -1,0 +1,96 @@
+"""Opens the file: locked, repaired where that is needed, with its writer and its readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from memory.care import losses
+from memory.care import repair as salvage
+from memory.care.backup import Copies
+from memory.care.lock import Lock
+from memory.sqlite import connection as database
+from memory.sqlite.connection import IN_MEMORY, Prepared
+from memory.sqlite.disk_reserve import SIZE, Ballast
+from memory.sqlite.readers import Readers
+from memory.sqlite.session import Opened
+from memory.sqlite.writer import Writer
+from spar.clock import Clock
+from spar.threads import Threads
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+LET_GO = 1.0  # seconds that who calls an opening off waits for it to be undone
+_READERS = 4
+
+
+async def open_file(
+    path: str,
+    durability: str,
+    clock: Clock,
+    *,
+    read_only: bool,
+    tend: Callable[[Connection], bool],
+    told: Callable[[Fault | None], None],
+    ballast: int = SIZE,
+    on_damage: salvage.OnDamage = "restore",
+    copies: bool = True,
+) -> Opened:
+    """Open a file, or say why not; what is wrong with it although it can be used is told.
+
+    Args: ballast: bytes that are kept free for the day on which the disk is full; copies: whether one is made a day.
+    Raises: ConfigError, TransientError; nothing then stays open or locked.
+    """
+    threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
+    kept = Ballast(path, ballast)
+
+    def prepare() -> Prepared | None:
+        if read_only:
+            database.inspect(path, read_only=True)
+            return None
+        prepared = salvage.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
+        if path != IN_MEMORY and prepared.faults:
+            with suppress(OSError):  # it is told in any case
+                losses.note(path, [fault.message for fault in prepared.faults])
+        return prepared
+
+    # A thread cannot be cancelled: when the caller is, what it opens in the end is closed again.
+    opening = asyncio.ensure_future(threads.run(prepare))
+    try:
+        prepared = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda late: _close_late(late, lock))
+        await asyncio.wait([opening], timeout=LET_GO)  # who opens it again finds it closed
+        raise
+    writer: Writer | None = None
+    if prepared is not None:
+        is_file = path != IN_MEMORY
+        writer = Writer(
+            prepared.connection,
+            path,
+            durability=durability,
+            epoch=prepared.epoch,
+            tend=tend,
+            told=told,
+            ended=lock.release,
+            reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
+            ballast=kept if is_file else None,
+            copies=Copies(path) if is_file and copies else None,
+        )
+        writer.start()
+        for fault in prepared.faults:
+            writer.tell(fault)
+    readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
+    return Opened(path, clock, writer, readers, prepared)
+
+
+def _close_late(opening: asyncio.Future[Prepared | None], lock: Lock) -> None:
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    if (prepared := opening.result()) is not None:
+        prepared.connection.close()
+    lock.release()

@@ -1,0 +1,99 @@
+"""The transcripts of a memory that is open: read, added to, forgotten.
+
+The statements are `memory.transcripts`; what a cycle adds comes with the cycle's end, through the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from memory import transcripts
+from memory.journal.queries import Reads
+from memory.transcripts import Held, SupersededError
+from spar.records.transcript import Entry
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from memory.journal.journal import Journal
+    from memory.sqlite.session import Opened
+
+
+class Transcripts(Reads):
+    """The transcripts of a memory while that is open.
+
+    Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
+        cannot be read.
+    """
+
+    def __init__(
+        self, file: Callable[[], Opened], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
+    ) -> None:
+        super().__init__(file, told)
+        self._journal = journal
+
+    def hand_over(self) -> None:
+        if (journal := self._journal()) is not None:
+            journal.hand_over()
+
+    async def read(self, agent: str, session: str) -> list[Entry]:
+        """What is to be read of a session, oldest first: the last compaction, then the entries that it kept and those
+        after it. Of more than 5,000 entries or 16 MB the newest that fit; each is there as a whole or not at all.
+
+        Raises: TransientError when the file cannot be read now.
+        """
+        return await self._rows(partial(transcripts.read, agent=agent, session=session))
+
+    async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
+        """The newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that was
+        seen. At most 10,000 or 16 MB. Raises: TransientError."""
+        return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
+
+    async def sessions(self, agent: str) -> list[Held]:
+        """The sessions of which something is kept, the last one that was added to first. Raises: TransientError."""
+        return await self._read(lambda connection: transcripts.sessions(connection, agent))
+
+    async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
+        """Add what is no part of a cycle, after all that the journal was told; safe when this returns, all or none.
+
+        Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over
+        since; SparError when closed or read-only.
+        """
+        given = transcripts.rows(agent, session, run_id, [_of(each, run_id) for each in entries])
+        file, journal = self._opened(), self._journal()
+        _ = file.writer  # refuses at once when read-only
+        told = journal.taken() if journal is not None else _nothing
+
+        def write(connection: Connection) -> list[SupersededError]:
+            told(connection)
+            return transcripts.append(connection, given)
+
+        # Returned, not raised: what the journal was told is true all the same.
+        for refusal in await file.commit(write, sum(row[5] for row in given)):
+            raise refusal
+
+    async def forget(self, agent: str, session: str) -> int:
+        """Delete all that is kept of a session; how many entries, once that is safe. Raises: SparError when closed or
+        read-only."""
+        gone = step = await self._deleted(agent, session)
+        while step:
+            gone += (step := await self._deleted(agent, session))
+        return gone
+
+    async def _deleted(self, agent: str, session: str) -> int:
+        self.hand_over()
+        return await self._opened().commit(lambda connection: transcripts.forget(connection, agent, session))
+
+
+def _of(entry: Entry, run_id: str) -> Entry:
+    """Raises: ValueError when it says that it is another run's."""
+    if entry.run_id not in ("", run_id):
+        raise ValueError(f"an entry of run {entry.run_id!r:.100} cannot be added for run {run_id!r:.100}")
+    return entry
+
+
+def _nothing(connection: Connection) -> None:
+    return None
