@@ -26,7 +26,7 @@ from memory import pieces
 from memory.codec import decode, encode, look, read, safe, sealed, seconds, seems_small, shortened, unsealed
 from memory.sqlite import seals
 from spar.errors import ContractError
-from spar.observe.scrub import mask, masked, may_hold
+from spar.observe.scrub import mask_json, masked, may_hold
 from spar.types import (
     Action,
     ActionResult,
@@ -113,9 +113,9 @@ def row(cycle: CycleRecord) -> Row:
     # No secret begins in one text and ends in another, and what we write beside them are no secrets: where the texts
     # have no hint of one, the much longer row need not be searched.
     if not seen.is_small or not seen.is_plain or may_hold(seen.text):
-        text = mask(text)
+        text = mask_json(text)
     calls = _calls(cycle)
-    summary = mask(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
+    summary = mask_json(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
     return Row(_columns(cycle, summary, sealed(text)), found.texts)
 
 

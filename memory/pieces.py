@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec import encode, sealed, unsealed
-from spar.observe.scrub import mask
+from spar.observe.scrub import mask_json
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -75,7 +75,7 @@ class Pieces:
         return [{ITEMS: self._keep(text)}] if len(text) >= LONG else items
 
     def _keep(self, text: str) -> str:
-        text = mask(text)
+        text = mask_json(text)
         digest = _digest(text)
         self.texts[digest] = text
         return digest

@@ -19,7 +19,7 @@ from msgspec import Struct
 from memory.codec import decode, encode, encoded, safe, sealed, seconds
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint
-from spar.observe.scrub import mask
+from spar.observe.scrub import mask_json
 from spar.records.transcript import Entry
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _row(agent: str, session: str, run: str, entry: Entry) -> Row:
     text, was_cut = encoded(entry.body, limit=MOST_BYTES)
     if was_cut:
         text = encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
-    body = sealed(mask(text))
+    body = sealed(mask_json(text))
     return agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body
 
 

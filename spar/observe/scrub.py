@@ -45,40 +45,51 @@ _NAMES = (
 _SECRET_NAME = re.compile(rf"(?:^|_)(?:{'|'.join(_NAMES)})$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
+
+def _begin(first: str) -> str:
+    """Return the pattern for the first character of a kind: in no word, of which an escape of JSON is no part.
+
+    The character stands before that condition, so that a search looks for it first.
+    """
+    return rf"{first}(?:(?<!\w{first})|(?<=\\[bfnrt]{first})|(?<=\\u[0-9A-Fa-f]{{4}}{first}))"
+
+
 # Known kinds. Each pattern keeps its first group, which says what was there, and loses the rest. None takes a quotation
 # mark or half of an escape, so that a text that is JSON stays JSON.
 _PRIVATE_KEY = (
-    r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^\"\\-]|\\[nrt/]|-(?!----))*(?:-----END [A-Z ]{0,40}-----)?"
 )
 _KINDS = (
     re.compile(_PRIVATE_KEY),
     re.compile(
-        r"(?i)\b((?:proxy-)?authorization(?:\s{0,3}[:=]\s{0,3}|\\?[\"']\s{0,3}[:=]\s{0,3}\\?[\"'])"
-        r"(?:(?:bearer|basic|digest|token)\s{1,3})?)"
+        rf"(?i)({_begin('a')}uthorization"
+        r"(?:\s{0,3}[:=]\s{0,3}|\\?[\"']\s{0,3}[:=]\s{0,3}\\?[\"'])(?:(?:bearer|basic|digest|token)\s{1,3})?)"
         r"[A-Za-z0-9._~+/=-]{4,}"
     ),
-    re.compile(r"()\bgh[pousr]_[A-Za-z0-9]{16,}"),
-    re.compile(r"()\bgithub_pat_[A-Za-z0-9_]{16,}"),
-    re.compile(r"()\bglpat-[A-Za-z0-9_-]{16,}"),
-    re.compile(r"()\bxox[abeoprs]-[A-Za-z0-9-]{8,}"),
-    re.compile(r"()\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    re.compile(r"()\bAIza[A-Za-z0-9_-]{35}"),
-    re.compile(r"()\bya29\.[A-Za-z0-9_-]{16,}"),
-    re.compile(r"()\bnpm_[A-Za-z0-9]{30,}"),
-    re.compile(r"()\bhf_[A-Za-z0-9]{30,}"),
-    re.compile(r"()\bpypi-[A-Za-z0-9_-]{40,}"),
-    re.compile(r"()\bSG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
+    re.compile(_begin("g") + r"h[pousr]_[A-Za-z0-9]{16,}"),
+    re.compile(_begin("g") + r"ithub_pat_[A-Za-z0-9_]{16,}"),
+    re.compile(_begin("g") + r"lpat-[A-Za-z0-9_-]{16,}"),
+    re.compile(_begin("x") + r"ox[abeoprs]-[A-Za-z0-9-]{8,}"),
+    re.compile(_begin("A") + r"(?:KIA|SIA)[0-9A-Z]{16}\b"),
+    re.compile(_begin("A") + r"Iza[A-Za-z0-9_-]{35}"),
+    re.compile(_begin("y") + r"a29\.[A-Za-z0-9_-]{16,}"),
+    re.compile(_begin("n") + r"pm_[A-Za-z0-9]{30,}"),
+    re.compile(_begin("h") + r"f_[A-Za-z0-9]{30,}"),
+    re.compile(_begin("p") + r"ypi-[A-Za-z0-9_-]{40,}"),
+    re.compile(_begin("S") + r"G\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}"),
     # Bounded: it begins anew at each "-".
-    re.compile(r"()\beyJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
+    re.compile(_begin("e") + r"yJ[A-Za-z0-9_-]{6,1000}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"),
 )
 #: The same, where words may look like them: only with a digit in it, or as long as no word is.
 _WORDLIKE = (
-    re.compile(r"()\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}"),
-    re.compile(r"(?i)\b(bearer\s{1,3})[A-Za-z0-9._~+/=-]{8,}"),
+    re.compile(_begin("[spr]") + r"k[-_][A-Za-z0-9_-]{8,}"),
+    re.compile(rf"(?i)({_begin('b')}earer\s{{1,3}})[A-Za-z0-9._~+/=-]{{8,}}"),
 )
 _LONG = 32
 _DIGITS = frozenset("0123456789")
+#: The letters of escapes in JSON that a kind may begin with.
+_ESCAPES = frozenset("bfnrtu")
 
 # Whatever may be a secret.
 _SHAPES = (
@@ -130,23 +141,40 @@ def may_hold(text: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """Return the text with known kinds of secrets replaced by `***`; of JSON it stays JSON.
+    """Return the text with known kinds of secrets replaced by `***`.
 
     Known are keys with a recognised prefix, private keys in PEM, JSON web tokens, and what follows `Authorization:` or
     `Bearer`.
     """
-    if not may_hold(text):
-        return text
-    for kind in _KINDS:
-        text = kind.sub(rf"\1{MASK}", text)
-    for kind in _WORDLIKE:
-        text = kind.sub(_unless_words, text)
+    if may_hold(text):
+        for kind in (*_KINDS, *_WORDLIKE):
+            text = kind.sub(_masked, text)
     return text
 
 
-def _unless_words(found: re.Match[str]) -> str:
-    value = found[0][len(found[1]) :]
-    return f"{found[1]}{MASK}" if len(value) >= _LONG or not _DIGITS.isdisjoint(value) else found[0]
+def mask_json(text: str) -> str:
+    """Return the JSON text as `mask` does, still JSON: no match begins with the letter of an escape."""
+    if may_hold(text):
+        for kind in (*_KINDS, *_WORDLIKE):
+            text = kind.sub(_masked_in_json, text)
+    return text
+
+
+def _masked(found: re.Match[str]) -> str:
+    shown = found[1] if found.re.groups else ""
+    value = found[0][len(shown) :]
+    is_secret = found.re not in _WORDLIKE or len(value) >= _LONG or not _DIGITS.isdisjoint(value)
+    return f"{shown}{MASK}" if is_secret else found[0]
+
+
+def _masked_in_json(found: re.Match[str]) -> str:
+    start = found.start()
+    backslashes = 0
+    while backslashes < start and found.string[start - backslashes - 1] == "\\":
+        backslashes += 1
+    if backslashes % 2 and found[0][0] in _ESCAPES:
+        return found[0][0] + found.re.sub(_masked, found[0][1:])
+    return _masked(found)
 
 
 def masked(value: Any) -> Any:

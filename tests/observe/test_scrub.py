@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from spar.observe.scrub import Scrubber, is_secret_name, mask, masked, scrub
+from spar.observe.scrub import Scrubber, is_secret_name, mask, mask_json, masked, scrub
 from tests.effort import hang_guard
 
 
@@ -96,6 +96,7 @@ def test_no_text_makes_it_hang(text: str) -> None:
     with hang_guard(30):  # a tenth of a second, and minutes by a pattern whose work is the square of the length
         scrub(text)
         mask(text)
+        mask_json(text)
 
 
 #: One of each known kind, made up.
@@ -165,10 +166,31 @@ def test_what_is_no_known_kind_is_kept_as_it_was_said(text: str) -> None:
 )
 @pytest.mark.parametrize("ascii", [True, False])
 def test_json_stays_json(value: object, ascii: bool) -> None:
-    found = json.loads(mask(json.dumps(value, ensure_ascii=ascii)))
+    found = json.loads(mask_json(json.dumps(value, ensure_ascii=ascii)))
     assert type(found) is type(value)
     text = json.dumps(found)
     assert not any(secret in text for secret in (*KNOWN, "abc.def", "MIIE", "abcdefgh1"))
+
+
+@pytest.mark.parametrize("secret", KNOWN, ids=lambda text: text[:7])
+@pytest.mark.parametrize("before", ["\n", "\t", "\r", "\b", "\f", "\\", '"', "\u200b", "€", " ", "a\\\n"])
+def test_a_secret_behind_an_escape_of_json_is_masked(before: str, secret: str) -> None:
+    text = json.dumps({"text": f"keep{before}{secret} and go"})
+
+    assert json.loads(mask_json(text)) == {"text": f"keep{before}*** and go"}
+    assert json.loads(mask_json(json.dumps({"text": text}))) == {"text": mask_json(text)}
+
+
+@pytest.mark.parametrize("rest", ["pm_" + "a1" * 18, "k-a1b2c3d4e5f6", "earer a1b2c3d4e5", "k-" + "a" * 40])
+@pytest.mark.parametrize("escaped", ["\n", "\r", "\b", "a\\\n"])
+def test_an_escape_of_json_is_no_part_of_a_secret(escaped: str, rest: str) -> None:
+    value = {"text": f"{escaped}{rest}"}
+
+    assert json.loads(mask_json(json.dumps(value))) == value
+
+
+def test_a_secret_within_what_only_looks_like_one_behind_an_escape_is_masked() -> None:
+    assert json.loads(mask_json(json.dumps("\rk-sk-a1b2c3d4e5f6"))) == "\rk-***"
 
 
 def test_plain_data_is_masked_text_by_text() -> None:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from spar.agent.served import Served
 from spar.events import ConfigReloaded
-from spar.observe.scrub import mask
+from spar.observe.scrub import mask_json
 from spar.ports.optional import RestoresSensors, offers
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies
@@ -40,7 +40,7 @@ def control(service: Service) -> Starlette:
 
     async def status(request: Request) -> Response:
         """Return the status of the service."""
-        return Response(mask(encode(service.status()).decode()), media_type="application/json")
+        return Response(mask_json(encode(service.status()).decode()), media_type="application/json")
 
     async def act_on(request: Request) -> Response:
         """`NAME:pause`, `:resume`, `:reload`, `:stop`, or `:step_PHASE` with an input as body."""
