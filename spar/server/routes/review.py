@@ -113,7 +113,7 @@ class Collection:
         return [Route(self._kind.path, self.listed), Route(f"{self._kind.path}/{{{ids}}}", self.one)]
 
     async def listed(self, request: Request) -> Response:
-        """List the records of a `status`."""
+        """List the records of a `status`; without one, those that wait for an answer."""
         status = ""
         if self._statuses:
             status = request.query_params.get("status", self._statuses[0])
@@ -122,7 +122,7 @@ class Collection:
         return reply(await self._rows(status))
 
     async def one(self, request: Request) -> Response:
-        """Return one record, with `text` for people."""
+        """Return one record, with `text` for people; a slash in the id may stand as `%2F`."""
         return await self.shown(await self._find(request.path_params["id"]))
 
     async def shown(self, record: Any) -> Response:
