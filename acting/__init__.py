@@ -7,6 +7,7 @@
     executor    the face: holds the tools, runs calls
     notifiers   ways to notify people: log, desktop, web hook
     repetition  notices that a run makes no progress, warns, then ends it
+    calls       values about calls that approvals and runs share; pure
     sameness    tells whether two calls are the same; pure
 
     run/        one run of calls, and `run/call/` one call in it
@@ -29,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acting.executor import Executor
-    from acting.run.call.tool_context import ToolContext
+    from acting.tooling.tool_context import ToolContext
 
 __all__ = ["Executor", "ToolContext"]
 
-_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.run.call.tool_context"}
+_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tooling.tool_context"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,16 +14,19 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from math import isnan
 from typing import Any, Literal
 
-from acting.approvals.callback import Confirm
 from acting.approvals.queue import Desk
 from acting.approvals.service import Office
+from acting.calls import Scope
 from acting.repetition import said
 from acting.run.budget import Spending
+from acting.run.call.prepare import checked
+from acting.run.confirm import Confirm
 from acting.run.run import Tick, is_final
-from acting.run.runtime import Limits, Scope, Stage
+from acting.run.runtime import Limits, Stage
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock
@@ -94,7 +97,9 @@ class Executor:
         stage.fallback, stage.is_strict = fallback, strict
         stage.keep_journal(journal)
         if approval is not None:
-            stage.office = Office(approval, stage.catalog, stage.clock, stage.tell)
+            stage.office = Office(
+                approval, stage.catalog.parts, partial(checked, catalog=stage.catalog), stage.clock, stage.tell
+            )
         self._ticks: dict[Tick, tuple[Action, float]] = {}
         self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
         self._steered: OrderedDict[str, None] = OrderedDict()

@@ -17,10 +17,9 @@ from typing import Annotated, Literal
 from annotated_types import Gt
 
 from acting.net.addresses import Guard
-from acting.net.http_client import Exchange, Outgoing, read_headers
+from acting.net.http_client import Exchange, Outgoing, failure, read_headers
 from acting.process.launcher import Program, environment, find_program, run
-from acting.tools import visible
-from acting.tools.http import failure
+from acting.tooling.text import visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Host

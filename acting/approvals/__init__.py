@@ -1,15 +1,14 @@
-"""Approvals: whether a call may run, asked of policy, hooks and people.
+"""Approvals: whether a call may run, asked of policy and people; `run/authorize` asks them.
 
-authorize    asks policy, hooks and people whether a ready call may run
 policy       decides by rules, terms and trust: run, ask, or deny; pure
 taint        traces data from outside through the calls that read it
 service      the approvals of one executor, built from its settings
 queue        the pending approvals as durable rows: ask, decide, use, expire
 records      durable rows of one kind, changed by compare-and-set
 grants       standing answers for one exact call, for a time
-deferred     parks calls without an answer and runs them in the cycle after it
+parking      finds out during a run which calls it leaves behind
+deferred     keeps calls without an answer and hands them out in the cycle after it
 expiry       the timers of approvals and answers
 fingerprint  binds an approval to one exact call
 digest       writes canonical JSON and its SHA-256; pure
-callback     asks a callback of the embedding program
 """

@@ -9,28 +9,25 @@ twice runs nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial, reduce
 from typing import Any
 
 from msgspec import Struct
 
+from acting.approvals.parking import ParkedStep, Parking, read_paths, written_paths
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import Desk
 from acting.approvals.records import Rows
 from acting.approvals.taint import Taint
-from acting.run.call.call_state import Step
-from acting.run.runtime import Scope, Stage, fault
+from acting.calls import Scope
 from spar.data.blackboard import Board
-from spar.data.dataflow import PathIndex, dependants
-from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
-from spar.errors import SparError
+from spar.data.dataflow import dependants
 from spar.failpoints import crashpoint
 from spar.protocols import Host
 from spar.records.approvals import Approval
 from spar.records.journal import CallJournal
-from spar.types import Action, Call, CallResult, Perception, Trust, replace
+from spar.types import Action, Call, Perception, Trust, replace
 
 _GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
 
@@ -62,97 +59,6 @@ class Resumed(Struct, frozen=True):
     trust: Trust
     is_unclear: bool = False
     run_id: str | None = None
-
-
-class _Producers(Struct, frozen=True):
-    """Parked calls that others wait for, all in one: the id of the `first`, its place, and whether all are kept."""
-
-    first: str
-    place: int
-    are_kept: bool
-
-
-def _together(one: _Producers, other: _Producers) -> _Producers:
-    are_kept = one.are_kept and other.are_kept
-    earlier = one if one.place <= other.place else other
-    return earlier if earlier.are_kept is are_kept else _Producers(earlier.first, earlier.place, are_kept)
-
-
-def _either(one: bool, other: bool) -> bool:
-    return one or other
-
-
-class Parking:
-    """What one tick leaves behind, found out while it runs."""
-
-    __slots__ = ("_by_id", "_kept", "_writers", "steps")
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._kept: dict[Step, bool] = {}
-        self._by_id: dict[str, _Producers] = {}
-        self._writers: dict[str | None, PathIndex[_Producers]] = {}  # by instance
-
-    def add(self, step: Step) -> None:
-        """Its result is that it is parked: because it waits for an answer, or for another one that does."""
-        call, found = step.call, self._producers(step.call)
-        # What waits for the answer to a question that an earlier cycle asked goes on once, there.
-        is_kept = bool(step.ticket and not step.is_guest) if found is None else found.are_kept
-        self._kept[step] = is_kept
-        own = _Producers(call.id, len(self.steps), is_kept)
-        self._by_id.setdefault(call.id, own)
-        written = _written(call)
-        if written:
-            writers = self._writers.get(call.instance)
-            if writers is None:
-                writers = self._writers[call.instance] = PathIndex(_together)
-            for path in written:
-                writers.add(path, own)
-        self.steps.append(step)
-
-    def result(self, step: Step) -> CallResult | None:
-        """The result of a call that cannot run, if that is because of one that is parked."""
-        found = self._producers(step.call)
-        if found is None:
-            return None
-        return parked(step.call, f"it waits for {found.first!r}, which waits for an approval")
-
-    def take_asking(self, steps: Iterable[Step], finish: Callable[[Step, CallResult], None]) -> None:
-        """The tick is cut off: what has an approval or waits for one is left behind, if it has not started."""
-        for step in steps:
-            if step.result is None and step.ticket and step.launch is None:
-                finish(step, parked(step.call, f"it waits for approval {step.ticket!r}"))
-
-    def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
-        """The calls to keep, with what could be read by now filled in, and the approvals that they wait for by id."""
-        kept = [step for step in self.steps if self._kept[step]]
-        writes: PathIndex[bool] = PathIndex(_either)
-        for step in kept:
-            for path in _written(step.call):
-                writes.add(path, True)
-        calls, waits = [], {}
-        for step in kept:
-            call = step.call
-            if step.ticket:
-                waits[call.id] = step.ticket
-                call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
-            else:
-                after = tuple(id for id in call.after if not ended_well(id))
-                look = partial(board.look, instance=call.instance)
-                call = replace(call, params=_filled(call.params, look, writes), after=after)
-            calls.append(call)
-        return calls, waits
-
-    def _producers(self, call: Call) -> _Producers | None:
-        """Return what is to be known of the parked calls that this one waits for; None if there are none."""
-        if not self.steps:
-            return None
-        found = [self._by_id[id] for id in call.after if id in self._by_id]
-        instances = {None, call.instance}
-        indexes = [index for instance, index in self._writers.items() if instance in instances]
-        if indexes:
-            found += [each for path in _read(call.params) for index in indexes if (each := index.over(path))]
-        return reduce(_together, found) if found else None
 
 
 class Parked:
@@ -226,7 +132,7 @@ class Parked:
         is_it = found is not None and (found.call.tool, found.call.params) == (call.tool, call.params)
         return found if is_it else None
 
-    async def leave(self, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool],
+    async def leave(self, parking: Parking[Any], scope: Scope, board: Board, ended_well: Callable[[str], bool],
                     tell: Callable[[], object]) -> None:  # fmt: skip
         """Keep what a tick leaves behind; `tell` is called right before, what it writes down is kept with it.
 
@@ -254,7 +160,7 @@ class Parked:
         if self._has_answer(self._rows.values[id]):  # it came while this was written
             self._go_on(scope.session)
 
-    async def settle(self, steps: list[Step]) -> None:
+    async def settle(self, steps: Sequence[ParkedStep]) -> None:
         """Forget the records whose calls have come to their end, or were left behind anew. Raises: TransientError."""
         records = set()
         for step in steps:
@@ -272,7 +178,7 @@ class Parked:
                 continue
             await self._forget(row)
 
-    def own_ticket(self, step: Step) -> str:
+    def own_ticket(self, step: ParkedStep) -> str:
         """The approval of which nothing is to come if this call does not start; "" if that is another one's."""
         resumed = self.of(step.call)
         if resumed is not None:
@@ -349,49 +255,6 @@ class Parked:
         return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")
 
 
-async def leave_behind(
-    stage: Stage, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool], steps: list[Step],
-    tell: Callable[[], object],
-) -> None:  # fmt: skip
-    """At the end of a tick: keep what it leaves behind, forget what it went on with.
-
-    `tell` writes down what is parked, together with keeping it. What cannot be kept is not left behind: its calls are
-    denied, and their approvals void.
-    """
-    if stage.office is None:
-        return
-    kept = stage.office.parked
-    try:
-        if parking.steps or kept.known:
-            await _kept(kept, parking, scope, board, ended_well, steps, tell)
-    finally:
-        stage.office.taint.close(scope)
-
-
-async def _kept(
-    kept: Parked, parking: Parking, scope: Scope, board: Board, ended_well: Callable[[str], bool], steps: list[Step],
-    tell: Callable[[], object],
-) -> None:  # fmt: skip
-    try:
-        await kept.leave(parking, scope, board, ended_well, tell)
-    except (SparError, ValueError, TypeError, LookupError) as error:
-        for step in parking.steps:
-            why = f"it could not be kept until its answer: {error}"
-            step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
-            if step.ticket and not step.is_guest:
-                await kept.refuse(step.ticket, why)
-        tell()
-    try:
-        await kept.settle(steps)
-    except SparError:  # executed again it runs nothing twice
-        pass
-
-
-def parked(call: Call, why: str) -> CallResult:
-    """The result of a call that its cycle goes on without."""
-    return CallResult(call, "skipped", "parked", fault=fault("parked", why, call.tool))
-
-
 def _name(call: Call, record: str) -> str:
     """An id that no call of a later plan has."""
     before = call.meta.get("_parked")
@@ -401,7 +264,7 @@ def _name(call: Call, record: str) -> str:
 
 def _depending(calls: list[Call], on: set[str]) -> set[str]:
     """The ids of the calls that depend on one of these, directly or through others."""
-    return dependants(on, ((call.id, call.after, _read(call.params), _written(call)) for call in calls))
+    return dependants(on, ((call.id, call.after, read_paths(call.params), written_paths(call)) for call in calls))
 
 
 def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untrusted: bool) -> Call:
@@ -409,35 +272,6 @@ def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untruste
     if is_untrusted:
         meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
     return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
-
-
-def _filled(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[bool]) -> Any:
-    """Parameters with each reference replaced that has its value by now and that nothing parked is still to write."""
-    if isinstance(value, str):
-        if value[:1] != MARK or value[:2] == MARK * 2 or any(awaited.over(path) for path in _read({"it": value})):
-            return value
-        try:
-            found = resolve(value, look)
-        except ValueError:
-            return value
-        return escape(found, frozenset(marked(found)))
-    if isinstance(value, Mapping):
-        return {key: _filled(item, look, awaited) for key, item in value.items()}
-    return [_filled(item, look, awaited) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _read(params: Mapping[str, Any]) -> list[Path]:
-    """Every path that one of the references in there names."""
-    return [path for found in references(params).values() for each in found for path in _paths(each)]
-
-
-def _written(call: Call) -> list[Path]:
-    """Every path that the call may write to."""
-    return [] if call.output_path is None else _paths(parse_write(call.output_path))
-
-
-def _paths(expression: Expression) -> list[Path]:
-    return [path for paths in expression.alternatives for path in paths]
 
 
 def _perception(approval: Approval) -> Perception:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from acting.approvals.digest import digest
-from acting.run.call.prepare import read
-from acting.run.call.prescriptions import prescribed
 from acting.tooling.bound_tool import Entry, is_async
-from acting.tooling.registry import Catalog
 from spar.clock import Clock
-from spar.data.paths import copied, parse_write, shorten
+from spar.data.paths import copied, shorten
 from spar.errors import SparError
 from spar.protocols import Effect
 from spar.threads import Threads
@@ -51,11 +48,15 @@ class Bound(Struct, frozen=True):
     binds: Mapping[str, Any]
 
 
-class Binder:
-    """Binds calls of the tools in `catalog` under a policy of this revision."""
+#: Returns a call as its tool prescribes it, and the tool. Raises: ValueError that says what is wrong with it.
+Check = Callable[[Call], tuple[Call, Entry]]
 
-    def __init__(self, catalog: Catalog, revision: str, clock: Clock) -> None:
-        self._catalog, self._revision = catalog, revision
+
+class Binder:
+    """Binds calls under a policy of this revision; `check` gives a call as its tool prescribes it, and the tool."""
+
+    def __init__(self, check: Check, revision: str, clock: Clock) -> None:
+        self._check, self._revision = check, revision
         self.use(clock)
 
     def use(self, clock: Clock) -> None:
@@ -125,18 +126,7 @@ class Binder:
         return await found if inspect.isawaitable(found) else found
 
     def _checked(self, call: Call) -> Binding:
-        _, wrong = read(call)
-        if wrong:
-            raise ValueError(wrong)
-        entry = self._catalog.get(call.tool)
-        if entry is None:
-            raise ValueError(self._catalog.unknown(call.tool))
-        if entry.terms.approval == "deny":
-            raise ValueError(f"tool {entry.name!r} may not be called: its approval is 'deny'")
-        call, entry = prescribed(call, entry, self._catalog)
-        if call.output_path is not None:
-            parse_write(call.output_path)
-        entry.parameters.validate(call.params)
+        call, entry = self._check(call)
         return Binding(call, entry, entry.effect_of(call.params))
 
 

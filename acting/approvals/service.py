@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
 from acting.approvals.deferred import Parked
-from acting.approvals.fingerprint import Binder
+from acting.approvals.fingerprint import Binder, Check
+from acting.approvals.parking import ParkedStep, Parking
 from acting.approvals.policy import Policy
 from acting.approvals.queue import Desk
 from acting.approvals.taint import Taint
-from acting.tooling.registry import Catalog
+from acting.calls import Scope, fault
 from spar.clock import Clock
-from spar.errors import ConfigError
+from spar.data.blackboard import Board
+from spar.errors import ConfigError, SparError
 from spar.protocols import Host
 from spar.records.approvals import GRANTABLE
+from spar.types import CallResult
 
 _DEFAULTS: Final[dict[str, Any]] = {
     **{"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "grantable": GRANTABLE, "rules": ()}
@@ -25,7 +28,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 class Office:
     """See the module. `hold`: seconds that a call waits for its answer before its cycle goes on without it."""
 
-    def __init__(self, settings: Mapping[str, Any], catalog: Catalog, clock: Clock, tell: Callable[..., None]) -> None:
+    def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
+                 tell: Callable[..., None]) -> None:  # fmt: skip
         """Raises: ConfigError that names the key, what was found and what is allowed."""
         for key in settings:
             if key not in _DEFAULTS:
@@ -47,11 +51,11 @@ class Office:
         grantable = given["grantable"]
         if isinstance(grantable, str) or not all(isinstance(name, str) and name for name in grantable):
             raise _wrong("grantable", grantable, "a list of names of programs")
-        for part in catalog.parts:
+        for part in parts:
             if callable(allow := getattr(part, "allow_grants", None)):
                 allow(tuple(grantable))
         self.hold = float(hold)
-        self.desk = Desk(Binder(catalog, self.policy.revision, clock), clock, tell, expires=expires, most=most)
+        self.desk = Desk(Binder(check, self.policy.revision, clock), clock, tell, expires=expires, most=most)
         self.taint = Taint()
         self.parked = Parked(self.desk, self.taint)
 
@@ -68,6 +72,39 @@ class Office:
     async def take_over(self) -> None:
         """Take up what the executor before this one has left. Raises: TransientError when it cannot be read now."""
         await self.parked.take_over()
+
+    async def leave_behind(
+        self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
+        steps: Sequence[ParkedStep], tell: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """Keep what a tick leaves behind at its end, forget what it went on with.
+
+        `tell` writes down what is parked, together with keeping it. What cannot be kept is not left behind: its calls
+        are denied, and their approvals void.
+        """
+        try:
+            if parking.steps or self.parked.known:
+                await self._keep(scope, parking, board, ended_well, steps, tell)
+        finally:
+            self.taint.close(scope)
+
+    async def _keep(
+        self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
+        steps: Sequence[ParkedStep], tell: Callable[[], object],
+    ) -> None:  # fmt: skip
+        try:
+            await self.parked.leave(parking, scope, board, ended_well, tell)
+        except (SparError, ValueError, TypeError, LookupError) as error:
+            for step in parking.steps:
+                why = f"it could not be kept until its answer: {error}"
+                step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
+                if step.ticket and not step.is_guest:
+                    await self.parked.refuse(step.ticket, why)
+            tell()
+        try:
+            await self.parked.settle(steps)
+        except SparError:  # executed again it runs nothing twice
+            pass
 
     async def close(self) -> None:
         await self.desk.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from acting.approvals.policy import trust_in
-from acting.run.runtime import Scope
+from acting.calls import Scope
 from acting.tooling.bound_tool import Entry
 from spar.data.dataflow import PathIndex
 from spar.data.paths import Path, parse_write, references

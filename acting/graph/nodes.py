@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from spar.data.paths import Path
-
-if TYPE_CHECKING:
-    from acting.graph.index import Place
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
 
@@ -22,6 +19,16 @@ FAILED: Final = 2
 
 NOBODY: Final[Any] = MappingProxyType({})
 NONE: Final[Any] = ()
+
+
+class WaitingPlace(Protocol):
+    """A segment of the index by path (`index`) as a need that waits there sees it."""
+
+    @property
+    def lost(self) -> int: ...
+    def writer(self, *but: Node) -> Node | None: ...
+    def set_fed(self, need: Need, feeder: Node | None) -> None: ...
+    def leave(self, need: Need) -> None: ...
 
 
 class Barrier:
@@ -73,7 +80,7 @@ class Node:
         self.dependants: list[Node | Barrier] = []  # wait for this to end
         # These most calls do not have.
         self.followers: list[Node] = NONE  # wait for this to end well
-        self.feeds: list[tuple[Need, Place]] = NONE  # it is to write what they lack
+        self.feeds: list[tuple[Need, WaitingPlace]] = NONE  # it is to write what they lack
         self.needs: dict[Need, None] = NOBODY
         self.groups: Sequence[Group] = ()
         self.branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
@@ -107,8 +114,8 @@ class Need:
         self.alternatives = alternatives
         self.is_open = True
         self.gates: Sequence[Gate | None] = ()
-        self.absent: dict[Path, tuple[Place, ...]] = {}
-        self.fed: dict[Place, Node] = {}
+        self.absent: dict[Path, tuple[WaitingPlace, ...]] = {}
+        self.fed: dict[WaitingPlace, Node] = {}
 
     @property
     def is_plain(self) -> bool:

@@ -18,8 +18,8 @@ from msgspec import Struct
 from acting.mcp.diagnostics import Words
 from acting.net.addresses import Guard
 from acting.net.http_client import read_headers
+from acting.process.detect import Offer, offered
 from acting.process.launcher import Program, environment, find_program
-from acting.sandbox.detect import Offer, offered
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 from spar.threads import Threads

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from acting.tools import visible
+from acting.tooling.text import visible
 from spar.observe.scrub import scrub
 
 MOST_MESSAGE = 4 << 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from acting.tools import visible
+from acting.tooling.text import visible
 from spar.data import paths
 from spar.data.json_safe import plain, whole
 from spar.data.media import Medium

@@ -23,7 +23,7 @@ from acting.mcp.diagnostics import Words
 from acting.mcp.pins import Definition, Pins
 from acting.mcp.results import error_of, value_of
 from acting.mcp.tools import MOST_DEFINITION, MOST_NAME, MOST_TOOLS, Offer, Policy, RemoteTool, offer, server_name
-from acting.run.call.tool_context import ToolContext
+from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred

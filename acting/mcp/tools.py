@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from acting.mcp.pins import Definition, canonical, pin
-from acting.run.call.tool_context import ToolContext
-from acting.tools import visible
+from acting.tooling.text import visible
+from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
 from spar.protocols import Effect
 from spar.tool_terms import Approval

@@ -9,11 +9,15 @@ cookies; no connection outlives the exchange (a pool keyed by address would shar
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import ssl
 import zlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from acting.net.addresses import Guard
+from acting.tooling.text import visible
 from spar.clock import Clock
 from spar.errors import PermanentError, TransientError
 from spar.threads import Threads
@@ -36,6 +41,8 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _LONGEST_URL = 8000
 _MOST_ADDRESSES = 4
+_PASSING = (408, 425, 429)  # statuses of 4xx after which a later try may succeed
+_LONGEST_WAIT = 3600.0  # seconds
 _CONNECT = 5.0  # seconds for one address, so that a silent one leaves time for the next
 
 
@@ -240,3 +247,31 @@ def _is_about_trust(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def failure(method: str, answer: Answer, now: datetime) -> PermanentError | TransientError:
+    """The exception that an answer of 400 and more, or one that was not wanted, means."""
+    said = visible(answer.body[:300].decode("utf-8", "replace")).strip()
+    try:
+        phrase = f" {HTTPStatus(answer.status).phrase}"
+    except ValueError:
+        phrase = ""
+    message = f"{method} {answer.url} answered {answer.status}{phrase}{f': {said}' if said else ''}"
+    if answer.status in _PASSING or answer.status >= 500:
+        return TransientError(message, retry_after=retry_after(answer.headers.get("retry-after"), now))
+    return PermanentError(message)
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """The seconds that a `Retry-After` asks for, 0 to 3600; None when it is absent or makes no sense."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(value)
+            seconds = (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_WAIT)

@@ -2,5 +2,7 @@
 
 launcher    starts programs and ends their whole process tree
 program     the description of a program, and the order for its supervisor
+detect      finds the sandboxes of this machine by trying to break out of them
+probes      the program that tries to break out
 supervisor  the process between the service and a program: limits, kills and reaps its tree
 """

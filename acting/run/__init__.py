@@ -3,13 +3,13 @@
 run          runs calls: reads them, starts the ready ones, and collects their results
 runtime      the parts that all runs of one executor share: clock, events, hooks, limits, tasks
 workers      worker tasks that take ready calls from one queue
-limits       limits concurrency and rate, with a queue of callbacks
 start_order  the order in which calls with a shared resource start
+authorize    asks policy, hooks and people whether a ready call may run
+confirm      asks a callback of the embedding program
 budget       reserves the agent's budgets for each call
 deadlines    one timer for all calls with the same timeout
 journal      writes the beginning and the end of each call to the journal
-results      collects data, messages and errors of ended calls into the result
-writes       remembers the last writer of each path, to notice conflicts; pure
+results      collects data, messages and errors of ended calls into the result, and notices write conflicts
 background   runs detached calls after their run has ended
 late         keeps messages and errors of ended detached calls for the next run
 """

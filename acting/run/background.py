@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from acting.calls import fault, wire_of
 from acting.run.call.attempt import Ended, Launch, begin, cut, finish, timed_out
 from acting.run.call.call_state import Step
 from acting.run.journal import Minutes
-from acting.run.limits import Gate, passed
-from acting.run.runtime import Stage, fault, wire_of
+from acting.run.runtime import Stage
+from acting.tooling.limits import Gate, passed
 from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
@@ -27,7 +28,7 @@ def detach(stage: Stage, launch: Launch, step: Step, minutes: Minutes | None) ->
     if minutes is not None:
         is_to_be_safe = minutes.start(step)
         minutes.detached(launch)
-    work = _run(stage, launch, stage.gates_of(step), step, minutes, is_to_be_safe=is_to_be_safe)
+    work = _run(stage, launch, stage.gates_of(step.entry, step.params), step, minutes, is_to_be_safe=is_to_be_safe)
     stage.detach(work, f"detached {launch.call.tool}")
     return CallResult(launch.call, "ok", "detached", attempts=1, started_at=stage.clock.now())
 

@@ -8,10 +8,9 @@ all such calls is what a budget is there to bound.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
-from acting.run.call.attempt import Launch
-from acting.run.runtime import Scope, fault
+from acting.calls import Scope, fault
 from acting.tooling.bound_tool import Entry
 from spar.budgets.budgets import Budgets
 from spar.budgets.windows import Fare
@@ -19,7 +18,7 @@ from spar.types import Call, CallResult
 
 
 class Payer(Protocol):
-    """A call that is ready (`acting.run.call.prepared_call.Proposal`); `fare` is what is reserved for it."""
+    """A call that is ready (`acting.run.call.call_state.Proposal`); `fare` is what is reserved for it."""
 
     call: Call
     entry: Entry
@@ -67,10 +66,10 @@ class Spending:
         payer.fare = None
         self._budgets.use(fare)
 
-    def again(self, launch: Launch) -> bool:
+    def again(self, entry: Entry, params: dict[str, Any], scope: Scope) -> bool:
         """A further attempt starts now; False when there is not enough left: then there is none."""
-        is_effect = self._is_effect(launch.entry, launch.params)
-        found = self._budgets.demand(_cycle(launch.scope), is_effect=is_effect, what=launch.entry.name)
+        is_effect = self._is_effect(entry, params)
+        found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
         if isinstance(found, Fare):
             self._budgets.use(found)
         return isinstance(found, Fare)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from acting.calls import Scope, fault
 from acting.run.call.attempt import Launch
 from acting.run.call.call_state import Step
-from acting.run.runtime import Scope, fault
 from spar.errors import SparError
 from spar.failpoints import crashpoint
 from spar.records.journal import CallJournal

@@ -13,18 +13,19 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, cast
 
-from acting.approvals.authorize import judged, pass_gate, passes, redeem
-from acting.approvals.callback import Confirm
-from acting.approvals.deferred import Parking, leave_behind
+from acting.approvals.parking import Parking
+from acting.calls import Scope, fault, fault_of
 from acting.graph.deadlock import reaches
 from acting.graph.graph import Graph
+from acting.run.authorize import judged, pass_gate, passes, redeem
 from acting.run.background import detach
 from acting.run.call.attempt import Launch
 from acting.run.call.call_state import Step
 from acting.run.call.prepare import read
+from acting.run.confirm import Confirm
 from acting.run.journal import Minutes
 from acting.run.results import Ledger
-from acting.run.runtime import Scope, Stage, fault, fault_of
+from acting.run.runtime import Stage
 from acting.run.start_order import StartOrder
 from acting.run.workers import OTHERS_TURN, Hands
 from spar.data.blackboard import Board
@@ -54,8 +55,8 @@ class Tick:
         self._known = {each.call.id: each for each in known}
         self._replayed: dict[str, Step] = {}
         self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
-        self._parking = Parking()
-        self._order = StartOrder()
+        self._parking: Parking[Step] = Parking()
+        self._order: StartOrder[Step] = StartOrder()
         self._context = copy_context()
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
@@ -117,7 +118,7 @@ class Tick:
         elif self._graph.knows(call.id):
             why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         else:
-            reads, why = step.examine(self._stage, self._board)
+            reads, why = step.examine(self._stage.catalog, self._board)
             if why is None and self._ended and (ended := self._ended.get(call.id)) is not None:
                 self._adopt(step, ended)
                 return
@@ -245,7 +246,7 @@ class Tick:
             return
         step.is_started = False  # while it waits for a gate it can still be skipped
         if not step.entry.is_free:
-            step.gates = self._stage.gates_of(step)
+            step.gates = self._stage.gates_of(step.entry, step.params)
             if not self._pass(step):
                 return
         self._hands.offer(step)
@@ -415,9 +416,10 @@ class Tick:
 
     async def _leave_behind(self) -> None:
         """What waits for people goes on in a later cycle."""
-        await leave_behind(
-            self._stage, self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
-        )
+        if self._stage.office is not None:
+            await self._stage.office.leave_behind(
+                self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
+            )
 
     def _tell_parked(self) -> None:
         if self._minutes is not None:

@@ -15,32 +15,27 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
+from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.run.deadlines import Deadlines
 from acting.run.late import Late
-from acting.run.limits import Gate, Rate, Slots
 from acting.run.start_order import sequence
+from acting.tooling.limits import Gate, Rate, Slots
 from acting.tooling.registry import Catalog
 from spar.clock import Clock
-from spar.data.json_safe import is_flat, plain, shortened
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.records.journal import CallJournal
 from spar.threads import Threads
 from spar.tool_terms import Order
-from spar.types import Call, Fault, Trust, replace
+from spar.types import Call
 
 if TYPE_CHECKING:
     from acting.approvals.service import Office
     from acting.run.budget import Spending
-    from acting.run.call.prepared_call import Proposal
     from acting.tooling.bound_tool import Entry
-
-_SHORT = 1024  # characters of all names of a call together that need no cutting
-MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 
 
 class Limits(Struct, frozen=True):
@@ -148,11 +143,10 @@ class Stage:
 
     # -- what a call passes before it starts
 
-    def gates_of(self, proposal: Proposal) -> tuple[Gate, ...]:
+    def gates_of(self, entry: Entry, params: Mapping[str, Any]) -> tuple[Gate, ...]:
         """The gates of a ready call, in the order in which they are to be taken; none where its tool is free."""
-        entry = proposal.entry
         gates: list[Gate] = [entry.slots] if entry.slots.limit else []
-        gates += [self._resource(name) for name in sorted(set(entry.resources_of(proposal.params)))]
+        gates += [self._resource(name) for name in sorted(set(entry.resources_of(params)))]
         if rate := self.rate_of(entry):
             gates.append(rate)
         return tuple(gates)
@@ -295,51 +289,3 @@ class Stage:
             task.cancel()
         for task in await self.settle(rest, self.limits.grace):
             self.leave(task)
-
-
-class Scope(Struct, frozen=True):
-    """What a run of calls belongs to; `key` makes idempotency keys that no other run has.
-
-    `trust` says whether text from outside may have decided on the calls.
-    """
-
-    key: str
-    cycle_id: str = ""
-    session: str = "main"
-    run_id: str | None = None
-    trust: Trust = "trusted"
-
-
-def fault_of(error: BaseException, tool: str) -> Fault:
-    """The fault of a tool's exception, with a message fit to keep."""
-    fault = Fault.of(error, part=tool, phase="act")
-    detail, is_cut = shortened(fault.detail, 4 * MESSAGE_LIMIT)
-    if is_cut:
-        detail = {**(detail if isinstance(detail, dict) else {"detail": detail}), "truncated": True}
-    return replace(fault, message=plain(fault.message, MESSAGE_LIMIT), detail=detail)
-
-
-def fault(kind: str, message: str, tool: str = "") -> Fault:
-    """A fault of the call itself: the same call would fail in the same way again."""
-    return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
-
-
-def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
-    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
-
-    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
-    """
-    try:
-        # Of a program's own containers nobody knows whether they have an end.
-        is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
-        wire = call.to_wire() if is_own else asdict(call)
-        if is_own and not call.meta and (is_small or is_flat(call.params)):
-            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
-            if len(names) <= _SHORT and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
-                return wire
-    except Exception:  # a program has put into its fields what does not belong there
-        wire = asdict(call)
-    found, is_cut = shortened(wire)
-    if not isinstance(found, dict):
-        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
-    return {**found, "_truncated": True} if is_cut else found

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from acting.run.call.call_state import Step
+from typing import Final, Generic, Protocol, TypeVar
 
 _SEQUENCE: Final = "\0"  # in no name of a resource
 
@@ -31,23 +28,33 @@ def is_sequence(name: str) -> bool:
     return name[:1] == _SEQUENCE
 
 
-class StartOrder:
+class Queued(Protocol):
+    """A call in the order of a run: its number `at` in the plan, and the names of the `lines` in which it stands."""
+
+    at: int
+    lines: tuple[str, ...] | None
+
+
+S = TypeVar("S", bound=Queued)
+
+
+class StartOrder(Generic[S]):
     """The lines of one run. `waiting` are calls that are ready and wait for their turn, `due` are those of them that
     may be the first now."""
 
     __slots__ = ("_are_behind", "_behind", "_count", "_lines", "_nameless", "_next", "due", "waiting")
 
     def __init__(self) -> None:
-        self._lines: dict[str, list[tuple[int, Step]]] = {}
-        self._nameless: list[tuple[int, Step]] = []  # whose names are not known yet
-        self._behind: list[tuple[int, Step]] = []  # waiting for those
-        self._are_behind: set[Step] = set()
-        self.waiting: set[Step] = set()
-        self._next: list[tuple[int, int, Step]] = []  # a heap of those that wait
+        self._lines: dict[str, list[tuple[int, S]]] = {}
+        self._nameless: list[tuple[int, S]] = []  # whose names are not known yet
+        self._behind: list[tuple[int, S]] = []  # waiting for those
+        self._are_behind: set[S] = set()
+        self.waiting: set[S] = set()
+        self._next: list[tuple[int, int, S]] = []  # a heap of those that wait
         self._count = 0
-        self.due: list[Step] = []
+        self.due: list[S] = []
 
-    def enter(self, step: Step, names: Iterable[str] | None) -> None:
+    def enter(self, step: S, names: Iterable[str] | None) -> None:
         """Let a call that has arrived take its places; None: its names are not known yet."""
         if names is None:
             step.lines = None
@@ -55,12 +62,12 @@ class StartOrder:
         else:
             self._line_up(step, names)
 
-    def name(self, step: Step, names: Iterable[str]) -> None:
+    def name(self, step: S, names: Iterable[str]) -> None:
         """Take note of the names of a call that had none yet."""
         self._line_up(step, names)
         self._look_behind()
 
-    def is_first(self, step: Step) -> bool:
+    def is_first(self, step: S) -> bool:
         """Return whether a call that is ready may start; if not, it waits until it is `due`."""
         if self._is_behind_nameless(step):
             if step not in self._are_behind:
@@ -75,11 +82,11 @@ class StartOrder:
             heappush(self._next, (step.at, self._count, step))
         return False
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: S) -> None:
         """Take note that a call starts: it leaves the lines of its resources."""
         self._leave(step, [name for name in step.lines or () if not is_sequence(name)])
 
-    def end(self, step: Step) -> None:
+    def end(self, step: S) -> None:
         """Take note that a call has ended, or is not to start: it leaves all lines."""
         self.waiting.discard(step)
         if step.lines is None:
@@ -89,23 +96,23 @@ class StartOrder:
             self._leave(step, step.lines)
 
     @property
-    def next(self) -> Step:
+    def next(self) -> S:
         """The first of the calls that wait, in the order of the plan."""
         while self._next[0][2] not in self.waiting:
             heappop(self._next)
         return self._next[0][2]
 
-    def let(self, step: Step) -> None:
+    def let(self, step: S) -> None:
         """Let a call start before those that came before it: they wait for it, directly or through others."""
         self._leave(step, step.lines or ())
         self.due.append(step)
 
-    def taken(self) -> list[Step]:
+    def taken(self) -> list[S]:
         """Return the calls that are due and still wait, and forget that they are due."""
         due, self.due = self.due, []
         return [step for step in dict.fromkeys(due) if step in self.waiting]
 
-    def ahead_of(self, step: Step) -> list[Step]:
+    def ahead_of(self, step: S) -> list[S]:
         """Return the calls that this one waits for."""
         found = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
         if self._is_behind_nameless(step):
@@ -114,12 +121,12 @@ class StartOrder:
 
     # -- inside
 
-    def _line_up(self, step: Step, names: Iterable[str]) -> None:
+    def _line_up(self, step: S, names: Iterable[str]) -> None:
         step.lines = tuple(dict.fromkeys(names))
         for name in step.lines:
             heappush(self._lines.setdefault(name, []), (step.at, step))
 
-    def _leave(self, step: Step, names: Iterable[str]) -> None:
+    def _leave(self, step: S, names: Iterable[str]) -> None:
         gone = set(names)
         step.lines = tuple([name for name in step.lines or () if name not in gone])
         for name in gone:
@@ -129,7 +136,7 @@ class StartOrder:
             elif first in self.waiting:
                 self.due.append(first)
 
-    def _first(self, name: str) -> Step | None:
+    def _first(self, name: str) -> S | None:
         line = self._lines.get(name, ())
         while line:
             step = line[0][1]
@@ -138,7 +145,7 @@ class StartOrder:
             heappop(line)
         return None
 
-    def _is_behind_nameless(self, step: Step) -> bool:
+    def _is_behind_nameless(self, step: S) -> bool:
         while self._nameless and self._nameless[0][1].lines is not None:
             heappop(self._nameless)
         return bool(self._nameless) and self._nameless[0][0] < step.at and bool(step.lines)

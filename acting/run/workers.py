@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from acting.approvals.authorize import redeem
+from acting.calls import Scope
+from acting.run.authorize import redeem
 from acting.run.call.attempt import Launch, begin, finish, timed_out
 from acting.run.call.call_state import Step
 from acting.run.journal import Minutes
 from acting.run.results import reviewed
-from acting.run.runtime import Scope, Stage
+from acting.run.runtime import Stage
 from spar.failpoints import crashpoint
 from spar.types import CallResult
 

@@ -1,7 +1,5 @@
 """Sandboxes for programs.
 
-detect               finds the sandboxes of this machine by trying to break out of them
-probes               the program that tries to break out
 spec                 the description of a sandbox, and the orders for kernel and bubblewrap
 kernel               enters namespaces, mounts and Landlock in the supervisor
 landlock             the rights of Landlock that this kernel knows

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from math import isnan
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
-from acting.run.call.tool_context import ToolContext
-from acting.run.limits import Slots, is_rate
+from acting.tooling.limits import Slots, is_rate
 from acting.tooling.parameters import Parameters
+from acting.tooling.tool_context import ToolContext
 from acting.tooling.tool_schema import ToolSchema
 from spar.clock import Clock
 from spar.data.json_schema import Output
@@ -29,9 +29,6 @@ from spar.protocols import Effect
 from spar.threads import Threads
 from spar.tool_terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.types import Call
-
-if TYPE_CHECKING:
-    from acting.run.call.attempt import Launch
 
 BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency
 
@@ -140,7 +137,9 @@ class Entry:
     def schema(self) -> dict[str, Any]:
         return self.parameters.schema
 
-    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
+    def invoke(
+        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
+    ) -> Coroutine[Any, Any, Any]:
         """The coroutine of one attempt, not begun yet."""
         if self.is_blocking:
             return self._in_thread(self._call, params, clock)
@@ -187,10 +186,11 @@ class SchemaEntry(Entry):
     def wants_messages(self) -> bool:
         return True
 
-    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
-        assert launch is not None
-        call = replace(launch.call, params=params)
-        handler = functools.partial(self._call, call, self.schema, list(launch.messages))
+    def invoke(
+        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
+    ) -> Coroutine[Any, Any, Any]:
+        assert call is not None
+        handler = functools.partial(self._call, replace(call, params=params), self.schema, list(messages))
         if self.is_blocking:
             return self._in_thread(handler, {}, clock)
         found = handler()
@@ -206,9 +206,11 @@ class LatentEntry(Entry):
         super().__init__(rules.name, rules, replace(rules.terms, effect="read"), rules.parameters, _nothing)
         self.rules, self.output, self.activity = rules, rules.output, ""
 
-    def invoke(self, params: dict[str, Any], clock: Clock, launch: Launch | None = None) -> Coroutine[Any, Any, Any]:
-        assert launch is not None
-        return _told(launch.call.meta["_output"])
+    def invoke(
+        self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
+    ) -> Coroutine[Any, Any, Any]:
+        assert call is not None
+        return _told(call.meta["_output"])
 
 
 async def _nothing() -> None:

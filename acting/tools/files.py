@@ -23,7 +23,7 @@ from msgspec import Struct
 from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
 from acting.fs.protected import protected
 from acting.fs.rooted import Folder, file_resource, kind_of, look, open_file, split
-from acting.tools import object_schema, visible
+from acting.tooling.text import object_schema, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Effect, Home, Host

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import base64
 import json as codec
-import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
 from acting.net.addresses import Guard
-from acting.net.http_client import Answer, Exchange, Outgoing, read_headers
-from acting.tools import object_schema, visible
+from acting.net.http_client import Answer, Exchange, Outgoing, failure, read_headers
+from acting.tooling.text import object_schema
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, PermanentError, TransientError
+from spar.errors import ConfigError
 from spar.protocols import Effect, Host
 
 _EFFECTS: dict[str, Effect] = {
@@ -37,8 +33,6 @@ _EFFECTS: dict[str, Effect] = {
 _SHOWN = ("content-type", "content-length", "date", "etag", "last-modified", "link", "location", "retry-after")
 _SECRET_WORDS = ("auth", "cookie", "key", "secret", "token")
 _CHARSETS = re.compile(r"us-ascii|utf-?(8|16|32)(le|be)?|(iso-8859|windows|cp|koi8|euc)-?\w{1,4}|gb\w+|big5|shift_jis")
-_PASSING = (408, 425, 429)
-_LONGEST_WAIT = 3600.0
 _MOST_BODY = 10 << 20
 
 
@@ -167,34 +161,6 @@ def _content(body: object, value: Any) -> tuple[bytes, dict[str, str]]:
     if len(content) > _MOST_BODY:
         raise ValueError(f"the body has {len(content)} bytes, more than {_MOST_BODY}")
     return content, {"content-type": kind} if content else {}
-
-
-def failure(method: str, answer: Answer, now: datetime) -> PermanentError | TransientError:
-    """The exception that an answer of 400 and more, or one that was not wanted, means."""
-    said = visible(answer.body[:300].decode("utf-8", "replace")).strip()
-    try:
-        phrase = f" {HTTPStatus(answer.status).phrase}"
-    except ValueError:
-        phrase = ""
-    message = f"{method} {answer.url} answered {answer.status}{phrase}{f': {said}' if said else ''}"
-    if answer.status in _PASSING or answer.status >= 500:
-        return TransientError(message, retry_after=retry_after(answer.headers.get("retry-after"), now))
-    return PermanentError(message)
-
-
-def retry_after(value: str | None, now: datetime) -> float | None:
-    """The seconds that a `Retry-After` asks for, 0 to 3600; None when it is absent or makes no sense."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(value)
-            seconds = (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()
-        except (ValueError, TypeError, IndexError, OverflowError):
-            return None
-    return None if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_WAIT)
 
 
 def _readable(answer: Answer) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Gt
 
 from acting.fs.rooted import Folder, file_resource, open_file, split
-from acting.tools import object_schema, text_of, visible
+from acting.tooling.text import object_schema, text_of, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Effect, Home, Host

@@ -18,7 +18,7 @@ import anyio
 from annotated_types import Gt, Len
 
 from acting.notifiers import DesktopNotifier, LogNotifier, Urgency, WebhookNotifier
-from acting.tools import object_schema, text_of
+from acting.tooling.text import object_schema, text_of
 from spar.backoff import Intensity
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from acting.run.call.tool_context import ToolContext
-from acting.tools import object_schema, text_of
+from acting.tooling.text import object_schema, text_of
+from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
 from spar.protocols import Effect, Host
 

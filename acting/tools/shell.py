@@ -2,7 +2,7 @@
 
 The words of `argv` reach the program as they are: nothing expands, splits or joins them. Which programs may run is
 a list in the configuration, and they run in the strongest sandbox that this machine was seen to give (see
-`sandbox/detect`); nothing in a call can change that. The process tree is dead when the call returns, whatever became of
+`process/detect`); nothing in a call can change that. The process tree is dead when the call returns, whatever became of
 it (see `launcher`).
 """
 
@@ -17,13 +17,13 @@ from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Len
 
+from acting.process.detect import Offer, offered
 from acting.process.launcher import KILL_GRACE, Finished, Program, environment, find_program, run
 from acting.process.program import hide_memory
-from acting.run.call.tool_context import ToolContext
 from acting.sandbox.command_fingerprint import digest_of, operands, why_not_standing
-from acting.sandbox.detect import Offer, offered
 from acting.sandbox.spec import Cage
-from acting.tools import object_schema, text_of
+from acting.tooling.text import object_schema, text_of
+from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host

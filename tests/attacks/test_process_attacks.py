@@ -22,9 +22,9 @@ import pytest
 
 from acting.executor import Executor
 from acting.process import launcher
+from acting.process.detect import offered
 from acting.process.launcher import Finished, Program, environment, find_program, run
 from acting.process.supervisor import tasks
-from acting.sandbox.detect import offered
 from acting.sandbox.spec import EMPTY
 from acting.tools.shell import ShellTool
 from spar.errors import PermanentError
@@ -341,7 +341,7 @@ async def test_what_no_program_can_be_given_is_refused(tmp_path: Path) -> None:
 SERVICE = """
 import asyncio, os, sys
 from acting.process.launcher import Program, run
-from acting.sandbox.detect import offered
+from acting.process.detect import offered
 level, workspace, code, bwrap = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] or None
 held = os.open(os.environ["HELD"], os.O_RDONLY)
 kept = os.environ["SPAR_TOKEN"]

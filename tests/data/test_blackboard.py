@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from acting.run.writes import Writes
+from acting.run.results import Writes
 from spar.data.blackboard import Board, write_message, write_messages
 from spar.data.paths import BadReferenceError, Path, parse_read
 

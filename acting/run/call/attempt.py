@@ -9,6 +9,7 @@ tool returns is made fit to keep and held against what was promised of it. This 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
 from datetime import datetime
@@ -18,21 +19,23 @@ from typing import Any
 
 from msgspec import Struct
 
+from acting.calls import MESSAGE_LIMIT, Scope, fault, fault_of
 from acting.run.call.postconditions import is_expecting, unmet
-from acting.run.call.tool_context import tool_context
 from acting.run.deadlines import Deadline
-from acting.run.limits import passed
-from acting.run.runtime import MESSAGE_LIMIT, Scope, Stage, fault, fault_of
+from acting.run.runtime import Stage
 from acting.tooling.bound_tool import Entry
+from acting.tooling.limits import passed
+from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
 from spar.data.json_safe import NotJsonError, plain, shortened, text, whole
 from spar.data.paths import TooLargeError
 from spar.errors import InDoubtError
-from spar.events import CallStarted
+from spar.events import CallProgressed, CallStarted
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
+_LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which is shown and computed from by nobody
 _LONGEST_KIND = 200  # characters of the kind of a message
 
 
@@ -165,7 +168,7 @@ async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], a
         await stage.clock.sleep(pause)
         if rate := stage.rate_of(launch.entry):
             await passed(rate)
-        if stage.spending is not None and not stage.spending.again(launch):
+        if stage.spending is not None and not stage.spending.again(launch.entry, launch.params, launch.scope):
             return ended
         ended = _attempt(stage, launch)
 
@@ -186,11 +189,11 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
         stage.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=launch.attempts))
     params = launch.params
     if entry.parameters.context:
-        params = {**params, entry.parameters.context: tool_context(stage, launch)}
+        params = {**params, entry.parameters.context: _tool_context(stage, launch)}
     context = launch.context.copy()
     launch.is_in_flight = True
     try:
-        coroutine = entry.invoke(params, stage.clock, launch)
+        coroutine = entry.invoke(params, stage.clock, launch.call, launch.messages)
         # A tool that never waits needs no timer: nothing could cancel it before it is done.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:
@@ -206,6 +209,43 @@ def _attempt(stage: Stage, launch: Launch) -> Ended | None:
         return None
     launch.is_in_flight = False
     return ended
+
+
+def _tool_context(stage: Stage, launch: Launch) -> ToolContext:
+    """The context of the attempt that is about to begin."""
+    loop, home, attempt = asyncio.get_running_loop(), threading.get_ident(), launch.attempts
+
+    def publish(value: Any) -> None:
+        is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
+        if is_current and stage.wanted[CallProgressed]:
+            progress = plain(value, _LARGEST_PROGRESS)
+            call, scope = launch.call, launch.scope
+            run_id = stage.run_of(call, scope)
+            stage.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))
+
+    def progress(value: Any) -> None:
+        if threading.get_ident() == home:
+            publish(value)
+            return
+        try:
+            loop.call_soon_threadsafe(publish, value)
+        except RuntimeError:  # the loop has closed: nobody is left to hear it
+            pass
+
+    return ToolContext(
+        launch.call,
+        stage.agent,
+        launch.deadline,
+        attempt,
+        f"{launch.scope.key}/{launch.call.id}",
+        progress,
+        launch.entry.schema,
+        launch.messages,
+        stage.next_fence(),
+        launch.scope.session,
+        launch.binds,
+        stage.run_of(launch.call, launch.scope),
+    )
 
 
 async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:

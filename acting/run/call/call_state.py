@@ -1,26 +1,44 @@
-"""One call of a tick, from its arrival to its result, and what can be said of it on arrival."""
+"""The state of one call in a run, from its arrival to its result, and whether it can run as it is.
+
+A call with another one's parameters is checked like any new one; the original stays with it as `_original`.
+What was data in the call that people were shown stays data in what they hand back, even if it looks like a reference.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from acting.calls import fault, wire_of
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.attempt import Launch, cut
-from acting.run.call.prepared_call import STRUCTURAL, Proposal, kind_of, objection_to
-from acting.run.call.prescriptions import prescribed, rewritten
-from acting.run.limits import Gate
-from acting.run.runtime import Stage, fault
+from acting.run.call.prepare import BadCallError, prescribed, read, rewritten
+from acting.run.runtime import Stage
 from acting.tooling.bound_tool import Entry, LatentEntry
-from acting.tooling.parameters import check_finite
+from acting.tooling.limits import Gate
+from acting.tooling.parameters import ParametersError, check_finite
+from acting.tooling.registry import Catalog
 from spar.budgets.windows import Fare
 from spar.data.blackboard import Board
 from spar.data.json_safe import plain
-from spar.data.paths import MARK, SCALARS, Expression, TooLargeError, distinct, parse_write, references, resolve
-from spar.types import Call, CallResult, Fault, replace
+from spar.data.paths import (
+    MARK,
+    SCALARS,
+    BadReferenceError,
+    Expression,
+    TooLargeError,
+    copied,
+    distinct,
+    escape,
+    marked,
+    parse_write,
+    references,
+    resolve,
+)
+from spar.types import Call, CallResult, Fault, replace, without_service_keys
 
 _SHORT, _LARGE = 256, 1 << 63
 
@@ -43,6 +61,94 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
         elif kind not in SCALARS:
             is_small, may_refer = False, True
     return is_small, may_refer
+
+
+#: What is raised for a call that cannot run as it is.
+STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
+
+
+class Proposal:
+    """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
+
+    `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it. `binds` is
+    what bound the call when it was let run (None: nobody had to), `fare` what is reserved for it of the budgets,
+    `corrections` what people and hooks made of it, in order.
+    """
+
+    if not TYPE_CHECKING:
+        __slots__ = ()  # whoever is a proposal has the room for these
+
+    call: Call
+    entry: Entry
+    params: dict[str, Any]
+    arguments: dict[str, Any]
+    target: Expression | None
+    ticket: str
+    is_guest: bool
+    binds: Mapping[str, Any] | None
+    fare: Fare | None
+    corrections: tuple[dict[str, Any], ...]
+
+    def shown(self) -> Call:
+        """A copy to show, its references resolved."""
+        return replace(self.call, params=copied(self.params))
+
+    def corrected(self, old: Call, decision: str, by: str, reason: str) -> None:
+        """Note that `old` was put aside for the call as it is now, by whom and why."""
+        told = {"call": _shown(old), "decision": decision, "by": by, "reason": reason, "ran": _shown(self.call)}
+        self.corrections = (*self.corrections, told)
+
+    def swap(self, catalog: Catalog, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
+        """Put `new` in its place under its id; what is wrong with it, if anything: nothing is changed then."""
+        old = self.call
+        texts = frozenset(marked(self.params))
+        if texts:
+            new = replace(new, params=escape(new.params, texts))
+        meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
+        path = old.output_path if new.output_path is None else new.output_path
+        method = old.output_method if new.output_path is None else new.output_method
+        instance = old.instance if new.instance is None else new.instance
+        new, wrong = read(replace(new, id=old.id, output_path=path, output_method=method, instance=instance, meta=meta))
+        if wrong:
+            return fault("bad_call", wrong, old.tool)
+        entry = catalog.get(new.tool)
+        if entry is None:
+            return fault("unknown_tool", catalog.unknown(new.tool), new.tool)
+        try:
+            if late := [id for id in new.after if not is_done(id)]:
+                raise BadReferenceError(
+                    f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
+                )
+            new, entry = prescribed(new, entry, catalog)
+            references(new.params)
+            check_finite(new.tool, new.params)
+            params = resolve(new.params, partial(board.look, instance=new.instance))
+            arguments = entry.parameters.validate(params)
+            place = None if new.output_path is None else parse_write(new.output_path)
+        except STRUCTURAL as error:
+            return fault(kind_of(error), str(error), new.tool)
+        if objection := objection_to(new, entry, place):
+            return objection
+        self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
+        return None
+
+
+def _shown(call: Call) -> dict[str, Any]:
+    return without_service_keys(wire_of(call))
+
+
+def objection_to(call: Call, entry: Entry, target: Expression | None) -> Fault | None:
+    """Return what is wrong with a call as a whole."""
+    if target is not None and entry.detaches(call):
+        message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
+        return fault("bad_call", message, call.tool)
+    return None
+
+
+def kind_of(error: Exception) -> str:
+    """The kind of structural error that this one is."""
+    known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
+    return known.get(type(error), "bad_call")
 
 
 class Step(Node, Proposal):
@@ -77,23 +183,28 @@ class Step(Node, Proposal):
         self.asking: asyncio.Task[Any] | None = None
         self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
 
+    @property
+    def has_started(self) -> bool:
+        """Whether its first attempt has begun."""
+        return self.launch is not None
+
     def told_corrections(self) -> Sequence[dict[str, Any]]:
         """What people and hooks made of it; `ran` is None where nothing of it has run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
         return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
 
-    def examine(self, stage: Stage, board: Board) -> tuple[Sequence[Expression], Fault | None]:
+    def examine(self, catalog: Catalog, board: Board) -> tuple[Sequence[Expression], Fault | None]:
         """What it reads, and what is wrong with it that can be seen before anything runs."""
         call = self.call
         try:
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
-            entry = stage.catalog.find(call.tool)
+            entry = catalog.find(call.tool)
             if entry is None:
-                return (), fault("unknown_tool", stage.catalog.unknown(call.tool), call.tool)
+                return (), fault("unknown_tool", catalog.unknown(call.tool), call.tool)
             if call.meta or entry.rules is not None:
-                self.call, entry = call, _ = prescribed(call, entry, stage.catalog)
+                self.call, entry = call, _ = prescribed(call, entry, catalog)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
             self.entry = entry
@@ -107,7 +218,7 @@ class Step(Node, Proposal):
                 if reads:
                     self.is_reading = True
                     if isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
-                        self.entry = rewritten(call, entry, stage.catalog)
+                        self.entry = rewritten(call, entry, catalog)
                     self.arguments = entry.parameters.validate(params, found)
                     return reads, objection_to(self.call, self.entry, self.target)
                 self.params = params = resolve(params, board.look)

@@ -14,7 +14,7 @@ import pytest
 
 from acting.mcp.server import McpServer
 from acting.net.addresses import Guard
-from acting.run.call.tool_context import ToolContext
+from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import InDoubtError, PermanentError, TransientError
 from spar.protocols import Home

@@ -18,7 +18,7 @@ import pytest
 from acting import Executor
 from acting.mcp.diagnostics import Words
 from acting.mcp.server import McpServer
-from acting.run.call.tool_context import ToolContext
+from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.data.json_safe import shown
 from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError

@@ -19,10 +19,10 @@ import pytest
 from msgspec.structs import replace
 
 from acting.process import launcher
+from acting.process.detect import offered
 from acting.process.launcher import Capture, Program, environment, find_program, launch, run
 from acting.process.program import ApprovedFile
 from acting.process.supervisor import family, send
-from acting.sandbox.detect import offered
 from spar.errors import PermanentError
 
 pytestmark = pytest.mark.process

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from acting.calls import Scope
 from acting.run.budget import Spending, refused
-from acting.run.call.attempt import Launch
-from acting.run.runtime import Scope
 from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets
@@ -57,11 +56,6 @@ class Ready:
         assert entry is not None
         self.call, self.entry, self.params = Call(name, params), entry, params
         self.fare: Fare | None = None
-
-    def launch(self) -> Launch:
-        from contextvars import copy_context
-
-        return Launch(self.call, self.entry, self.params, SCOPE, copy_context())
 
 
 class Told:
@@ -165,7 +159,7 @@ async def test_each_further_attempt_takes_one_more_as_long_as_there_is_one(clock
     case.spending.admits(payer, SCOPE)
     case.spending.begin(payer, SCOPE)
 
-    again = [case.spending.again(payer.launch()) for _ in range(3)]
+    again = [case.spending.again(payer.entry, payer.params, SCOPE) for _ in range(3)]
 
     assert again == [True, True, False]
     assert case.journal.spends == [Spend(HOUR, "calls", 1)] * 3
@@ -181,7 +175,7 @@ async def test_without_limits_for_calls_nothing_is_counted(limits: Any, clock: V
         assert case.spending.admits(payer, SCOPE)
         assert not case.spending.against(payer, SCOPE)
         case.spending.begin(payer, SCOPE)
-        assert case.spending.again(payer.launch())
+        assert case.spending.again(payer.entry, payer.params, SCOPE)
 
     assert case.journal.spends == case.events.seen == []
     assert not any(payer.fare for payer in payers)

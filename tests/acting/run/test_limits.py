@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from acting import Executor
-from acting.run.limits import Rate, Slots
+from acting.tooling.limits import Rate, Slots
 from spar.errors import ConfigError
 from spar.testing import VirtualClock
 from spar.tool_terms import tool

@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 import pytest
 
 from acting import Executor
-from acting.run.call.tool_context import ToolContext
 from acting.tooling.bound_tool import entry_of
 from acting.tooling.registry import Catalog
+from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.tool_terms import tool

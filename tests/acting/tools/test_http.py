@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from acting.tools.http import HttpTool, retry_after
+from acting.net.http_client import retry_after
+from acting.tools.http import HttpTool
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.testing import check_tool
 from tests.effort import hang_guard

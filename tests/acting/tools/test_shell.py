@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.run.call.tool_context import ToolContext
-from acting.sandbox.detect import offered
+from acting.process.detect import offered
+from acting.tooling.tool_context import ToolContext
 from acting.tools.shell import CommandError, CommandTimeoutError, ShellTool
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home

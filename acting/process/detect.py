@@ -33,8 +33,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from acting.process import probes
 from acting.process.launcher import Program, run
-from acting.sandbox import landlock, probes
+from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, Cage
 from spar.errors import PermanentError, SparError
 

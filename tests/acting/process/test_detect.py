@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from acting.sandbox import probes
-from acting.sandbox.detect import Finding, Offer, examine, offered
+from acting.process import probes
+from acting.process.detect import Finding, Offer, examine, offered
 from acting.sandbox.spec import SYSTEM, Cage
 from spar.errors import PermanentError
 

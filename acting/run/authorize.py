@@ -11,13 +11,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from acting.approvals.callback import Confirm, ask
-from acting.approvals.deferred import Resumed, parked
+from acting.approvals.deferred import Resumed
+from acting.approvals.parking import parked
 from acting.approvals.policy import Ruling, trust_in
 from acting.approvals.service import Office
+from acting.calls import Scope, fault, wire_of
 from acting.run.budget import refused
-from acting.run.call.prepared_call import Proposal, objection_to
-from acting.run.runtime import Scope, Stage, fault, wire_of
+from acting.run.call.call_state import Proposal, objection_to
+from acting.run.confirm import Confirm, ask
+from acting.run.runtime import Stage
 from acting.tooling.parameters import check_finite
 from spar.data.blackboard import Board
 from spar.data.paths import copied, escape, marked, parse_write
@@ -74,7 +76,7 @@ async def pass_gate(
             if not isinstance(outcome.value, Call):
                 return _denied(proposal, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
             proposed = proposal.call
-            if wrong := proposal.swap(stage, board, outcome.value, is_done):
+            if wrong := proposal.swap(stage.catalog, board, outcome.value, is_done):
                 return CallResult(proposal.call, "failed", fault=wrong), False
             proposal.corrected(proposed, "rewrite", "hook", outcome.reason)
             trust = judged(stage, proposal, trust, scope)
@@ -145,7 +147,7 @@ async def _confirmed(
         return CallResult(proposal.call, "failed", fault=fault("bad_call", str(error), proposal.call.tool))
     assert new is not None
     proposed = proposal.call
-    if wrong := proposal.swap(stage, board, new, is_done):
+    if wrong := proposal.swap(stage.catalog, board, new, is_done):
         return CallResult(proposal.call, "failed", fault=wrong)
     proposal.corrected(proposed, verdict.decision, "confirm", verdict.reason)
     ruling = _ruling(stage, proposal, trust, scope)

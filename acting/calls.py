@@ -1,0 +1,62 @@
+"""Values about calls that approvals and runs share: the scope of a run, faults and the wire form of a call. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from spar.data.json_safe import is_flat, plain, shortened
+from spar.types import Call, Fault, Trust, replace
+
+MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
+_SHORT = 1024  # characters of all names of a call together that need no cutting
+
+
+class Scope(Struct, frozen=True):
+    """What a run of calls belongs to; `key` makes idempotency keys that no other run has.
+
+    `trust` says whether text from outside may have decided on the calls.
+    """
+
+    key: str
+    cycle_id: str = ""
+    session: str = "main"
+    run_id: str | None = None
+    trust: Trust = "trusted"
+
+
+def fault_of(error: BaseException, tool: str) -> Fault:
+    """The fault of a tool's exception, with a message fit to keep."""
+    fault = Fault.of(error, part=tool, phase="act")
+    detail, is_cut = shortened(fault.detail, 4 * MESSAGE_LIMIT)
+    if is_cut:
+        detail = {**(detail if isinstance(detail, dict) else {"detail": detail}), "truncated": True}
+    return replace(fault, message=plain(fault.message, MESSAGE_LIMIT), detail=detail)
+
+
+def fault(kind: str, message: str, tool: str = "") -> Fault:
+    """A fault of the call itself: the same call would fail in the same way again."""
+    return Fault(kind, plain(message, MESSAGE_LIMIT), tool, "act", retryable=False)
+
+
+def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
+    """Return the call as an object that tells of it, whatever its parameters are (`is_small`: they are short scalars).
+
+    Of one that takes more than 1 MiB it is the short form, which says so (`_truncated`).
+    """
+    try:
+        # Of a program's own containers nobody knows whether they have an end.
+        is_own = is_small or (type(call.params) is dict and type(call.meta) is dict and type(call.after) is tuple)
+        wire = call.to_wire() if is_own else asdict(call)
+        if is_own and not call.meta and (is_small or is_flat(call.params)):
+            names = "".join((call.id, call.tool, call.output_path or "", call.instance or "", call.reason, *call.after))
+            if len(names) <= _SHORT and (names.isascii() or names.isprintable()):  # a lone surrogate is neither
+                return wire
+    except Exception:  # a program has put into its fields what does not belong there
+        wire = asdict(call)
+    found, is_cut = shortened(wire)
+    if not isinstance(found, dict):
+        found = {"_tool": plain(call.tool, 200), "_id": plain(call.id, 200), "…": found}
+    return {**found, "_truncated": True} if is_cut else found

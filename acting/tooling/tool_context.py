@@ -1,0 +1,36 @@
+"""What a tool is told that asks for it, by a parameter annotated `ToolContext`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from spar.types import Call
+
+
+class ToolContext(Struct, frozen=True):
+    """One attempt at one call; the parameter that takes it is no part of the tool's schema.
+
+    `tool` is the tool's schema and `context` the messages that the call's `_scopes` let it see (none by default).
+    `deadline` is in monotonic seconds (None: none), `attempt` counts from 1. `idempotency_key` is the same for every
+    attempt at the same call. `fence` grows with every attempt and, where there is a journal or the wall clock is not
+    set back, over restarts: who keeps the highest one that he saw can refuse what comes late from a left behind one.
+    `progress(value)` publishes how far it is, from any thread. `binds` is what the tool's own `binds` said when
+    the call was let run by a person (None: nobody had to): what is not that any more must not run. `run_id` is the run
+    that the call belongs to, if to any.
+    """
+
+    call: Call
+    agent: str = ""
+    deadline: float | None = None
+    attempt: int = 1
+    idempotency_key: str = ""
+    progress: Callable[[Any], None] = lambda value: None
+    tool: Mapping[str, Any] = field(default_factory=dict)
+    context: tuple[dict[str, Any], ...] = ()
+    fence: int = 0
+    session: str = "main"
+    binds: Mapping[str, Any] | None = None
+    run_id: str | None = None
