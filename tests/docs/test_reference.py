@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from spar import events
@@ -32,3 +34,13 @@ def test_every_exit_code_has_its_meaning() -> None:
 
 def test_every_route_says_what_it_does() -> None:
     assert [line for line in reference.http().splitlines() if line.endswith("|  |")] == []
+
+
+def test_the_labels_that_a_page_names_are_those_of_the_metric() -> None:
+    rows = re.findall(r"^\| `(spar_\w+)` \| \w+ \| [\w ]+ \| ([^|]*) \|", reference.metrics_page(), re.M)
+    labels = {name: set(re.findall(r"\w+", names)) for name, names in rows}
+    pages = [page.read_text() for page in reference.FOLDER.parent.rglob("*.md")]
+    named = {found for page in pages for found in re.findall(r"`(spar_\w+)\{([\w,]+)\}`", page)}
+
+    assert len(named) > 15
+    assert [(name, names) for name, names in sorted(named) if not set(names.split(",")) <= labels[name]] == []
