@@ -25,8 +25,8 @@ from memory import events as facts
 from memory import pieces
 from memory.codec import decode, encode, look, read, safe, sealed, seconds, seems_small, shortened, unsealed
 from memory.sqlite import seals
+from spar.data.scrub import mask_json, masked, may_hold
 from spar.errors import ContractError
-from spar.observe.scrub import mask_json, masked, may_hold
 from spar.types import (
     Action,
     ActionResult,

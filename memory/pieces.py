@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from memory.codec import encode, sealed, unsealed
-from spar.observe.scrub import mask_json
+from spar.data.scrub import mask_json
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory.codec import decode, encode, encoded, safe, sealed, seconds
+from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint
-from spar.observe.scrub import mask_json
 from spar.records.transcript import Entry
 
 if TYPE_CHECKING:

@@ -39,9 +39,9 @@ from planning.llm.provider import Mode, ProviderModel
 from planning.llm.state import PlanMode
 from planning.resilience.failover import Models
 from planning.rules.planner import RulesPlanner
-from spar.budgets.budgets import Budgets
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
+from spar.ports.budgets import RequestBudgets
 from spar.protocols import Home, Host
 
 RulesAre = Literal["fallback", "first", "off"]
@@ -167,7 +167,7 @@ class Assistant(Chain):
             for name, key_env in missing.items()
         ]
 
-    def _models(self, clock: Clock, budgets: Budgets | None) -> dict[str, Models]:
+    def _models(self, clock: Clock, budgets: RequestBudgets | None) -> dict[str, Models]:
         """By option, the models that it names. Raises: ConfigError."""
         return {
             option: Models(

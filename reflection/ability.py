@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from reflection.causes import STRUCTURAL
-from spar.data.abilities import names_of
-from spar.protocols import ability_key
+from spar.records.abilities import ability_key, names_of
 from spar.types import Ability, CallResult, replace
 
 #: A prior weighs as much as two trials: with a prior of 0.5 it is the flat Beta(1, 1).

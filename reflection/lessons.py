@@ -16,8 +16,8 @@ from datetime import datetime
 
 from reflection.causes import cause_of, fault_cause, one_line
 from reflection.outcome import Outcome
-from spar.data.abilities import kind_of_task, task_name
-from spar.observe.scrub import scrub
+from spar.data.scrub import scrub
+from spar.records.abilities import kind_of_task, task_name
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
 
 #: Perceptions of this source bring recalled text.

@@ -9,14 +9,14 @@ The house, in the order in which to read it. The vocabulary, which phases may im
     data/         pure functions over values: references, blackboard, JSON, patterns
     events        the classes of events
     hooks         the points at which plug-ins decide
-    errors        the classes of errors, and how any exception becomes a `Fault`
-    endings       the exceptions that end a process or a coroutine
+    errors        the classes of errors, how any exception becomes a `Fault`, and what ends more than its work
     tool_terms    the decorator `@tool` and the terms of a tool
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
     threads       blocking code beside the event loop
     backoff       waits after failures
     failpoints    places at which a test lets the process die
+    checks        the check of a value by its annotations
 
 The core, from the inside out:
 

@@ -12,9 +12,16 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Frames of an exception that are told, the innermost ones, and the most characters of their text.
 TOLD_FRAMES, TOLD_CHARACTERS = 12, 4_000
+
+#: Exceptions that end the process, whoever raises them.
+ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
 _HOME = Path(__file__).parents[1]
 _PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
@@ -179,3 +186,19 @@ def _format_frames(frames: tuple[tuple[str, CodeType, int], ...]) -> str:
     """Return the lines of a traceback above the exception: formatted once for all that fail in the same place."""
     places = [(name, line, code.co_name, None) for name, code, line in frames]
     return "".join(["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(places).format()])
+
+
+def is_closing(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Tell whether an exception closes the coroutine of this task, which must then let it through.
+
+    A coroutine is closed from outside, while its task does not run. A `GeneratorExit` that comes up while it runs was
+    raised by somebody else's code in it, and is an error like any other.
+    """
+    if not isinstance(error, GeneratorExit):
+        return False
+    import asyncio  # not above: programs that load errors alone need no event loop
+
+    try:
+        return task is None or asyncio.current_task() is not task
+    except RuntimeError:  # no event loop runs: it is gone, and its tasks with it
+        return True

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.endings import ENDS_PROCESS, is_closing
-from spar.errors import SparError
+from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.types import Action, Call, CallResult, Fault, Perception
 
 #: What is asked at each point, and whether it guards. `value` is what `Decision.rewrite` replaces.

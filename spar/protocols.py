@@ -78,11 +78,6 @@ class Context(Struct, frozen=True):
 CALLED_FOR: ContextVar[tuple[str, str | None]] = ContextVar("called for", default=("", None))
 
 
-def ability_key(tool: str, task: str) -> str:
-    """The key of `Context.abilities`."""
-    return f"{tool}|{task}"
-
-
 class Senser(Protocol):
     """SENSE as a whole. Raises what it likes: the cycle is skipped and the next one senses again."""
 

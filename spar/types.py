@@ -18,9 +18,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from spar.data import checks
-from spar.data.checks import Seconds, Share
-from spar.data.paths import shorten
+from spar import checks
+from spar.checks import Seconds, Share, shorten
 from spar.errors import (
     ConfigError,
     PermanentError,

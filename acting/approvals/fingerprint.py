@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from acting.approvals.digest import digest
 from acting.tooling.bound_tool import Entry, is_async
+from spar.checks import shorten
 from spar.clock import Clock
-from spar.data.paths import copied, shorten
+from spar.data.paths import copied
 from spar.errors import SparError
 from spar.protocols import Effect
 from spar.threads import Threads

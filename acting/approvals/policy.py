@@ -22,7 +22,7 @@ from typing import Any, Final, get_args
 from msgspec import Struct
 
 from acting.approvals.digest import canonical, fingerprint
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.data.patterns import glob
 from spar.errors import ConfigError
 from spar.protocols import Effect

@@ -35,7 +35,8 @@ from typing import Literal
 from acting.graph.deadlock import could_start, knot_from, reaches, verdict
 from acting.graph.index import Index, Place
 from acting.graph.nodes import NOBODY, Barrier, Gate, Need, Node, Why
-from spar.data.paths import Expression, Path, overlaps, shorten
+from spar.checks import shorten
+from spar.data.paths import Expression, Path, overlaps
 
 #: Nodes that can never start, why, and of which id or path.
 Stuck = tuple[list[Node], Why, str]

@@ -9,7 +9,7 @@ import re
 from collections import deque
 
 from acting.tooling.text import visible
-from spar.observe.scrub import scrub
+from spar.data.scrub import scrub
 
 MOST_MESSAGE = 4 << 20
 """Bytes of one message of a server."""

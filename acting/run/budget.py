@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from acting.calls import Scope, fault
 from acting.tooling.bound_tool import Entry
-from spar.budgets.budgets import Budgets
-from spar.budgets.windows import Fare
+from spar.ports.budgets import BudgetRefusal, CallBudgets, CallReservation
 from spar.types import Call, CallResult
 
 
@@ -23,13 +22,13 @@ class Payer(Protocol):
     call: Call
     entry: Entry
     params: dict[str, object]
-    fare: Fare | None
+    fare: CallReservation | None
 
 
 class Spending:
     """See the module; one for an executor whose agent has budgets for calls."""
 
-    def __init__(self, budgets: Budgets) -> None:
+    def __init__(self, budgets: CallBudgets[Any]) -> None:
         self._budgets = budgets
 
     def admits(self, payer: Payer, scope: Scope) -> bool:
@@ -46,10 +45,10 @@ class Spending:
             return ""
         is_effect = self._is_effect(payer.entry, payer.params)
         found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
-        if isinstance(found, Fare):
-            payer.fare = found
-            return ""
-        return found.sentence
+        if isinstance(found, BudgetRefusal):
+            return found.sentence
+        payer.fare = found
+        return ""
 
     def begin(self, payer: Payer, scope: Scope) -> None:
         """The call starts now: what was reserved for it is used.
@@ -70,9 +69,10 @@ class Spending:
         """A further attempt starts now; False when there is not enough left: then there is none."""
         is_effect = self._is_effect(entry, params)
         found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
-        if isinstance(found, Fare):
-            self._budgets.use(found)
-        return isinstance(found, Fare)
+        if isinstance(found, BudgetRefusal):
+            return False
+        self._budgets.use(found)
+        return True
 
     def release(self, payer: Payer) -> None:
         """Give back what was reserved for a call that did not start."""

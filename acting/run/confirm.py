@@ -13,7 +13,7 @@ from typing import Any
 
 from acting.run.runtime import Stage
 from acting.tooling.bound_tool import is_async
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.types import Call, Verdict
 
 Confirm = Callable[[Call], Any]

@@ -28,8 +28,9 @@ from acting.run.results import Ledger
 from acting.run.runtime import Stage
 from acting.run.start_order import StartOrder
 from acting.run.workers import OTHERS_TURN, Hands
+from spar.checks import shorten
 from spar.data.blackboard import Board
-from spar.data.paths import Expression, shorten
+from spar.data.paths import Expression
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import crashpoint
 from spar.protocols import CALLED_FOR

@@ -21,9 +21,9 @@ from acting.tooling.limits import Slots, is_rate
 from acting.tooling.parameters import Parameters
 from acting.tooling.tool_context import ToolContext
 from acting.tooling.tool_schema import ToolSchema
+from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_schema import Output
-from spar.data.paths import shorten
 from spar.errors import ConfigError
 from spar.protocols import Effect
 from spar.threads import Threads

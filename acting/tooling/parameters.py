@@ -20,8 +20,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError
 
 from acting.tooling.signatures import Signature, first_line
+from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, Problem, sentence, told
-from spar.data.paths import MAX_DEPTH, MAX_VALUES, SCALARS, TooLargeError, shorten
+from spar.data.paths import MAX_DEPTH, MAX_VALUES, TooLargeError
 from spar.errors import ConfigError
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type

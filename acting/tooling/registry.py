@@ -7,7 +7,7 @@ from typing import Any
 
 from acting.tooling.bound_tool import Activity, Entry, SchemaEntry, entry_of, entry_of_schema, is_generator
 from acting.tooling.tool_schema import ToolSchema, named_schemas
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.errors import ConfigError
 from spar.protocols import Lent
 

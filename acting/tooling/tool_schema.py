@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from acting.tooling.parameters import Parameters
+from spar.checks import shorten
 from spar.data.json_schema import Output
-from spar.data.paths import shorten
 from spar.data.patterns import Pattern
 from spar.errors import ConfigError
 from spar.tool_terms import ToolTerms

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from memory.codec import decode, encode, read, safe, sealed, seconds, unsealed
 from memory.experiences import recall
+from spar.data.scrub import mask
 from spar.errors import ContractError
 from spar.failpoints import crashpoint
-from spar.observe.scrub import mask
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from planning.ports import Kind, Usage
 from planning.prompt.advisors import CONSULT
 from planning.prompt.prompts import THINKING
 from planning.prompt.tool_specs import mapping
+from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
-from spar.data.paths import shorten
 from spar.errors import PermanentError
 from spar.types import Call
 

@@ -24,8 +24,8 @@ from msgspec import Struct
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import Model, ProvidedCall, Request, Told, Usage
 from planning.prompt.call_results import PROVIDER_ID, call_shown
+from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.data.paths import shorten
 from spar.types import Call
 
 #: Calls of one solution; more are left out, with a problem.

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from planning.ports import Told
 from planning.strict_json import lenient, strict
+from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain, text
-from spar.data.paths import MAX_DEPTH, shorten
+from spar.data.paths import MAX_DEPTH
 
 #: Characters of one answer; models answer with some tens of thousands at most.
 LONGEST: Final = 4_000_000

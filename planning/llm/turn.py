@@ -29,13 +29,14 @@ from planning.prompt.request import compose, is_plain
 from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
 from planning.prompt.tool_specs import read_offers
-from spar.budgets.budgets import BudgetError
+from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
-from spar.data.paths import TooLargeError, marked, shorten
+from spar.data.paths import TooLargeError, marked
 from spar.data.reply import is_silent
 from spar.data.trust import is_tainted, was_misled
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
+from spar.ports.budgets import BudgetError
 from spar.protocols import Context
 from spar.records.transcript import Entry
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace, utcnow

@@ -11,8 +11,8 @@ from typing import Any
 
 from planning.prompt.schema_merge import Document
 from planning.prompt.tool_specs import Offer, mapping
+from spar.checks import shorten
 from spar.data.json_safe import plain
-from spar.data.paths import shorten
 
 Schema = dict[str, Any]
 

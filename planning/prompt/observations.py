@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from planning.prompt.call_results import call_shown
 from planning.rules.tool_choice import optimistic
-from spar.data.abilities import ENOUGH_TRIALS, known_of, task_name
 from spar.data.json_safe import plain
 from spar.protocols import Context
+from spar.records.abilities import ENOUGH_TRIALS, known_of, task_name
 from spar.types import Ability, ActionResult, CallResult, Experience, Perception, Trust
 
 Message = dict[str, Any]

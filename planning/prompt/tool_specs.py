@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.errors import ConfigError
 
 #: A text in the place of a schema's constant.

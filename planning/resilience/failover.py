@@ -23,17 +23,16 @@ from planning.ports import Model, Piece, Request, Usage
 from planning.resilience import breaker
 from planning.resilience.breaker import Breaker
 from planning.resilience.provider_errors import SHORTEST, ProviderError, provider_error
-from spar.budgets.budgets import NOTHING, BudgetError, Budgets, Reservation
-from spar.budgets.windows import Quantity, Refusal
 from spar.clock import Clock
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, Reservation
 from spar.protocols import Host, ModelState
 
 #: What a model takes that does not say it (`most`): one request, and nobody knows how much else.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}
 
 
-def _advice(refusal: Refusal) -> str:
+def _advice(refusal: BudgetRefusal) -> str:
     """What is to be done about a refusal that waiting does not change; "" where it does."""
     if refusal.asked is None:
         return 'say what a million tokens cost (prices = { input = …, output = … }), or set that budget to "off"'
@@ -94,7 +93,7 @@ class Models:
     against; ConfigError for a model that cannot be used as it is configured.
     """
 
-    def __init__(self, models: Iterable[Model], *, clock: Clock, budgets: Budgets | None = None) -> None:
+    def __init__(self, models: Iterable[Model], *, clock: Clock, budgets: RequestBudgets | None = None) -> None:
         self._routes = [_Route(model) for model in models]
         if not self._routes:
             raise ConfigError("at least one model is needed", path=("models",))

@@ -27,9 +27,9 @@ from planning.rules.parse import CallRule, Rule, read_rules, rule_schema
 from planning.rules.templates import Facts, brings_untrusted, fill, render
 from planning.rules.tool_choice import choose
 from spar.clock import Clock, SystemClock
-from spar.data.abilities import task_name
 from spar.data.paths import Path
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
+from spar.records.abilities import task_name
 from spar.types import Action, Answer, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.

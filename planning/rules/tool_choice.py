@@ -4,7 +4,7 @@ Optimism under uncertainty: the tool with the highest plausible ability wins, so
 chance and one that keeps failing loses it. Equal ones go in the order in which they were written.
 Source: upper credible bounds of a posterior as an index, Kaufmann, Cappé, Garivier, "On Bayesian Upper Confidence
 Bounds for Bandit Problems", AISTATS 2012; mean plus one standard deviation stands for the Beta quantile here.
-What is known of a tool at a task that is new is borrowed from tasks like it (`spar.data.abilities`).
+What is known of a tool at a task that is new is borrowed from tasks like it (`spar.records.abilities`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from spar.data.abilities import ENOUGH_TRIALS, kind_of_task, known_of
+from spar.records.abilities import ENOUGH_TRIALS, kind_of_task, known_of
 from spar.types import Ability
 
 _UNKNOWN = 0.5 + math.sqrt(1 / 12)  # mean and deviation of Beta(1, 1): nothing known

@@ -28,9 +28,9 @@ from spar.agent.submission import Intake
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Restraint
 from spar.bus.bus import Events
+from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.config import defaults
-from spar.data.paths import shorten
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.health.error_reporting import Reports

@@ -6,8 +6,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from spar.budgets.budgets import Budgets
-from spar.budgets.windows import in_micro
 from spar.health.health import Health, Limits
+from spar.ports.budgets import in_micro
 from spar.runs.run import Limits as RunLimits
 from spar.runs.runs import Runs
 

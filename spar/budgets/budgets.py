@@ -20,39 +20,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from sys import maxsize
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from spar.budgets.windows import (
-    LADDER,
-    MOST,
-    QUANTITIES,
-    Account,
-    Fare,
-    Ledger,
-    Limits,
-    Measure,
-    Quantity,
-    Refusal,
-    micro,
-)
+from spar.budgets.windows import LADDER, Account, CallCharge, Ledger
 from spar.clock import Clock, Timer
-from spar.errors import TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
 from spar.failpoints import crashpoint
+from spar.ports.budgets import MOST, NOTHING, QUANTITIES, BudgetError, BudgetRefusal, Limits, Measure, Quantity, micro
 from spar.protocols import Publisher
 from spar.records.journal import Spend
 
 #: Seconds between two looks at the wall clock while a measure is in force; it may be set, and a machine may sleep.
 _LOOK = 60.0
-NOTHING: Final[Mapping[Quantity, int]] = dict.fromkeys(QUANTITIES, 0)
-
-
-class BudgetError(TransientError):
-    """There is not enough left. `refusal` says of what; `retry_after` is when there will be more, in seconds."""
-
-    def __init__(self, refusal: Refusal, retry_after: float | None) -> None:
-        super().__init__(refusal.sentence, retry_after=retry_after)
-        self.refusal = refusal
 
 
 class SpendJournal(Protocol):
@@ -111,49 +90,49 @@ class Budgets:
 
     # -- calls of tools
 
-    def admit(self, cycle: str, *, is_effect: bool) -> Fare | None:
+    def admit(self, cycle: str, *, is_effect: bool) -> CallCharge | None:
         """Reserve one call, of this cycle; None when there is none left. Tells nobody."""
-        fare = self._fare(cycle, is_effect)
-        for account in fare.accounts:
+        charge = self._charge(cycle, is_effect)
+        for account in charge.accounts:
             if account.used >= account.limit:
                 return None
-        self._take(fare)
-        return fare
+        self._take(charge)
+        return charge
 
-    def demand(self, cycle: str, *, is_effect: bool, what: str = "") -> Fare | Refusal:
+    def demand(self, cycle: str, *, is_effect: bool, what: str = "") -> CallCharge | BudgetRefusal:
         """Reserve one call of this cycle; when there is none left, that is counted and told (of `what`)."""
-        fare = self._fare(cycle, is_effect)
-        short = {account: 1 for account in fare.accounts if account.used >= account.limit}
+        charge = self._charge(cycle, is_effect)
+        short = {account: 1 for account in charge.accounts if account.used >= account.limit}
         if short:
             return self._refuse(short, cycle, what)
-        self._take(fare)
-        return fare
+        self._take(charge)
+        return charge
 
-    def insist(self, cycle: str, *, is_effect: bool) -> Fare:
+    def insist(self, cycle: str, *, is_effect: bool) -> CallCharge:
         """Reserve one call, whatever is left: people have approved it."""
-        fare = self._fare(cycle, is_effect)
-        self._take(fare)
-        return fare
+        charge = self._charge(cycle, is_effect)
+        self._take(charge)
+        return charge
 
-    def use(self, fare: Fare) -> None:
+    def use(self, charge: CallCharge) -> None:
         """The call that this was reserved for begins: keep that, together with what is told of it in this turn."""
-        if fare.spends and self._journal is not None:
-            self._journal.spend(fare.spends)
+        if charge.spends and self._journal is not None:
+            self._journal.spend(charge.spends)
 
-    def release(self, fare: Fare) -> None:
+    def release(self, charge: CallCharge) -> None:
         """Give a call back that was reserved and never began."""
-        for account in fare.accounts:
+        for account in charge.accounts:
             account.used -= 1
             self._judge(account)
 
-    def _fare(self, cycle: str, is_effect: bool) -> Fare:
+    def _charge(self, cycle: str, is_effect: bool) -> CallCharge:
         ledger = self._ledger
         if not ledger.starts_at <= (now := self._now()) < ledger.ends_at:
             self._turn(now)
-        return ledger.fare(cycle, is_effect=is_effect)
+        return ledger.charge(cycle, is_effect=is_effect)
 
-    def _take(self, fare: Fare) -> None:
-        for account in fare.accounts:
+    def _take(self, charge: CallCharge) -> None:
+        for account in charge.accounts:
             account.used = used = account.used + 1
             if used >= account.next_at:
                 self._judge(account)
@@ -259,13 +238,13 @@ class Budgets:
 
     # -- inside
 
-    def _refuse(self, short: Mapping[Account, int | None], cycle: str, what: str) -> Refusal:
+    def _refuse(self, short: Mapping[Account, int | None], cycle: str, what: str) -> BudgetRefusal:
         """Count and tell what there is not enough of; of several that which lasts longest."""
         account = next(iter(short))
         for other in short:
             if account.ends_at is None or (other.ends_at is not None and other.ends_at > account.ends_at):
                 account = other
-        refusal = Refusal(account.budget, account.used, account.limit, short[account], account.ends_at)
+        refusal = BudgetRefusal(account.budget, account.used, account.limit, short[account], account.ends_at)
         self._refused[account.quantity] += 1
         account.refused += 1
         self._events.publish(BudgetExceeded(budget=account.budget, used=account.used, limit=account.limit,

@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from spar.budgets.windows import Measure
 from spar.events import ErrorOccurred, StateChanged
 from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
+from spar.ports.budgets import Measure
 from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
 from spar.types import Fault
 

@@ -10,23 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from sys import maxsize
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct
-
+from spar.ports.budgets import QUANTITIES, Limits, Measure, Quantity, Window
 from spar.records.journal import Spend
 
-Window = Literal["cycle", "hour", "day", "month"]
-Quantity = Literal["calls", "effects", "requests", "tokens", "money"]
-Measure = Literal["slow", "degrade", "ask", "pause"]
-#: What may be used at most, by window and quantity; money in millionths of the currency's unit. What is not named here
-#: has no limit and is not counted.
-Limits = Mapping[tuple[Window, Quantity], int]
-
-QUANTITIES: Final[tuple[Quantity, ...]] = ("calls", "effects", "requests", "tokens", "money")
-WINDOWS: Final[tuple[Window, ...]] = ("cycle", "hour", "day", "month")
 #: Windows that last over cycles, the longest first: what is named of a refusal is what lets one wait longest.
 LASTING: Final[tuple[Window, ...]] = ("month", "day", "hour")
 #: Of a limit, in percent: where an agent is warned, where nothing is left, where something must be wrong.
@@ -42,8 +31,6 @@ LADDER: Final[Mapping[Quantity, tuple[Measure, Measure, Measure]]] = {
 }
 #: Refusals in one window after which the last mark counts as reached: whoever asks so often does not notice.
 MOST_REFUSALS: Final = 20
-#: The largest amount, of a limit as of a use: sums of them stay far below what a database's integer holds.
-MOST: Final = 10**15
 #: Accounts of windows that are over and still remembered, in case the clock should come back to them.
 _MOST_PAST: Final = 1_000
 _MOST_CYCLES: Final = 1_000
@@ -105,38 +92,7 @@ class Account:
         return self.used / self.limit if self.limit else 1.0
 
 
-class Refusal(Struct, frozen=True):
-    """What there is not enough of: `asked` (None: nobody knows how much) was more than is left until `ends_at`."""
-
-    budget: str
-    used: int
-    limit: int
-    asked: int | None
-    ends_at: datetime | None = None
-
-    @property
-    def sentence(self) -> str:
-        """Which budget, how far it is used, when there is more."""
-        shown = micro if self.budget.endswith(".money") else str
-        until = f"{self.ends_at:%Y-%m-%d %H:%M} UTC" if self.ends_at is not None else "the next cycle"
-        asked = "an amount that nobody knows" if self.asked is None else f"{shown(self.asked)} more"
-        return (
-            f"budget {self.budget} does not allow {asked}: {shown(self.used)} of {shown(self.limit)} used until {until}"
-        )
-
-
-def in_micro(amount: Decimal | int) -> int:
-    """Money in millionths of its unit; other amounts are as they are."""
-    return int(amount * 1_000_000) if isinstance(amount, Decimal) else amount
-
-
-def micro(amount: int) -> str:
-    """Millionths as decimal text."""
-    whole, rest = divmod(abs(amount), 1_000_000)
-    return f"{'-' * (amount < 0)}{whole}.{rest:06d}".rstrip("0").rstrip(".")
-
-
-class Fare:
+class CallCharge:
     """What one call takes: one of each of these accounts, which is told of the lasting ones as `spends`."""
 
     __slots__ = ("accounts", "is_effect", "spends")
@@ -147,13 +103,13 @@ class Fare:
 
 
 class _Cycle:
-    """The accounts of one cycle, and its two fares as long as the hour lasts."""
+    """The accounts of one cycle, and its two charges as long as the hour lasts."""
 
-    __slots__ = ("accounts", "fares")
+    __slots__ = ("accounts", "charges")
 
     def __init__(self, accounts: dict[Quantity, Account]) -> None:
         self.accounts = accounts
-        self.fares: list[Fare | None] = [None, None]
+        self.charges: list[CallCharge | None] = [None, None]
 
 
 class Ledger:
@@ -186,7 +142,7 @@ class Ledger:
         self._by_quantity = {quantity: tuple(each for each in found if each.quantity == quantity)
                              for quantity in QUANTITIES}  # fmt: skip
         for cycle in self._cycles.values():
-            cycle.fares = [None, None]
+            cycle.charges = [None, None]
         self.current = tuple(found)
         past = [key for key, account in self._known.items() if account not in found]
         for key in past[: max(0, len(past) - _MOST_PAST)]:
@@ -202,15 +158,15 @@ class Ledger:
         self._cycles.clear()
         return self.turn(now)
 
-    def fare(self, cycle: str, *, is_effect: bool) -> Fare:
+    def charge(self, cycle: str, *, is_effect: bool) -> CallCharge:
         """What a call of this cycle takes now."""
         entry = self._cycle(cycle)
-        fare = entry.fares[is_effect]
-        if fare is None:
+        charge = entry.charges[is_effect]
+        if charge is None:
             quantities: tuple[Quantity, ...] = ("effects", "calls") if is_effect else ("calls",)
             accounts = tuple(account for quantity in quantities for account in self.of(quantity, cycle))
-            fare = entry.fares[is_effect] = Fare(accounts, is_effect=is_effect)
-        return fare
+            charge = entry.charges[is_effect] = CallCharge(accounts, is_effect=is_effect)
+        return charge
 
     def of(self, quantity: Quantity, cycle: str) -> Iterator[Account]:
         """The accounts that a quantity is counted in, the longest window first."""

@@ -31,7 +31,7 @@ from spar.bus.subscriptions import (
     name_of,
 )
 from spar.clock import Clock, SystemClock
-from spar.endings import ENDS_PROCESS, is_closing
+from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
 
 #: Whose async handlers the current task is one of: there, `stop()` and `pause()` are requests.

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from spar.clock import Clock, Timer
-from spar.endings import ENDS_PROCESS, is_closing
+from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
 
 #: Failures in a row until a handler is turned off, and seconds until it is tried again: one more turns it off again.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from spar.budgets.windows import MOST
+from spar.ports.budgets import MOST
 
 #: Money is counted in millionths of a unit.
 _MICRO = 1_000_000

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSc
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from spar.config.lines import KeyPath, Problem
-from spar.observe.scrub import MASK, is_secret_name, scrub
+from spar.data.scrub import MASK, is_secret_name, scrub
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*(ms|s|m|h|d)?\s*", re.ASCII)

@@ -22,8 +22,8 @@ from spar.config.fields import problems, shown
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
 from spar.config.lines import PACKAGED, KeyPath, Problem, Refusal, Sources, dotted, find, read
 from spar.config.model import LAYERS, Settings
+from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError
-from spar.observe.scrub import MASK, is_secret_name, scrub
 
 __all__ = [
     "PROCESS_VARIABLES",

@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validat
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from spar.budgets.windows import QUANTITIES, WINDOWS, Limits, in_micro
 from spar.config.amounts import Cap, Count, Money
 from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 from spar.config.parts import (
@@ -31,6 +30,7 @@ from spar.config.parts import (
     Text,
     ToolPart,
 )
+from spar.ports.budgets import QUANTITIES, WINDOWS, Limits, in_micro
 from spar.records.approvals import GRANTABLE
 
 #: The reserved argument through which `spar.config.load` hands over its sources.

@@ -5,12 +5,11 @@ reducers    folds writes into a value by the five output methods
 blackboard  the data that calls read and write while they run, by kind
 dataflow    an index of readers and writers by path: which call depends on which
 json_safe   copies any value into JSON values, bounded
-checks      checks the values of calls and plans: types, bounds, depth
 media       names images, sound and other blobs inside values
 json_schema validates values by a JSON schema that a stranger brings
 patterns    compiles and matches patterns in time linear in the text
 trust       tells whether text from outside took part in a run
 reply       decides which of a run's texts people read as its answer
-abilities   names kinds of tasks and looks up the ability of a tool at them
+scrub       removes secrets from text and tables
 text        draws text and values so that nothing hides, moves or imitates
 """

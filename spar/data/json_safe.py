@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.checks import SCALARS
 from spar.data.media import medium_of
-from spar.data.paths import MAX_DEPTH, SCALARS, TooLargeError
+from spar.data.paths import MAX_DEPTH, TooLargeError
 
 MAX_OUTPUT: Final = 1 << 20
 UNBOUNDED: Final = 1 << 62  # what is the caller's own is not cut

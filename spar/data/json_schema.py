@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spar.checks import shorten
 from spar.data.json_safe import plain
-from spar.data.paths import MAX_DEPTH, MAX_VALUES, shorten
+from spar.data.paths import MAX_DEPTH, MAX_VALUES
 from spar.errors import ConfigError
 
 _EXACT: Final = 2**53  # beyond it a float no longer says which integer was meant

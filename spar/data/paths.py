@@ -11,11 +11,12 @@ its last path. Written, one of the alternatives is chosen and the value goes to 
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final
+
+from spar.checks import SCALARS, shorten
 
 MARK: Final = "†"
 MAX_DEPTH: Final = 128  # deeper values exhaust the stack of encoders further on
@@ -23,7 +24,6 @@ MAX_SEGMENTS: Final = 64
 MAX_PATHS: Final = 256  # in one expression
 MAX_VALUES: Final = 1_000_000  # a value that holds itself many times has no end
 MISSING: Final[Any] = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
-SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 #: The kind, then what leads into it: `("state", "disks", "0", "name")`.
 Path = tuple[str, ...]
@@ -131,19 +131,6 @@ _parse_cached = lru_cache(16_384)(_parse)
 def render(path: Path) -> str:
     """The path as it is written in a call."""
     return MARK + ".".join(path)
-
-
-_brief = reprlib.Repr()  # bounded: what holds itself many times would take for ever
-_brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 4, 80, 200, 60
-
-
-def shorten(value: Any, limit: int = 80) -> str:
-    """A value as it is shown in messages: quoted, at most about `limit` characters, never raises."""
-    try:
-        text = repr(value[:limit]) if isinstance(value, (str, bytes)) else _brief.repr(value)
-    except Exception:  # a broken __repr__
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 def is_reference(text: str) -> bool:

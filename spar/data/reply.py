@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.observe.scrub import scrub
+from spar.data.scrub import scrub
 from spar.types import CallResult
 
 TOKEN: Final = "NO_REPLY"

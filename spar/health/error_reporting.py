@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from spar.endings import ENDS_PROCESS
-from spar.errors import PhaseTimeoutError
+from spar.errors import ENDS_PROCESS, PhaseTimeoutError
 from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.hooks import HookContext, Outcome

@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -30,7 +31,6 @@ from spar.loop.pacing import expected_interval
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.session.session import Lane
 
 log = get_logger("spar.watcher")
 
@@ -48,6 +48,19 @@ ANSWERS_KEPT = 240
 TOLD_A_TURN = 32
 
 
+class WatchedSession(Protocol):
+    """A session as it is seen from outside. Times are monotonic seconds; `deadline` is that of the phase in hand."""
+
+    session: str
+    is_standing: bool
+    last_completed: float
+    rests_until: float | None
+    cycle: Cycle | None
+
+    @property
+    def deadline(self) -> float: ...
+
+
 class Watched:
     """One agent as it is seen from outside, and what blocks its event loop, as the watcher notes it here.
 
@@ -56,7 +69,8 @@ class Watched:
 
     __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "lanes", "requests", "setup")
 
-    def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests, lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests,
+                 lanes: Mapping[str, WatchedSession]) -> None:  # fmt: skip
         self.core, self.setup, self.health, self.requests, self.lanes = core, setup, health, requests, lanes
         self.blocked_by = ""
         self.blocked_since: float | None = None
@@ -83,7 +97,7 @@ def look(agent: Watched, now: float) -> list[Finding]:
         return []
     found: list[Finding] = []
     for lane in list(agent.lanes.values()):
-        cycle, deadline = lane.cycle, lane.strand.deadline
+        cycle, deadline = lane.cycle, lane.deadline
         if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
             found.append(Finding("stuck", message, cycle.id, lane.session, cycle.phase))
@@ -92,7 +106,7 @@ def look(agent: Watched, now: float) -> list[Finding]:
     return found
 
 
-def _dawdling(agent: Watched, lane: Lane, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+def _dawdling(agent: Watched, lane: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
     """Whether a session has completed no cycle for too long, and whether the one in hand is slow."""
     last, interval = lane.last_completed, expected_interval(agent.setup.pace) if lane.is_standing else None
     if cycle is not None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.health.error_reporting import Reports
@@ -32,7 +32,8 @@ from spar.ports.store import (
     TellsFaults,
     TranscriptStore,
 )
-from spar.protocols import Rows, ability_key
+from spar.protocols import Rows
+from spar.records.abilities import ability_key
 from spar.records.journal import RowChange
 from spar.types import Ability, CycleRecord, Experience, Fault, Perception
 

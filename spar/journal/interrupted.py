@@ -12,8 +12,7 @@ from spar.failpoints import crashpoint
 from spar.journal.in_doubt import Doubts
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.records.journal import MOST_ATTEMPTS, Closing, Item, Unfinished, demanded
-from spar.runs.interrupted import Interrupted
+from spar.records.journal import MOST_ATTEMPTS, Closing, Interrupted, Item, Unfinished, demanded
 from spar.runs.run import Run
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
@@ -67,7 +66,7 @@ class CutCycles:
         crashpoint("recover.resume")
         await journal.safe()
 
-    def give_up(self, piece: Interrupted) -> None:
+    def give_up(self, piece: Interrupted[Run]) -> None:
         """The run of interrupted work has ended: nothing of it goes on."""
         if piece.cycle is not None and self._work.journal is not None:
             self._break_up(piece.cycle, {}, ())

@@ -33,8 +33,8 @@ from spar.loop.setup import cursors, row_changes
 from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
-from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
-from spar.runs.interrupted import Interrupted, InterruptedWork
+from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
+from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
 from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, replace
@@ -63,7 +63,7 @@ class Session(Protocol):
 
     @property
     def has_suspects_to_try(self) -> bool: ...
-    def resume_with(self, piece: Interrupted) -> object: ...
+    def resume_with(self, piece: Interrupted[Run]) -> object: ...
     def queue(self, run: Run) -> object: ...
     def push(self, perception: Perception) -> object: ...
 
@@ -105,7 +105,7 @@ class Recovery:
         #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
         #: being tried.
         self._line: deque[str] | None = None  # most processes die of nothing
-        self._trial: Interrupted | None = None
+        self._trial: Interrupted[Run] | None = None
         self._timer: Timer | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -260,16 +260,16 @@ class Recovery:
             self._line.append(work.session)
         self._sessions.spawn(lane)
 
-    def may_try(self, piece: Interrupted) -> bool:
+    def may_try(self, piece: Interrupted[Run]) -> bool:
         """Whether nothing else is being tried that may have killed the process."""
         return self._trial is None or self._trial is piece
 
-    def tries(self, piece: Interrupted) -> None:
+    def tries(self, piece: Interrupted[Run]) -> None:
         """A cycle takes this."""
         if piece.is_suspect:
             self._trial = piece
 
-    def tried(self, piece: Interrupted, *, is_put_back: bool = False) -> None:
+    def tried(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
         """The cycle that took this has ended; if it was being tried, another one may be.
 
         Args: is_put_back: its session tries it again by itself, after a rest.

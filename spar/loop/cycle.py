@@ -11,15 +11,13 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar.backoff import Backoff
+from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_safe import shortened
-from spar.data.paths import shorten
-from spar.endings import ENDS_PROCESS
-from spar.errors import ContractError, PhaseTimeoutError
+from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
-from spar.records.journal import Unfinished
-from spar.runs.interrupted import Interrupted
+from spar.records.journal import Interrupted, Unfinished
 from spar.types import (
     Action,
     ActionResult,
@@ -106,7 +104,7 @@ class Cycle(Struct, eq=False):
     session: str
     run: RunContext | None
     clock: Clock
-    taken: Interrupted | None = None
+    taken: Interrupted[Any] | None = None
     started: float = 0.0
     _id: str = ""
     #: Accepted work that it took.

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 from spar.bus.bus import Events
 from spar.clock import Clock
-from spar.endings import ENDS_PROCESS, is_closing
-from spar.errors import unwrap
+from spar.errors import ENDS_PROCESS, is_closing, unwrap
 from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.loop.cycle import Cycle, Skip, Step, instead

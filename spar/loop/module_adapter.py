@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
-from spar.data.checks import LONGEST, json_problem, problem_of
 from spar.data.trust import answering
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan

@@ -20,8 +20,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from spar.clock import Clock, Timer
-from spar.endings import ENDS_PROCESS, is_closing
-from spar.errors import PhaseTimeoutError
+from spar.errors import ENDS_PROCESS, PhaseTimeoutError, is_closing
 
 NEVER = float("inf")
 

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+from spar.checks import json_problem
 from spar.clock import Clock, Timer
-from spar.data.checks import json_problem
 from spar.data.trust import answering
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.ports.optional import ClosableStream, offers

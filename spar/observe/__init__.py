@@ -5,7 +5,6 @@ formatting  renders a log line as JSON or as a line for people
 repeats     counts repeated log lines and tells their number in one line
 sink        passes lines through loguru to the writers, with lines of other libraries
 writer      writes lines in a thread of its own, to a pipe or a rotated file
-scrub       removes secrets from text and tables
 stacks      finds the frame in which a task waits
 stats       counts cycles, phases and calls, and their durations
 """

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from spar.observe.scrub import MASK, is_secret_name
+from spar.data.scrub import MASK, is_secret_name
 
 Scrub = Callable[[str], str]
 

@@ -166,8 +166,8 @@ def _say_unconfigured(
     """Warnings and errors in somebody's own program: a line of text, without stacks that would show variables."""
     from loguru import logger
 
+    from spar.data.scrub import scrub
     from spar.observe.formatting import fields_text, make_line
-    from spar.observe.scrub import scrub
 
     line = make_line(level, name, message, fields, error, scrub)
     shown = {**line.fields, **{key: value for key, value in line.error.items() if key != "error.stack"}}

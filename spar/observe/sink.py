@@ -16,9 +16,9 @@ from typing import Any
 import loguru
 from loguru import logger
 
+from spar.data.scrub import Scrubber
 from spar.observe.formatting import LEVELS, Line, make_line
 from spar.observe.repeats import IDENTITY, Repeats
-from spar.observe.scrub import Scrubber
 from spar.observe.writer import Target, Writer
 
 Render = Callable[[Line, datetime], bytes]

@@ -3,4 +3,5 @@
 journal     the values of the journal and its port
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
+abilities   the names of tasks, and the ability of a tool at one
 """

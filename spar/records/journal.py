@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -21,6 +21,7 @@ from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
 
 J = TypeVar("J")
+R = TypeVar("R")
 
 #: How often the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
@@ -71,6 +72,29 @@ class Unfinished(Struct, frozen=True):
     opened_at: datetime = field(default_factory=utcnow)
     is_stepped: bool = False
     effect: str = ""
+
+
+class Interrupted(Generic[R]):
+    """A piece of interrupted work: a cycle to go on with or an item to deal with again, and its run if it has one.
+
+    `is_suspect` says that it may be what killed a process; `since` when it was handed over here (monotonic seconds).
+    """
+
+    __slots__ = ("is_suspect", "run", "session", "since", "work")
+
+    def __init__(self, work: Unfinished | Item, run: R | None, since: float, *, is_suspect: bool = False) -> None:
+        self.work, self.run, self.since, self.is_suspect = work, run, since, is_suspect
+        self.session = work.session
+
+    @property
+    def cycle(self) -> Unfinished | None:
+        """The cycle that goes on under its own id; None where a new one deals with an item."""
+        return self.work if isinstance(self.work, Unfinished) else None
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """The accepted work (ids) that it was begun on."""
+        return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)
 
 
 class Doubt(Struct, frozen=True):

@@ -9,31 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from spar.records.journal import Item, Unfinished
+from spar.records.journal import Interrupted
 from spar.runs.run import Run
-
-
-class Interrupted:
-    """One piece: a cycle to be gone on with or an item to be dealt with again, and its run if it has one.
-
-    `is_suspect` says that it may be what killed a process; `since` when it was handed over here (monotonic seconds).
-    """
-
-    __slots__ = ("is_suspect", "run", "session", "since", "work")
-
-    def __init__(self, work: Unfinished | Item, run: Run | None, since: float, *, is_suspect: bool = False) -> None:
-        self.work, self.run, self.since, self.is_suspect = work, run, since, is_suspect
-        self.session = work.session
-
-    @property
-    def cycle(self) -> Unfinished | None:
-        """The cycle that goes on under its own id; None where a new one deals with an item."""
-        return self.work if isinstance(self.work, Unfinished) else None
-
-    @property
-    def items(self) -> tuple[str, ...]:
-        """The accepted work (ids) that it was begun on."""
-        return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)
 
 
 class InterruptedWork:
@@ -46,17 +23,17 @@ class InterruptedWork:
 
     __slots__ = ("_may_try", "_runs", "_suspects", "_usual", "number")
 
-    def __init__(self, may_try: Callable[[Interrupted], bool]) -> None:
+    def __init__(self, may_try: Callable[[Interrupted[Run]], bool]) -> None:
         self._may_try = may_try
-        self._usual: deque[Interrupted] | None = None
-        self._suspects: deque[Interrupted] | None = None
+        self._usual: deque[Interrupted[Run]] | None = None
+        self._suspects: deque[Interrupted[Run]] | None = None
         self.number = 0
         self._runs = 0  # pieces that belong to a run
 
     def __len__(self) -> int:
         return self.number
 
-    def __iter__(self) -> Iterator[Interrupted]:
+    def __iter__(self) -> Iterator[Interrupted[Run]]:
         yield from self._usual or ()
         yield from self._suspects or ()
 
@@ -69,18 +46,18 @@ class InterruptedWork:
     def has_suspects(self) -> bool:
         return bool(self._suspects)
 
-    def add(self, piece: Interrupted) -> None:
+    def add(self, piece: Interrupted[Run]) -> None:
         self._queue_of(piece).append(piece)
         self.number += 1
         self._runs += piece.run is not None
 
-    def put_back(self, piece: Interrupted) -> None:
+    def put_back(self, piece: Interrupted[Run]) -> None:
         """Have a piece that was taken wait again, before the others."""
         self._queue_of(piece).appendleft(piece)
         self.number += 1
         self._runs += piece.run is not None
 
-    def next(self, run: Run | None) -> Interrupted | None:
+    def next(self, run: Run | None) -> Interrupted[Run] | None:
         """The piece that may be taken now. Args: run: the one in hand, which goes before any other."""
         for queue in (self._usual, self._suspects):
             if not queue:
@@ -90,13 +67,13 @@ class InterruptedWork:
                 return piece
         return None
 
-    def take(self, piece: Interrupted) -> None:
+    def take(self, piece: Interrupted[Run]) -> None:
         """Take out what `next` told."""
         self._queue_of(piece).remove(piece)
         self.number -= 1
         self._runs -= piece.run is not None
 
-    def take_of(self, run: Run) -> list[Interrupted]:
+    def take_of(self, run: Run) -> list[Interrupted[Run]]:
         """Take out what belongs to a run."""
         if not self._runs:
             return []
@@ -109,7 +86,7 @@ class InterruptedWork:
         """The run that waits here for longest."""
         return next((piece.run for piece in self if piece.run is not None), None) if self._runs else None
 
-    def _queue_of(self, piece: Interrupted) -> deque[Interrupted]:
+    def _queue_of(self, piece: Interrupted[Run]) -> deque[Interrupted[Run]]:
         if piece.is_suspect:
             if self._suspects is None:
                 self._suspects = deque()

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from spar.data.json_safe import plain, shortened, shown
+from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.events import (
     ApprovalExpired,
     ApprovalRequested,
@@ -33,7 +34,6 @@ from spar.events import (
     RunEnded,
     RunStarted,
 )
-from spar.observe.scrub import MASK, is_secret_name, scrub
 from spar.types import RunUsage
 
 #: Characters of what a tool was given or returned, and of an answer or one piece of it.

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.data.json_safe import plain, shown
+from spar.data.scrub import masked
 from spar.data.trust import is_tainted, trust_of
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
-from spar.observe.scrub import masked
 from spar.ports.store import TranscriptStore
 from spar.records.transcript import Entry
 from spar.runs.answers import answer_of

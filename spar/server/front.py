@@ -13,18 +13,16 @@ import socket
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvicorn
 
+from spar.config.factory import home_of
 from spar.errors import ConfigError
 from spar.server.connections import BoundedConfig, Bounds
 from spar.server.routes.control import control
 from spar.server.routes.probes import is_local, probes
 from spar.server.sockets import SOCKET_NAME, short_path
-
-if TYPE_CHECKING:
-    from spar.service.app import Service
+from spar.service.app import Service
 
 
 class Front:
@@ -39,6 +37,11 @@ class Front:
         self._sockets: list[socket.socket] = []
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """The URL of the probes; "" without them."""
+        return f"http://{url_host(self._host)}:{self.port}" if self.port else ""
 
     def open(self) -> None:
         """Bind and serve. Raises: ConfigError when an address cannot be had."""
@@ -117,6 +120,13 @@ class Front:
             ) from None
         self.port = listener.getsockname()[1]
         return listener
+
+
+def front_of(service: Service) -> Front:
+    """Return the front of a service as its settings want it, not yet open."""
+    settings = service.loaded.settings.service
+    folder = Path(home_of(service.loaded).state)
+    return Front(service, folder, settings.host, settings.port, with_probes=settings.probes)
 
 
 def url_host(host: str) -> str:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from spar.agent.agent import build_agent
 from spar.agent.served import Served
@@ -33,7 +33,6 @@ from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
 from spar.observe.logs import configure, get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
-from spar.server.front import Front, url_host
 from spar.service import exit_codes as exits
 from spar.service.app import Service, describe_lane, warnings_of
 from spar.service.cycle_log import log_cycles
@@ -56,10 +55,23 @@ class CannotStartError(Exception):
         self.code = code
 
 
-def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: bool = False) -> int:
-    """Run the service until it is stopped; the exit code.
+class Listener(Protocol):
+    """The servers of a service. `address` is the URL of the probes once they are open, "" without them."""
 
-    Args: resume: go on also if the former process ended while it was paused.
+    @property
+    def address(self) -> str: ...
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+
+
+#: Makes the servers of a service, not yet open.
+Serve = Callable[[Service], Listener]
+
+
+def run(loaded: Loaded, serve: Serve, *, reload: Callable[[], Loaded] | None = None, resume: bool = False) -> int:
+    """Run the service until it is stopped, and return the exit code.
+
+    Args: serve: makes the servers; resume: go on also if the former process ended while it was paused.
     Raises: CannotStartError, ConfigError with one clear sentence, before anything runs.
     """
     arm(os.environ)
@@ -75,7 +87,7 @@ def run(loaded: Loaded, *, reload: Callable[[], Loaded] | None = None, resume: b
         for warning in warnings_of(agent):
             log.warning("configuration cannot work", agent=agent.core.name, reason=warning)
         try:
-            return _run_in_loop(Process(loaded, agent, logs, reload, is_to_resume=resume))
+            return _run_in_loop(Process(loaded, agent, logs, reload, serve, is_to_resume=resume))
         finally:
             logs.close()
     finally:
@@ -116,14 +128,13 @@ def take_state_dir(loaded: Loaded) -> LockFile:
 class Process:
     """The service while it runs, and what the signals mean to it."""
 
-    def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None, *,
-                 is_to_resume: bool = False) -> None:  # fmt: skip
+    def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None,
+                 serve: Serve, *, is_to_resume: bool = False) -> None:  # fmt: skip
         self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
         agent.lifecycle.ends_pause = False
         self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
-        self.front = Front(self.service, Path(home_of(loaded).state), loaded.settings.service.host,
-                           loaded.settings.service.port, with_probes=loaded.settings.service.probes)  # fmt: skip
+        self.listener = serve(self.service)
         self.systemd = Notifier()
         bounds = loaded.settings.service
         self.relief = relief.Relief(
@@ -156,9 +167,9 @@ class Process:
         )
         try:
             self.relief.look()
-            self.front.open()
-            if self.front.port:
-                self.service.addresses["probes"] = f"http://{url_host(loaded.settings.service.host)}:{self.front.port}"
+            self.listener.open()
+            if self.listener.address:
+                self.service.addresses["probes"] = self.listener.address
             if not await self._started():
                 return exits.OK
             gc.collect()
@@ -176,7 +187,7 @@ class Process:
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
-            self.front.close()  # the signals stay in our hands until the loop is closed
+            self.listener.close()  # the signals stay in our hands until the loop is closed
             for end in chores:
                 end()
         return exits.UNFINISHED if self._is_to_return or agent.runs.open or agent.left_behind else exits.OK

@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
-from spar.endings import ENDS_PROCESS, is_closing
-from spar.errors import SparError
+from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.failpoints import crashpoint
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
@@ -24,9 +23,9 @@ from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
-from spar.records.journal import Item
+from spar.records.journal import Interrupted, Item
 from spar.runs.inbox import Inbox
-from spar.runs.interrupted import Interrupted, InterruptedWork
+from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.session.parts import LaneParts
 from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
@@ -142,7 +141,7 @@ class Turns:
                 self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
-    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted) -> list[Perception]:
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
         """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
         lane, run, work = self.lane, piece.run, piece.work
         if piece.is_suspect and self.parts.work.journal is not None:

@@ -29,8 +29,9 @@ from spar.loop.plan_stream import OpenPlan
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
+from spar.records.journal import Interrupted
 from spar.runs.inbox import PLACES, Inbox, Mode, Place, collected, overflow
-from spar.runs.interrupted import Interrupted, InterruptedWork
+from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, EndedRun, Run
 from spar.runs.verdict import verdict
 from spar.session.parts import LaneParts
@@ -231,6 +232,11 @@ class Lane:
         return min(wait or pace.min_interval, LONGEST_REFUSAL)
 
     @property
+    def deadline(self) -> float:
+        """When the phase in hand must have ended (monotonic seconds); infinite between cycles."""
+        return self.strand.deadline
+
+    @property
     def rests_for(self) -> float | None:
         """Seconds until its next cycle, None while it turns or waits for what is pushed. From any thread."""
         until = self.rests_until
@@ -243,7 +249,7 @@ class Lane:
         """Seconds for which collected messages still wait, because somebody may say more."""
         return self.inbox.wait(self.core.clock.monotonic()) if self.run is None else 0.0
 
-    def _next_interrupted(self) -> Interrupted | None:
+    def _next_interrupted(self) -> Interrupted[Run] | None:
         """The interrupted work that its next cycle takes; that of a run needs a place."""
         if not self.interrupted.number:
             return None
@@ -362,7 +368,7 @@ class Lane:
         self.is_called = True
         self.wake.set()
 
-    def resume_with(self, piece: Interrupted) -> None:
+    def resume_with(self, piece: Interrupted[Run]) -> None:
         """Have interrupted work wait for a cycle of its own."""
         self.interrupted.add(piece)
         self.wake.set()
@@ -605,7 +611,7 @@ class Lane:
         if run is not None:
             self._transcribe(run, cycle, end)
 
-    def _is_put_back(self, cycle: Cycle, piece: Interrupted) -> bool:
+    def _is_put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
         """Have interrupted work wait as it was if its cycle ended before its plan phase; whether that is so."""
         if cycle.phase != "sense" or (cycle.faults and piece.cycle is None):
             return False

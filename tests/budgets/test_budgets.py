@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spar import Agent
-from spar.budgets.budgets import BudgetError, Budgets, Reservation
+from spar.budgets.budgets import Budgets, Reservation
 from spar.budgets.enforcement import Restraint
-from spar.budgets.windows import LADDER, LASTING, QUANTITIES, WINDOWS, Refusal, in_micro, micro, name_of, span
+from spar.budgets.windows import LADDER, LASTING, name_of, span
 from spar.config.load import from_mapping
 from spar.config.model import BudgetSettings
 from spar.errors import ConfigError, TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned, HealthAlert, HealthRecovered
+from spar.ports.budgets import QUANTITIES, WINDOWS, BudgetError, BudgetRefusal, in_micro, micro
 from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
 
@@ -72,7 +73,7 @@ class Case:
     def call(self, cycle: str = "c1", *, is_effect: bool = True) -> bool:
         """Make a call, as the executor does."""
         found = self.budgets.demand(cycle, is_effect=is_effect, what="look")
-        if isinstance(found, Refusal):
+        if isinstance(found, BudgetRefusal):
             return False
         self.budgets.use(found)
         return True
@@ -222,12 +223,12 @@ async def test_an_amount_that_is_none_is_refused(amounts: Any, clock_at: Virtual
 
 
 def test_a_refusal_says_which_budget_how_far_it_is_used_and_until_when() -> None:
-    refusal = Refusal("hour.money", 950_000, 1_000_000, 80_001, START)
+    refusal = BudgetRefusal("hour.money", 950_000, 1_000_000, 80_001, START)
 
     assert refusal.sentence == (
         "budget hour.money does not allow 0.080001 more: 0.95 of 1 used until 2026-11-21 18:30 UTC"
     )
-    assert Refusal("cycle.calls", 1, 1, 1).sentence == (
+    assert BudgetRefusal("cycle.calls", 1, 1, 1).sentence == (
         "budget cycle.calls does not allow 1 more: 1 of 1 used until the next cycle"
     )
     assert [micro(n) for n in (0, 1, 1_000_000, 1_500_000, -20)] == ["0", "0.000001", "1", "1.5", "-0.00002"]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spar.checks import shorten
 from spar.data.paths import (
     MISSING,
     BadReferenceError,
@@ -23,7 +24,6 @@ from spar.data.paths import (
     references,
     render,
     resolve,
-    shorten,
 )
 
 

@@ -16,7 +16,7 @@ from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
 from spar.observe.logs import configure
 from spar.observe.stats import Snapshot
-from spar.protocols import ability_key
+from spar.records.abilities import ability_key
 from spar.testing import VirtualClock
 from spar.types import Ability
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from spar.data.scrub import Scrubber
 from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, Line, json_line, make_line, pretty_line
 from spar.observe.repeats import Repeats
-from spar.observe.scrub import Scrubber
 from spar.observe.writer import RotatedFile, Writer
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reflection.ability import Trial, learn, trial_of, updated
-from spar.protocols import ability_key
+from spar.records.abilities import ability_key
 from spar.types import Ability, Call, CallResult, Fault
 
 

@@ -12,8 +12,8 @@ from planning.prompt.observations import brief
 from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Trial, faded, learn
-from spar.data.abilities import known_of, names_of, task_name
-from spar.protocols import Context, ability_key
+from spar.protocols import Context
+from spar.records.abilities import ability_key, known_of, names_of, task_name
 from spar.types import Ability, ActionResult, CallResult, Perception
 from tests.effort import Effort
 

@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from reflection import Reflect
 from spar.clock import SystemClock
-from spar.protocols import Context, ability_key
+from spar.protocols import Context
+from spar.records.abilities import ability_key
 from spar.types import (
     Ability,
     Action,

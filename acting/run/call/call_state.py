@@ -21,12 +21,11 @@ from acting.tooling.bound_tool import Entry, LatentEntry
 from acting.tooling.limits import Gate
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
-from spar.budgets.windows import Fare
+from spar.checks import SCALARS
 from spar.data.blackboard import Board
 from spar.data.json_safe import plain
 from spar.data.paths import (
     MARK,
-    SCALARS,
     BadReferenceError,
     Expression,
     TooLargeError,
@@ -38,6 +37,7 @@ from spar.data.paths import (
     references,
     resolve,
 )
+from spar.ports.budgets import CallReservation
 from spar.types import Call, CallResult, Fault, replace, without_service_keys
 
 _SHORT, _LARGE = 256, 1 << 63
@@ -86,7 +86,7 @@ class Proposal:
     ticket: str
     is_guest: bool
     binds: Mapping[str, Any] | None
-    fare: Fare | None
+    fare: CallReservation | None
     corrections: tuple[dict[str, Any], ...]
 
     def shown(self) -> Call:
@@ -177,7 +177,7 @@ class Step(Node, Proposal):
         self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
         self.passed = self.began = 0
         self.ticket, self.is_guest, self.binds = "", False, None
-        self.fare: Fare | None = None
+        self.fare: CallReservation | None = None
         self.corrections: tuple[dict[str, Any], ...] = ()
         self.allowed, self.is_told = "", False
         self.asking: asyncio.Task[Any] | None = None

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from spar.checks import shorten
 from spar.data.json_safe import MAX_OUTPUT, is_bounded
 from spar.data.json_schema import Output
-from spar.data.paths import shorten
 
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"

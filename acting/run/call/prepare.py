@@ -18,8 +18,9 @@ from acting.run.call.postconditions import SCHEMA, VALUE, objection_to_schema, o
 from acting.tooling.bound_tool import Entry, LatentEntry
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_schema import ToolSchema
+from spar.checks import shorten
 from spar.data.json_safe import plain
-from spar.data.paths import MARK, BadReferenceError, parse, parse_write, shorten
+from spar.data.paths import MARK, BadReferenceError, parse, parse_write
 from spar.data.reducers import METHODS
 from spar.types import Call, replace
 

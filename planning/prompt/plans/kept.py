@@ -13,7 +13,7 @@ from typing import Any
 from planning.prompt.call_results import call_shown
 from planning.prompt.request import plan_mode, plan_of
 from planning.prompt.tool_specs import Offer
-from spar.data.paths import shorten
+from spar.checks import shorten
 from spar.types import CallResult, Verdict
 
 Wire = dict[str, Any]

@@ -27,11 +27,12 @@ def run(options: Options, resume: bool) -> int:
     """
     loaded = options.load()
     from spar.errors import ConfigError
+    from spar.server.front import front_of
     from spar.service.process import CannotStartError
     from spar.service.process import run as run_service
 
     try:
-        return run_service(loaded, reload=options.load_again, resume=resume)
+        return run_service(loaded, front_of, reload=options.load_again, resume=resume)
     except CannotStartError as error:
         fail(str(error), error.code)
     except ConfigError as error:

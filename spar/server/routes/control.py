@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spar.agent.served import Served
+from spar.data.scrub import mask_json
 from spar.events import ConfigReloaded
-from spar.observe.scrub import mask_json
 from spar.ports.optional import RestoresSensors, offers
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies

@@ -12,7 +12,7 @@ from acting.run.budget import Spending, refused
 from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets
-from spar.budgets.windows import Fare
+from spar.budgets.windows import CallCharge
 from spar.events import BudgetExceeded
 from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
@@ -55,7 +55,7 @@ class Ready:
         entry = CATALOG.find(name)
         assert entry is not None
         self.call, self.entry, self.params = Call(name, params), entry, params
-        self.fare: Fare | None = None
+        self.fare: CallCharge | None = None
 
 
 class Told:

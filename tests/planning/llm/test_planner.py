@@ -13,11 +13,11 @@ from planning.llm.response import MOST_MISFITS
 from planning.ports import Told, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
-from spar.budgets.budgets import BudgetError
-from spar.budgets.windows import Refusal
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested
-from spar.protocols import Context, ability_key
+from spar.ports.budgets import BudgetError, BudgetRefusal
+from spar.protocols import Context
+from spar.records.abilities import ability_key
 from spar.runs.inbox import collected
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
@@ -519,7 +519,7 @@ async def test_nothing_noticed_costs_nothing(clock: VirtualClock) -> None:
 
 def spent(asked: int = 5, limit: int = 10) -> BudgetError:
     ends_at = datetime(2026, 1, 1, tzinfo=UTC)
-    return BudgetError(Refusal("hour.tokens", 9, limit, asked, ends_at), 120.0)
+    return BudgetError(BudgetRefusal("hour.tokens", 9, limit, asked, ends_at), 120.0)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from planning.ports import Piece, Request, Told, Usage
 from planning.resilience.failover import DeferredError, Models
 from planning.resilience.provider_errors import FaultKind, provider_error
 from spar.budgets.budgets import Budgets
-from spar.budgets.windows import Limits
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.ports.budgets import Limits
 from spar.testing import Fail, Hang, RecordingEvents, ScriptedModel, VirtualClock, stream
 
 ASK = Request(texts=("what now?",), cycle_id="c")

@@ -14,7 +14,8 @@ from planning import RulesPlanner
 from planning.rules.planner import COOLDOWN_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.protocols import Context, Host, RunContext, ability_key
+from spar.protocols import Context, Host, RunContext
+from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents
 from spar.types import Ability, Perception, replace
 from tests.effort import Effort

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning.rules.tool_choice import choose, optimistic
-from spar.protocols import ability_key
+from spar.records.abilities import ability_key
 from spar.types import Ability
 
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 
-from spar.protocols import ability_key
 from spar.types import Ability
 
 #: From so many trials on the experience with a more exact name counts alone.
 ENOUGH_TRIALS = 5
 #: Characters of one part of a name; of a longer one the beginning and a digest.
 _LONGEST = 80
+
+
+def ability_key(tool: str, task: str) -> str:
+    """Return the key of `Context.abilities`."""
+    return f"{tool}|{task}"
 
 
 def task_name(kind: str, intent: str = "", rule: str = "") -> str:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from spar.observe.scrub import Scrubber, is_secret_name, mask, mask_json, masked, scrub
+from spar.data.scrub import Scrubber, is_secret_name, mask, mask_json, masked, scrub
 from tests.effort import hang_guard
 
 

@@ -8,18 +8,23 @@ other values, any of them or None; a number with bounds is `Annotated[float, Bet
 from __future__ import annotations
 
 import json
+import reprlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from math import isnan
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from spar.data.paths import SCALARS, shorten
+#: The types of the values that JSON writes as they are.
+SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+_brief = reprlib.Repr()  # bounded: what holds itself many times would take for ever
+_brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 4, 80, 200, 60
 
 
 class Between(Struct, frozen=True):
@@ -47,6 +52,15 @@ class _Field(Struct, frozen=True):
     item: type | None = None
     bounds: Between | None = None
     is_optional: bool = False
+
+
+def shorten(value: Any, limit: int = 80) -> str:
+    """A value as it is shown in messages: quoted, at most about `limit` characters, never raises."""
+    try:
+        text = repr(value[:limit]) if isinstance(value, (str, bytes)) else _brief.repr(value)
+    except Exception:  # a broken __repr__
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 def fit(value: Struct) -> None:
