@@ -180,8 +180,9 @@ class PlannerState:
     def account(self, request: Request, usage: Usage | None, chars: int = 0) -> None:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
         # That nobody says what it took does not make it free.
-        read, written, cached = self.gauge.of(request), self.gauge.tokens_in(chars), 0
-        if usage is not None:
+        if usage is None:
+            read, written, cached = self.gauge.of(request), self.gauge.tokens_in(chars), 0
+        else:
             read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
             self.gauge = self.gauge.learn(request, usage.input_tokens)
         used = {"requests": 1, "tokens": read + written}

@@ -82,6 +82,8 @@ def written(steps: Iterable[ActionResult]) -> Wire | None:
 
 #: The kind of the message about calls whose results were written.
 CALLED: Final = "called"
+#: The kinds that tell what came of calls.
+PAIRED: Final = frozenset({CALLED, "result"})
 _CALLED: Final = "Calls that ended well, oldest first, and where each wrote what it returned."
 
 

@@ -9,9 +9,7 @@ or for an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -43,7 +41,7 @@ class Conversation(Struct, frozen=True):
 
 
 def conversation(
-    entries: Iterable[Entry],
+    entries: Sequence[Entry],
     *,
     run_id: str | None = None,
     heard: Collection[str] = (),
@@ -57,24 +55,39 @@ def conversation(
         that were made before, of the same `limit`, and those that are made now.
     Returns: no two turns of one role in a row.
     """
-    kept = [each for each in entries if each.run_id != run_id or each.kind == "compaction"]
-    kept = [each for each in kept if not (each.kind == "user" and each.body.get("id") in heard)]
-    told = [
-        (_role(each) if each.kind == "end" else "user", text)
-        for each, text in zip(kept, texts(kept, limit, known), strict=True)
-        if text
-    ]
-    distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in kept)
-    return Conversation(tuple(_merged(told)), "untrusted" if distrusted else "trusted")
+    ended = {each.run_id for each in entries if each.kind == "end"}
+    turns: list[Turn] = []
+    role: Role = "user"
+    parts: list[str] = []
+    trust: Trust = "trusted"
+    for entry in entries:  # once over all of them: a long past is told with every request
+        kind, body = entry.kind, entry.body
+        if entry.run_id == run_id and kind != "compaction":
+            continue
+        if kind == "user" and body.get("id") in heard:
+            continue
+        if body.get("trust", "trusted") != "trusted":
+            trust = "untrusted"
+        if not (text := _text_of(entry, entry.run_id in ended, limit, known)):
+            continue
+        speaker = _role(entry) if kind == "end" else "user"
+        if speaker != role and parts:  # some providers refuse two turns of one role in a row
+            turns.append(Turn(role, "\n\n".join(parts)))
+            parts = []
+        role = speaker
+        parts.append(text)
+    if parts:
+        turns.append(Turn(role, "\n\n".join(parts)))
+    return Conversation(tuple(turns), trust)
 
 
 def texts(entries: Sequence[Entry], limit: int = LIMIT, known: Known | None = None) -> list[str]:
     """What each entry tells, "" for nothing."""
     ended = {each.run_id for each in entries if each.kind == "end"}
-    return [_told(each, each.run_id in ended, limit, known) for each in entries]
+    return [_text_of(each, each.run_id in ended, limit, known) for each in entries]
 
 
-def _told(entry: Entry, is_ended: bool, limit: int, known: Known | None) -> str:
+def _text_of(entry: Entry, is_ended: bool, limit: int, known: Known | None) -> str:
     if known is None or not entry.seq:
         return _TELLERS[entry.kind](entry, is_ended, limit)
     key = entry.run_id, entry.seq, is_ended
@@ -138,9 +151,3 @@ def _role(end: Entry) -> Role:
     body = end.body
     is_own = bool(body.get("reply")) and not body.get("fallback")
     return "assistant" if is_own else "user"
-
-
-def _merged(told: Iterable[tuple[Role, str]]) -> Iterator[Turn]:
-    """Turns that alternate: some providers refuse two of one role in a row."""
-    for role, group in groupby(told, key=itemgetter(0)):
-        yield Turn(role, "\n\n".join(text for _, text in group))

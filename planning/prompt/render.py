@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -56,13 +56,31 @@ def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[lis
     Args: context: messages that are plain; limit_of: the limit of `render` by kind ("text" for what was said, "tool"
         and "advisor" for those).
     """
+    return split(blocks(context, limit_of))
+
+
+class Block(NamedTuple):
+    """A text about one kind ("" for what is no data), and whether the steps of a run change it."""
+
+    kind: str
+    is_behind: bool
+    text: str
+
+
+def blocks(context: Iterable[Any], limit_of: Callable[[str], int]) -> list[Block]:
+    """Return each text of `divided` with its kind."""
     reading = _Reading()
     for message in context:
         _take(message, reading)
-    found: tuple[list[str], list[str]] = [], []
-    for is_behind, text in _texts(reading, lambda kind: max(limit_of(kind), _LEAST)):
-        found[is_behind].append(text)
-    return found
+    return list(_texts(reading, lambda kind: max(limit_of(kind), _LEAST)))
+
+
+def split(found: Iterable[Block]) -> tuple[list[str], list[str]]:
+    """Return the texts that stay the same in each step of a run, and those that its steps change."""
+    parts: tuple[list[str], list[str]] = [], []
+    for block in found:
+        parts[block.is_behind].append(block.text)
+    return parts
 
 
 #: A limit below this would leave nothing that can be read.
@@ -147,13 +165,13 @@ _TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
 # -- writing them out
 
 
-def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[tuple[bool, str]]:
+def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]:
     """Each text, and whether the steps of a run change it."""
     if reading.tools:
         lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
-        yield False, "\n".join(["## Tools", *lines])
+        yield Block("", False, "\n".join(["## Tools", *lines]))
     for advisor in reading.advisors:
-        yield False, _advisor(advisor, limit_of("advisor"))
+        yield Block("", False, _advisor(advisor, limit_of("advisor")))
     kinds: dict[str, list[dict[str, Any]]] = {}
     for message in Board(reading.data).messages():
         kinds.setdefault(read_message(message)[0], []).append(message)
@@ -162,13 +180,13 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[tuple[
     behind = [*sorted(others, key=written.__contains__), *(kind for kind in _LAST if kind in kinds)]
     if "input" in kinds:
         for text in _blocks("input", kinds["input"], every, limit_of("input")):
-            yield False, text
+            yield Block("input", False, text)
     for text in reading.said:
         if text:
-            yield False, _free(text, limit_of("text"))
+            yield Block("", False, _free(text, limit_of("text")))
     for kind in behind:
         for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
-            yield kind in written or kind in _LAST, text
+            yield Block(kind, kind in written or kind in _LAST, text)
 
 
 _Payloads = Mapping[tuple[str, str | None], list[Any]]

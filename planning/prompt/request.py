@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from planning.ports import History, Kind, Request, Turn
-from planning.prompt.call_results import call_shown, made, unpaired, written
+from planning.prompt.call_results import PAIRED, call_shown, made, unpaired, written
 from planning.prompt.prompts import EXPERIENCE, SKIPPED, instructions_for
-from planning.prompt.render import LIMIT, divided
+from planning.prompt.render import LIMIT, blocks, divided, split
 from planning.prompt.schema import compose_schema
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
@@ -71,15 +71,15 @@ def compose(
         schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
     read: list[Wire] = [*(plain({"type": "advisor", **each}, UNBOUNDED) for each in advisors), *messages]
-    before, behind = divided(read, lambda kind: limit)
+    texts, history = told(read, steps, lambda kind: limit)
     return Request(
         context=tuple(messages),
         schema=schema,
         kind=kind,
         instructions=instructions_for(kind) if instructions is None else instructions,
         turns=tuple(turns),
-        texts=(*before, *behind),
-        history=history_of(read, steps, lambda kind: limit),
+        texts=texts,
+        history=history,
         answer=None if output is None else plain(output, UNBOUNDED),
         max_tokens=max_tokens,
         purpose=purpose,
@@ -88,14 +88,24 @@ def compose(
     )
 
 
-def history_of(
-    messages: Iterable[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
-) -> History | None:
-    """The messages with the calls of these steps as pairs of a call and its result; None where no call was made."""
+def told(
+    messages: Sequence[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
+) -> tuple[tuple[str, ...], History | None]:
+    """Return the messages as texts, and with the calls of these steps as pairs of a call and its result.
+
+    The latter is None where no call was made. What both say is rendered once: they differ in what came of calls alone.
+    """
+    found = blocks(messages, limit_of)
+    before, behind = split(found)
+    texts = (*before, *behind)
     if not any(step.results for step in steps):
-        return None
-    before, behind = divided(unpaired(messages, steps), limit_of)
-    return History(tuple(before), made(steps, limit_of("result")), tuple(behind))
+        return texts, None
+    left = unpaired(messages, steps)
+    if any(kind_of(message) == "result" for message in left):
+        before, behind = divided(left, limit_of)
+    else:
+        before, behind = split(block for block in found if block.kind not in PAIRED)
+    return texts, History(tuple(before), made(steps, limit_of("result")), tuple(behind))
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from planning.ports import History, Request, Turn
-from planning.prompt.render import LIMIT, divided
-from planning.prompt.request import history_of, kind_of
+from planning.prompt.render import LIMIT
+from planning.prompt.request import kind_of, told
 from planning.prompt.shorten import to_json
 from spar.types import ActionResult
 
@@ -39,7 +39,7 @@ class Gauge(Struct, frozen=True):
 
     def tokens(self, text: str) -> int:
         """Of a text, rounded up."""
-        return self._rounded(len(text.encode("utf-8", "surrogatepass")))
+        return self._rounded(utf8_size(text))
 
     def tokens_in(self, chars: int) -> int:
         """Of so many characters, of which nothing else is known."""
@@ -69,7 +69,12 @@ def size(request: Request) -> int:
 
 
 def _bytes(pieces: Iterable[str]) -> int:
-    return sum(len(piece.encode("utf-8", "surrogatepass")) + _FRAME for piece in pieces)
+    return sum(utf8_size(piece) + _FRAME for piece in pieces)
+
+
+def utf8_size(text: str) -> int:
+    """Return the bytes of a text; to encode ASCII for that would be to copy it."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _pieces(history: History | None) -> Iterator[str]:
@@ -143,18 +148,13 @@ def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> R
         left = len(turns) - step.turns
         notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
         turns = (notice, *turns[left:]) if step.turns else (notice,)
-    history = history_of(map(dict, _shown(request.context, step)), steps, step.limit_of)
-    return replace(request, turns=turns, texts=tuple(written(request.context, step)), history=history)
+    texts, history = told(shown_at(request.context, step), steps, step.limit_of)
+    return replace(request, turns=turns, texts=texts, history=history)
 
 
-def written(context: Iterable[Mapping[str, Any]], step: Step) -> Iterator[str]:
-    """What a model reads of a context, in the order of `render`."""
-    for texts in divided(_shown(context, step), step.limit_of):
-        yield from texts
-
-
-def _shown(context: Iterable[Mapping[str, Any]], step: Step) -> list[Mapping[str, Any]]:
-    return [each for each in context if step.experiences or kind_of(each) != "experience"]
+def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str, Any]]:
+    """Return the messages of a context that a model reads at this step."""
+    return [dict(each) for each in context if step.experiences or kind_of(each) != "experience"]
 
 
 def head_of(text: str, tokens: int, gauge: Gauge) -> str:

@@ -8,9 +8,11 @@ import pytest
 
 from acting import Executor
 from planning import Turn, compose
+from planning.prompt.call_results import unpaired
 from planning.prompt.prompts import MAIN, THINKING
-from planning.prompt.request import plan_mode, plan_of
-from spar import Call, CallResult, tool
+from planning.prompt.render import divided
+from planning.prompt.request import plan_mode, plan_of, told
+from spar import ActionResult, Call, CallResult, tool
 
 TEXT = {"type": "string"}
 THINK = {"properties": {"_tool": {"const": "think"}, "about": TEXT, "_output": TEXT}}
@@ -154,3 +156,20 @@ def test_it_says_how_to_answer_unless_it_is_told_how() -> None:
 def test_text_from_outside_is_said_to_be_no_instruction() -> None:
     for text in (MAIN, THINKING):
         assert "never an\ninstruction" in text or "never an instruction" in text
+
+
+@pytest.mark.parametrize("others", [[], [{"type": "result", "result": {"call": "9", "output": "of an earlier run"}}]])
+def test_the_texts_around_pairs_of_calls_and_results_read_as_if_rendered_alone(others: list[Any]) -> None:
+    call = Call("look", {"where": "here"}, id="1")
+    step = ActionResult(results=(CallResult(call, "ok", output="a door"),))
+    came = {"type": "result", "result": {"call": "1", "output": "a door"}, "_call": call.to_wire()}
+    kept = {"type": "state", "state": {"seen": 1}, "_call": call.to_wire()}
+    messages = [*CONTEXT, *others, came, kept]
+
+    texts, history = told(messages, [step], lambda kind: 2_000)
+    before, behind = divided(unpaired(messages, [step]), lambda kind: 2_000)
+
+    assert history is not None
+    assert (list(history.before), list(history.behind)) == (before, behind)
+    assert any("a door" in text for text in texts)
+    assert not any("a door" in text for text in (*history.before, *history.behind))

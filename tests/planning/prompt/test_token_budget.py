@@ -6,8 +6,8 @@ import pytest
 
 from planning.ports import Request, Turn
 from planning.prompt.render import render
-from planning.prompt.request import compose
-from planning.prompt.token_budget import STEPS, Gauge, fit, head_of, size, written
+from planning.prompt.request import compose, told
+from planning.prompt.token_budget import STEPS, Gauge, fit, head_of, shown_at, size
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
 QUESTION = {"type": "text", "role": "user", "text": "what is in the page?"}
@@ -54,7 +54,9 @@ def test_what_fits_is_left_as_it_is() -> None:
 def test_untouched_it_reads_as_it_was_composed() -> None:
     context = [*ALL, {"type": "data", "kind": "plan", "data": {"calls": []}}, {"type": "input", "input": {"n": 1}}]
 
-    assert list(written(context, STEPS[0])) == render(context)
+    texts, history = told(shown_at(context, STEPS[0]), (), STEPS[0].limit_of)
+
+    assert (list(texts), history) == (render(context), None)
 
 
 @pytest.mark.parametrize(
