@@ -81,10 +81,10 @@ class Assistant(Chain):
         max_tokens: how much one answer may have.
         recall: experiences that a request is given.
         pursue: whether what was noticed becomes a run of its own; else it gets one request.
-        compaction_model, compaction_timeout: who sums up a conversation that grew too long, and in how many seconds.
-        rules_are: see the module.
+        compaction_model, compaction_timeout: the model that sums up a conversation that grew too long, and its seconds.
+        rules_are: "fallback" uses the rules when no model can answer, "first" before a model is asked, "off" never.
         plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.llm.planner`).
-        advisors: who has a say in each request: tables with `id`, `role`, `schema` and `on`.
+        advisors: the advisors of each request: tables with `id`, `role`, `schema` and `on`.
         delegates: by path, what calls may be delegated to: tables with `context` and `schema`.
 
     Raises: ConfigError, with the `path` of the option, for what cannot be used.

@@ -20,7 +20,7 @@ from spar.types import ActionResult, CallResult, Reflection
 
 
 class Reflect:
-    """REFLECT as it is in the box.
+    """The standard reflector.
 
     Args: task_prior: the chance of success that is assumed of a tool before its first trial at a kind of task;
     discount: what each trial leaves of the weight of those before it; look_again: after how many seconds to look again

@@ -254,9 +254,21 @@ def _options_of_parts() -> Iterator[str]:
             if not properties:
                 continue
             parameters = inspect.signature(part).parameters
-            rows = [(code(key), _of_schema(schema), _of_parameter(parameters[key]))
+            text, meanings = _described(part, parameters)
+            heads = ("option", "type", "default", *(["meaning"] if meanings else []))
+            rows = [(code(key), _of_schema(schema), _of_parameter(parameters[key]), meanings.get(key, ""))[: len(heads)]
                     for key, schema in properties.items()]  # fmt: skip
-            yield from (f"## `{name}`, {where}", "", *table(("option", "type", "default"), rows), "")
+            yield from (f"## `{name}`, {where}", "", text, "", *table(heads, rows), "")
+
+
+def _described(part: Any, parameters: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Return the description of a part and the meaning of each option, from "Args: name, name: meaning; …"."""
+    text, _, arguments = one_line(part.__doc__).partition(" Args: ")
+    arguments = re.split(r" (?:Raises|Returns): ", arguments)[0]
+    names = "|".join(parameters)
+    pieces = re.split(rf"(?:^|(?<=[;.?)]) )((?:{names})(?:, (?:{names}))*): ", arguments)[1:]
+    meanings = zip(pieces[::2], pieces[1::2], strict=True)
+    return text, {name: meaning.strip(" ;.") for names, meaning in meanings for name in names.split(", ")}
 
 
 def _of_parameter(parameter: inspect.Parameter) -> str:
