@@ -1,0 +1,158 @@
+"""The house by its files: how many lie in a folder, which names stand twice, who names the agent.
+
+Read off the syntax tree; each finding is told with its file and line. A table of what is left may only become shorter:
+an entry that nothing needs any more fails the test as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import spar
+
+ROOT = Path(spar.__file__).parents[1]
+PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
+MOST_MODULES = 12
+#: Files of a folder that are no modules of their own: its tour, and what `python -m` runs.
+UNCOUNTED = ("__init__.py", "__main__.py")
+#: The files that may name the class `Agent`: its folder, and the public face that passes it on.
+OWN = ("spar/agent/", "spar/__init__.py")
+
+#: Classes that share their name with another one of the package, which are left to be renamed.
+NAMES_LEFT: frozenset[str] = frozenset(
+    {
+        "acting: Entry",
+        "acting: Gate",
+        "acting: Grants",
+        "acting: Offer",
+        "acting: Place",
+        "acting: Policy",
+        "memory: Broken",
+        "memory: Copies",
+        "memory: Row",
+        "spar: Bounds",
+        "spar: Counted",
+        "spar: Limits",
+        "spar: Listed",
+        "spar: Notifier",
+        "spar: Problem",
+        "spar: Record",
+        "spar: Reservation",
+        "spar: Session",
+        "spar: Step",
+        "spar: TooLargeError",
+        "spar: Transcripts",
+    }
+)
+
+
+def sources() -> dict[str, str]:
+    """Return the text of each module of the six packages, by its path from the root."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+
+
+def crowded(names: Iterable[str], most: int = MOST_MODULES) -> list[str]:
+    """Return the folders with more modules than allowed, each with their number."""
+    folders: defaultdict[str, int] = defaultdict(int)
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        folders[folder] += file not in UNCOUNTED
+    return [f"{folder}: {number} modules" for folder, number in folders.items() if number > most]
+
+
+def repeated(files: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the places of each public class whose name stands in several files of a package, by package and name."""
+    places: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, source in files.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[f"{name.partition('/')[0]}: {node.name}"].setdefault(name, f"{name}:{node.lineno}")
+    return {key: list(found.values()) for key, found in places.items() if len(found) > 1}
+
+
+def named(source: str, name: str) -> Iterator[int]:
+    """Yield each line that names something: as a name, attribute or import, or in an annotation that is a text."""
+    for node in ast.walk(ast.parse(source)):
+        if (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name):
+            yield node.lineno
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            yield from (node.lineno for alias in node.names if name in (alias.name.rpartition(".")[2], alias.asname))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_type(node.value, name):
+            yield node.lineno
+
+
+def _is_type(text: str, name: str) -> bool:
+    """Return whether a text is a type that names it: `"Agent"`, `"list[Agent] | None"`; no sentence is one."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+
+
+def test_no_folder_has_more_than_twelve_modules() -> None:
+    assert crowded(sources()) == []
+
+
+def test_no_public_class_has_the_name_of_another_one_in_its_package() -> None:
+    found = repeated(sources())
+
+    assert [f"{key} in {', '.join(places)}" for key, places in found.items() if key not in NAMES_LEFT] == []
+    assert NAMES_LEFT - found.keys() == set(), "these are unique now: take them out of the table"
+
+
+def test_nobody_outside_the_agents_folder_names_the_class_agent() -> None:
+    found = [
+        f"{name}:{line}"
+        for name, source in sources().items()
+        if not name.startswith(OWN)
+        for line in named(source, "Agent")
+    ]
+
+    assert not found, "take spar.loop.core.Core, values, callbacks or a Protocol of a few methods instead"
+
+
+def test_a_folder_with_too_many_modules_is_found() -> None:
+    names = ["a/__init__.py", "a/__main__.py", "a/one.py", "a/two.py", "a/b/three.py"]
+
+    assert crowded(names, 2) == []
+    assert crowded([*names, "a/four.py"], 2) == ["a: 3 modules"]
+
+
+def test_a_class_that_stands_twice_in_a_package_is_found() -> None:
+    files = {
+        "a/one.py": "class Row: ...\nclass _Own: ...\n",
+        "a/b/two.py": "\n\nclass Row: ...\nclass _Own: ...\n",
+        "c/three.py": "class Row: ...\n",
+    }
+
+    assert repeated(files) == {"a: Row": ["a/one.py:1", "a/b/two.py:3"]}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from spar.agent.agent import Agent\n",
+        "from spar import Agent as It\n",
+        "if TYPE_CHECKING:\n    from spar.agent.agent import Agent\n",
+        "def f() -> None:\n    from spar.agent.agent import Agent\n",
+        "def look(agent: Agent) -> None: ...\n",
+        "Read = Callable[['Agent'], Rows]\n",
+        "agents: 'list[Agent] | None' = None\n",
+        "made = spar.Agent()\n",
+    ],
+)
+def test_a_place_that_names_the_agent_is_found(source: str) -> None:
+    assert next(named(f"\n{source}", "Agent")) >= 2
+
+
+def test_a_text_that_only_speaks_of_the_agent_does_not_name_it() -> None:
+    source = '"""An Agent is made elsewhere."""\nraise E("make the agent by Agent.from_config")\nclass Agents: ...\n'
+
+    assert list(named(source, "Agent")) == []
