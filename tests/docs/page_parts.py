@@ -1,0 +1,68 @@
+"""The first paragraphs of the pages that come from the code, and the Markdown that these pages share."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+NOTE = "This page is written by `make docs` from the code. Do not edit it.\n"
+
+#: The title and the first paragraph of each page.
+INTROS = {
+    "settings": """# Settings
+
+Every key of `config.toml`, with its type, its default and its meaning. Durations are numbers of seconds, or texts
+like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. A key without a default can be left out. `spar reload` puts a *live*
+key in force between two cycles; a key that says *restart* takes effect at the next start. [How to
+configure](../how-to/configure.md) says where values come from.
+""",
+    "events": """# Events
+
+Every event has `agent`, `seq` (strictly increasing for one agent) and `at` (UTC). `BudgetEvent` and `CallEvent` are
+bases; a subscription to a base receives all events below it. [How to use events](../how-to/events-and-hooks.md) shows
+subscriptions.
+""",
+    "metrics": """# Metrics
+
+`GET /metrics` shows these in Prometheus' text format, besides the usual metrics of the process and of Python. Labels
+take values from bounded sets: values beyond a bound are counted as `other`. [How to monitor](../how-to/monitor.md) says
+which ones to watch.
+""",
+    "exit codes": """# Exit codes
+
+The codes are those of `sysexits.h`, in the sense in which systemd units use them.
+""",
+    "command line": """# The command line
+
+The options of `spar` itself may stand before or behind the command.
+""",
+    "http": """# HTTP
+
+The control API under `/v1` is served on the control socket `state/control.sock`, for its owner only. Probes and
+metrics are served at `service.host` and `service.port`. Bodies and answers are JSON. A refusal is a problem of RFC 9457
+with a status and a `detail`; `Retry-After` says after how many seconds the same may be asked again.
+""",
+}
+
+
+def begin(page: str) -> list[str]:
+    """Return the first lines of a page."""
+    title, _, text = INTROS[page].partition("\n\n")
+    return [title, "", NOTE, *text.splitlines(), ""]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, with what Markdown would misread escaped."""
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+def one_line(text: str | None) -> str:
+    return re.sub(r"\s+", " ", inspect.cleandoc(text or "")).strip()
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
