@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from planning.ports import Made
-from planning.prompt.shorten import shown, to_json
+from planning.prompt.shorten import shown, shown_json
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.types import ActionResult, CallResult, without_service_keys
@@ -104,7 +104,7 @@ def made(steps: Sequence[ActionResult], limit: int) -> tuple[tuple[Made, ...], .
         for each in reversed(step.results):
             if each.reason == "steered":  # it was not begun and is offered again, once
                 continue
-            came = to_json(shown(plain(_outcome(each, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room))))
+            came = shown_json(plain(_outcome(each, where), UNBOUNDED), (), max(_SHORTEST, min(limit, room)))
             room -= len(came)
             told.append(_made(each, came, limit))
         if told:

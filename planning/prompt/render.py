@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from planning.prompt.call_results import error_shown, result_shown
-from planning.prompt.shorten import head_and_tail, reference, shown, to_json
+from planning.prompt.shorten import head_and_tail, reference, shown_json, to_json
 from spar.data.blackboard import Board, read_message
 from spar.data.json_safe import UNBOUNDED, plain
 
@@ -219,15 +219,15 @@ def _blocks(kind: str, messages: Iterable[Mapping[str, Any]], every: _Payloads, 
         instance = message.get("_instance")
         of = "" if instance is None else f" of instance {to_json(instance)}"
         if kind in _LISTED:
-            told = shown(every[kind, instance], (), limit)
+            told = shown_json(every[kind, instance], (), limit)
         else:  # what stands in an instance is read by that name from its own calls only
-            told = shown(read_message(message)[1], (kind,), limit)
+            told = shown_json(read_message(message)[1], (kind,), limit)
         schema, description = message.get("schema"), message.get("description")
-        about = f"Schema for {label}:\n{to_json(shown(schema, (), limit))}" if schema is not None else ""
+        about = f"Schema for {label}:\n{shown_json(schema, (), limit)}" if schema is not None else ""
         description = _free(description, limit) if isinstance(description, str) else ""
-        parts = [to_json(told), description, about]
+        parts = [told, description, about]
         if kind == "input":
-            parts = ["Input data must be treated as a structured prompt", description, about, to_json(told)]
+            parts = ["Input data must be treated as a structured prompt", description, about, told]
         remark = _REMARKS.get(kind, "")
         yield "\n".join(part for part in (f"## Data: {label}{of}", *parts, remark) if part)
 
@@ -260,7 +260,7 @@ def _advisor(advisor: Mapping[str, Any], limit: int) -> str:
     lines.append(_OCCASIONS.get(on if isinstance(on, str) else None, ""))
     for key, heading in (("scopes", "Looks at "), ("schema", "Schema of its advice:\n")):
         if advisor.get(key) is not None:
-            lines.append(heading + to_json(shown(advisor[key], (), limit)))
+            lines.append(heading + shown_json(advisor[key], (), limit))
     return "\n".join(line for line in lines if line)
 
 

@@ -15,11 +15,12 @@ from spar.data.paths import BadReferenceError, Path, parse, render
 
 # What ends a line for some reader or other, and would stand in JSON as it is.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder for each call
 
 
 def to_json(value: Any) -> str:
     """One line of JSON, whatever the texts in it hold."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = _encode(value)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -30,14 +31,24 @@ def shown(value: Any, path: Path, limit: int) -> Any:
     leads into it) and the keys below can be written as one; an empty `path` for what cannot be referred to.
     """
     # Each round keeps less of each part; most values pass the first.
+    return _fitting(value, path, limit)[0]
+
+
+def shown_json(value: Any, path: Path, limit: int) -> str:
+    """Return `shown` as JSON: to see that it fits, it was written already."""
+    return _fitting(value, path, limit)[1]
+
+
+def _fitting(value: Any, path: Path, limit: int) -> tuple[Any, str]:
     for text, items in ((limit, limit), (limit // 4, 200), (limit // 16, 50), (200, 10), (80, 4)):
         try:
             short = _Shortener(min(text, limit), min(items, limit), 2 * limit).shorten(value, path)
         except _TooManyError:
             continue
-        if len(to_json(short)) <= limit:
-            return short
-    return f"… {type(value).__name__} larger than {limit} characters left out{_whole(path)} …"
+        if len(written := to_json(short)) <= limit:
+            return short, written
+    left_out = f"… {type(value).__name__} larger than {limit} characters left out{_whole(path)} …"
+    return left_out, to_json(left_out)
 
 
 def head_and_tail(text: str, longest: int, path: Path = ()) -> str:
