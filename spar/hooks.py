@@ -128,7 +128,7 @@ class Outcome(Struct, frozen=True):
 class Hooks:
     """The hooks of one agent, by point. Registering is synchronous and may be done at any time."""
 
-    __slots__ = ("_count", "_hooks", "_timeout", "are_used", "left_behind", "off")
+    __slots__ = ("_count", "_hooks", "_timeout", "left_behind", "off", "used")
 
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
@@ -138,20 +138,20 @@ class Hooks:
         self._count = 0
         #: Tasks of hooks that ignored their cancellation and still run.
         self.left_behind: set[asyncio.Future[Any]] = set()
-        #: Whether any hook was ever registered; lets the hot path ask nobody at no cost.
-        self.are_used = False
+        #: The points at which somebody listens; lets the hot path ask nobody at no cost.
+        self.used: frozenset[str] = frozenset()
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
         """Register a hook; returns a callable that takes it away. Raises: ValueError for an unknown point."""
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1
-        self.are_used = True
         entry = _Registered(priority, self._count, hook, self._timeout if timeout is None else timeout)
         self._hooks[point] = tuple(sorted((*self._hooks.get(point, ()), entry), key=lambda h: (-h.priority, h.order)))
+        self.used |= {point}
 
         def remove() -> None:
-            self._hooks[point] = tuple(h for h in self._hooks.get(point, ()) if h is not entry)
+            self._drop(point, entry)
 
         return remove
 
@@ -163,8 +163,14 @@ class Hooks:
         return {**found, "off": list(self.off)} if self.off else found
 
     def at(self, point: str) -> bool:
-        """Whether anybody listens at this point; lets the hot path skip building a context."""
-        return bool(self._hooks.get(point))
+        """Return whether anybody listens at this point."""
+        return point in self.used
+
+    def _drop(self, point: str, entry: _Registered) -> None:
+        """Ask this hook no more."""
+        self._hooks[point] = tuple(h for h in self._hooks.get(point, ()) if h is not entry)
+        if not self._hooks[point]:
+            self.used -= {point}
 
     async def run(self, ctx: HookContext) -> Outcome:
         """Ask every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error."""
@@ -189,7 +195,7 @@ class Hooks:
                     reason = f"hook {name} failed: {faults[-1].message}"
                     return Outcome(value, denied=True, reason=reason, faults=tuple(faults))
                 if entry.failures >= FAILURES_UNTIL_OFF:
-                    self._hooks[ctx.point] = tuple(h for h in self._hooks[ctx.point] if h is not entry)
+                    self._drop(ctx.point, entry)
                     self.off.append(f"{name} at {ctx.point}")
                 continue
             entry.failures = 0

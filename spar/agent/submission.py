@@ -81,9 +81,7 @@ class Intake:
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
             check_depth(output)
-        self._lifecycle.demand("submit")
-        self._recovery.demand_ready("submit")
-        if (receipt := self._runs.known(key)) is not None:
+        if (receipt := self._accepted(key)) is not None:
             return receipt
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
@@ -92,11 +90,10 @@ class Intake:
             perception = sense.hear(text, session) if offers(sense, Hears) else defaults.hear(text, session)
         if output is not None:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
-        perception = await self._received(perception)
-        self._lifecycle.demand("submit")  # time has passed if hooks were asked
-        self._recovery.demand_ready("submit")
-        if (receipt := self._runs.known(key)) is not None:
-            return receipt
+        if "message_received" in self._core.hooks.used:
+            perception = await self._received(perception)
+            if (receipt := self._accepted(key)) is not None:  # time has passed
+                return receipt
         self._demand_room(perception.session)
         run = self._runs.made(perception, key)
         if self._recovery.work.journal is not None:
@@ -114,6 +111,12 @@ class Intake:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
 
+    def _accepted(self, key: str | None) -> Receipt | None:
+        """Return the receipt that was given for this key before. Raises: LifecycleError, NotReadyError."""
+        self._lifecycle.demand("submit")
+        self._recovery.demand_ready("submit")
+        return self._runs.known(key) if key else None
+
     def _place(self, run: Run, mode: Mode) -> None:
         """Have the message wait in its session's lane, in the place of others if too many wait, and tell its sender."""
         settings = self._core.settings.runs
@@ -130,8 +133,8 @@ class Intake:
                 lane.rehouse()
         if mode == "interrupt" and (superseded := lane.inbox.take_superseded()) is not None:
             self._runs.end(superseded, End("error", "superseded"))
-        before, is_busy = lane.run or lane.interrupted.first_run(), lane.is_busy
-        if lane.queue(run, mode) == "front" and before is not None:
+        is_busy = lane.is_busy
+        if lane.queue(run, mode) == "front" and (before := lane.run or lane.interrupted.first_run()) is not None:
             self._runs.say(run, "interrupting")
             self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
         elif is_busy:
@@ -164,8 +167,6 @@ class Intake:
 
     async def _received(self, perception: Perception) -> Perception:
         """The message as the hooks leave it. Raises: PermissionError when one refuses it."""
-        if not self._core.hooks.at("message_received"):
-            return perception
         outcome = await self._reports.asked(
             HookContext("message_received", self._core.name, perception, perception.session)
         )

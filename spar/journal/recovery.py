@@ -286,7 +286,7 @@ class Recovery:
         for _ in range(len(line)):
             session = line.popleft()
             lane = self._sessions.lanes.get(session)
-            if lane is None or not lane.interrupted.has_suspects:
+            if lane is None or not lane.interrupted.suspects:
                 continue
             line.append(session)
             if session != but and lane.has_suspects_to_try:

@@ -131,17 +131,17 @@ class Cycle(Struct, eq=False):
     is_stepped: bool = False
     is_cut: bool = False
     is_skipped: bool = False
-    #: Whether its sense phase has begun.
+    #: Whether its sense phase has begun; whether a hook denied it before that: nothing was taken, and nothing comes of it.
     has_sensed: bool = False
+    is_refused: bool = False
+    #: The cycle that this is, whose id it has; None where it is a new one.
+    resumed: Unfinished | None = None
     outcome: Outcome = "idle"
 
     def __post_init__(self) -> None:
         self.started = self.phase_began = self.clock.monotonic()
-
-    @property
-    def resumed(self) -> Unfinished | None:
-        """The cycle that this is, whose id it has; None where it is a new one."""
-        return None if self.taken is None else self.taken.cycle
+        if self.taken is not None:
+            self.resumed = self.taken.cycle
 
     @property
     def id(self) -> str:
@@ -170,11 +170,6 @@ class Cycle(Struct, eq=False):
     def duration(self, now: float) -> float:
         """Seconds that it took; of a chain of steps only what the phases took, not the looking in between."""
         return sum(seconds for _, seconds in self.durations) if self.is_stepped else now - self.started
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether a hook denied it before it began: nothing was taken, and nothing comes of it."""
-        return self.is_skipped and not self.has_sensed
 
     @property
     def next_look(self) -> float | None:

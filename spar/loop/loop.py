@@ -62,7 +62,7 @@ class Loop:
         """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
         cycle = self.desk.opened()
         try:
-            if self.hooks.are_used:
+            if self.hooks.used:
                 await self.desk.ask("before_cycle", cycle, cycle.id)
             perceptions = cycle.perceptions = await self.phase("sense", cycle, None)
             if perceptions or cycle.run is not None or cycle.resumed is not None or self.plan_when_idle:
@@ -87,7 +87,7 @@ class Loop:
         """
         step = self.steps[phase]
         cycle.phase = phase
-        if self.hooks.are_used:
+        if self.hooks.used:
             value = await self.desk.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
             self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
@@ -125,7 +125,7 @@ class Loop:
         if self.wanted[PhaseCompleted]:
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
                                                session=cycle.session))  # fmt: skip
-        if not self.hooks.are_used:
+        if not self.hooks.used:
             return product
         if phase in DONE:
             setattr(cycle, DONE[phase], product)

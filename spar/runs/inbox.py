@@ -42,17 +42,18 @@ _SUMMARY, _SUMMARIES = 160, 50
 class Inbox:
     """Of one session. Empty ones are many, so nothing is made before it is needed.
 
-    `quiet_until` is when collected messages become a run (monotonic seconds), `waiting` how many perceptions and
-    messages wait: every cycle asks, so that it is kept and not counted.
+    `pushed`, `runs` and `steers` are false while nothing of their kind waits; `quiet_until` is when collected messages
+    become a run (monotonic seconds, 0 while none were), `waiting` how many perceptions and messages wait: every cycle
+    asks, so that it is kept and not counted.
     """
 
-    __slots__ = ("_dropped", "_interrupting", "_pushed", "_runs", "_steers", "quiet_until", "waiting")
+    __slots__ = ("_interrupting", "dropped", "pushed", "quiet_until", "runs", "steers", "waiting")
 
     def __init__(self) -> None:
-        self._pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
-        self._runs: deque[Run] | None = None
-        self._steers: deque[Run] | None = None
-        self._dropped: list[Perception] | None = None
+        self.pushed: deque[tuple[Perception, float]] | None = None  # each with when it came (monotonic seconds)
+        self.runs: deque[Run] | None = None
+        self.steers: deque[Run] | None = None
+        self.dropped: list[Perception] | None = None
         self._interrupting: Run | None = None  # waits, and makes way for a newer one
         self.quiet_until = 0.0
         self.waiting = 0
@@ -60,9 +61,9 @@ class Inbox:
     # -- what comes
 
     def push(self, perception: Perception, now: float) -> None:
-        if self._pushed is None:
-            self._pushed = deque()
-        self._pushed.append((perception, now))
+        if self.pushed is None:
+            self.pushed = deque()
+        self.pushed.append((perception, now))
         self.waiting += 1
 
     def add(self, run: Run, place: Place, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
@@ -74,58 +75,58 @@ class Inbox:
         run.queued_at = now
         self.waiting += 1
         if place == "steer":
-            if self._steers is None:
-                self._steers = deque()
-            self._steers.append(run)
+            if self.steers is None:
+                self.steers = deque()
+            self.steers.append(run)
             return
-        if self._runs is None:
-            self._runs = deque()
+        if self.runs is None:
+            self.runs = deque()
         run.is_collected = place == "collect"
         if run.is_collected:
             self.quiet_until = now + quiet
         if is_interrupting:
             self._interrupting = run
         if place == "front":
-            self._runs.appendleft(run)
+            self.runs.appendleft(run)
         else:
-            self._runs.append(run)
+            self.runs.append(run)
 
     # -- what goes
 
     def take_pushed(self) -> list[Perception]:
-        taken = [perception for perception, _ in self._pushed or ()]
-        if self._pushed:
-            self._pushed.clear()
+        taken = [perception for perception, _ in self.pushed or ()]
+        if self.pushed:
+            self.pushed.clear()
         self.waiting -= len(taken)
         return taken
 
     def next_run(self, now: float) -> tuple[Run, list[Run]] | None:
         """The run that begins now, and those that become part of it; None when none does yet."""
-        if not self._runs or self.wait(now) > 0:
+        if not self.runs or self.wait(now) > 0:
             return None
-        first = self._taken(self._runs)
+        first = self._taken(self.runs)
         others: list[Run] = []
         # Who says something with other rights is heard by himself.
-        while first.is_collected and self._runs and self._belongs(self._runs[0], first):
-            others.append(self._taken(self._runs))
+        while first.is_collected and self.runs and self._belongs(self.runs[0], first):
+            others.append(self._taken(self.runs))
         return first, others
 
     def take_steers(self) -> list[Run]:
-        taken = list(self._steers) if self._steers else []
-        self._steers = None
+        taken = list(self.steers) if self.steers else []
+        self.steers = None
         self.waiting -= len(taken)
         return taken
 
     def put_back(self, steers: Sequence[Run]) -> None:
         """Those came too late: each becomes a run of its own."""
-        if self._runs is None:
-            self._runs = deque()
-        self._runs.extend(steers)
+        if self.runs is None:
+            self.runs = deque()
+        self.runs.extend(steers)
         self.waiting += len(steers)
 
     def drop(self, run: Run) -> bool:
         """Take a message out that waits; False if it does not."""
-        for waiting in (self._runs, self._steers):
+        for waiting in (self.runs, self.steers):
             if waiting and run in waiting:
                 waiting.remove(run)
                 self._forget(run)
@@ -151,60 +152,48 @@ class Inbox:
     def make_room(self, cap: int, *, is_summed_up: bool) -> list[Run]:
         """Take the oldest messages out until there is room for one more; what they said is summed up, if asked."""
         gone: list[Run] = []
-        while len(self._runs or ()) + len(self._steers or ()) >= cap:
-            source = self._runs or self._steers
+        while len(self.runs or ()) + len(self.steers or ()) >= cap:
+            source = self.runs or self.steers
             if not source:
                 break
             gone.append(self._taken(source))
         if is_summed_up and gone:
-            self._dropped = [*(self._dropped or ()), *(gist(run.message) for run in gone)][-_SUMMARIES:]
+            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in gone)][-_SUMMARIES:]
         return gone
 
     def take_dropped(self) -> list[Perception]:
         """The messages that were dropped and are to be summed up, in short, the last of them; given once."""
-        taken, self._dropped = self._dropped or [], None
+        taken, self.dropped = self.dropped or [], None
         return taken
 
     # -- what is there
 
     def wait(self, now: float) -> float:
         """Seconds until the next run may begin: collected messages wait until nobody says more."""
-        return max(0.0, self.quiet_until - now) if self._runs and self._runs[0].is_collected else 0.0
+        return max(0.0, self.quiet_until - now) if self.runs and self.runs[0].is_collected else 0.0
 
     @property
     def oldest(self) -> float | None:
         """Since when what came first waits (monotonic seconds); None when nothing does. From any thread."""
         found: list[float] = []
         with contextlib.suppress(IndexError):  # another thread takes out what was there
-            if self._pushed:
-                found.append(self._pushed[0][1])
-            if self._steers:
-                found.append(self._steers[0].queued_at)
-            if self._runs:
-                found.append(self._runs[0].queued_at)
-                found.append(self._runs[1].queued_at)  # one that interrupts stands before those that came earlier
+            if self.pushed:
+                found.append(self.pushed[0][1])
+            if self.steers:
+                found.append(self.steers[0].queued_at)
+            if self.runs:
+                found.append(self.runs[0].queued_at)
+                found.append(self.runs[1].queued_at)  # one that interrupts stands before those that came earlier
         return min(found, default=None)
 
     @property
     def messages(self) -> int:
-        return len(self._runs or ()) + len(self._steers or ())
-
-    @property
-    def has_pushed(self) -> bool:
-        return bool(self._pushed)
-
-    @property
-    def has_runs(self) -> bool:
-        return bool(self._runs)
-
-    @property
-    def has_steers(self) -> bool:
-        return bool(self._steers)
+        return len(self.runs or ()) + len(self.steers or ())
 
     @property
     def contents(self) -> tuple[list[Perception], list[Run]]:
         """What was handed over and waits."""
-        return [perception for perception, _ in self._pushed or ()], [*(self._steers or ()), *(self._runs or ())]
+        return [perception for perception, _ in self.pushed or ()], [*(self.steers or ()), *(self.runs or ())]
 
     @staticmethod
     def _belongs(run: Run, first: Run) -> bool:

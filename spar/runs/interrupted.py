@@ -16,50 +16,42 @@ from spar.runs.run import Run
 class InterruptedWork:
     """That of one session, in the order in which it came; most sessions never have any.
 
-    `number` says how many pieces wait: every cycle asks, so that it is kept and not counted.
+    `number` says how many pieces wait, `runs` how many of them belong to a run, before which no other one begins: every
+    cycle asks, so that it is kept and not counted.
 
     Args: may_try: whether a suspect piece may be tried now.
     """
 
-    __slots__ = ("_may_try", "_runs", "_suspects", "_usual", "number")
+    __slots__ = ("_may_try", "_usual", "number", "runs", "suspects")
 
     def __init__(self, may_try: Callable[[Interrupted[Run]], bool]) -> None:
         self._may_try = may_try
         self._usual: deque[Interrupted[Run]] | None = None
-        self._suspects: deque[Interrupted[Run]] | None = None
+        self.suspects: deque[Interrupted[Run]] | None = None
         self.number = 0
-        self._runs = 0  # pieces that belong to a run
+        self.runs = 0
 
     def __len__(self) -> int:
         return self.number
 
     def __iter__(self) -> Iterator[Interrupted[Run]]:
         yield from self._usual or ()
-        yield from self._suspects or ()
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether a run waits here, before which no other one begins."""
-        return self._runs > 0
-
-    @property
-    def has_suspects(self) -> bool:
-        return bool(self._suspects)
+        yield from self.suspects or ()
 
     def add(self, piece: Interrupted[Run]) -> None:
         self._queue_of(piece).append(piece)
         self.number += 1
-        self._runs += piece.run is not None
+        self.runs += piece.run is not None
 
     def put_back(self, piece: Interrupted[Run]) -> None:
         """Have a piece that was taken wait again, before the others."""
         self._queue_of(piece).appendleft(piece)
         self.number += 1
-        self._runs += piece.run is not None
+        self.runs += piece.run is not None
 
     def next(self, run: Run | None) -> Interrupted[Run] | None:
         """The piece that may be taken now. Args: run: the one in hand, which goes before any other."""
-        for queue in (self._usual, self._suspects):
+        for queue in (self._usual, self.suspects):
             if not queue:
                 continue
             piece = queue[0]
@@ -71,11 +63,11 @@ class InterruptedWork:
         """Take out what `next` told."""
         self._queue_of(piece).remove(piece)
         self.number -= 1
-        self._runs -= piece.run is not None
+        self.runs -= piece.run is not None
 
     def take_of(self, run: Run) -> list[Interrupted[Run]]:
         """Take out what belongs to a run."""
-        if not self._runs:
+        if not self.runs:
             return []
         found = [piece for piece in self if piece.run is run]
         for piece in found:
@@ -84,13 +76,13 @@ class InterruptedWork:
 
     def first_run(self) -> Run | None:
         """The run that waits here for longest."""
-        return next((piece.run for piece in self if piece.run is not None), None) if self._runs else None
+        return next((piece.run for piece in self if piece.run is not None), None) if self.runs else None
 
     def _queue_of(self, piece: Interrupted[Run]) -> deque[Interrupted[Run]]:
         if piece.is_suspect:
-            if self._suspects is None:
-                self._suspects = deque()
-            return self._suspects
+            if self.suspects is None:
+                self.suspects = deque()
+            return self.suspects
         if self._usual is None:
             self._usual = deque()
         return self._usual

@@ -36,7 +36,7 @@ class Deliveries:
     @property
     def is_guarded(self) -> bool:
         """Whether anybody has to be asked first."""
-        return self._core.hooks.at("message_sending") or self._core.hooks.at("message_sent")
+        return not self._core.hooks.used.isdisjoint(("message_sending", "message_sent"))
 
     async def tell(self, run_id: str, session: str, route: str, text: str) -> bool:
         """Tell people something during a run; False when they know it, or must not be told."""
@@ -108,13 +108,13 @@ class Deliveries:
 
     async def _asked(self, run_id: str, session: str, text: str) -> str | None:
         """The text as the hooks leave it; None when one of them is against it."""
-        if not self._core.hooks.at("message_sending"):
+        if "message_sending" not in self._core.hooks.used:
             return text
         outcome = await self._reports.asked(HookContext("message_sending", self._core.name, text, session, run_id))
         return None if outcome.denied else str(outcome.value)
 
     async def _told(self, run_id: str, session: str, text: str) -> None:
-        if self._core.hooks.at("message_sent"):
+        if "message_sent" in self._core.hooks.used:
             await self._reports.asked(HookContext("message_sent", self._core.name, text, session, run_id))
 
     def _is_known(self, run_id: str, route: str, text: str) -> bool:

@@ -78,15 +78,15 @@ class Turns:
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, lane = self.lane.modules["sense"], self.lane
         cycle.has_sensed = True
-        has_work = not lane.is_empty and lane.has_work
-        if has_work or not lane.is_standing or cycle.taken is not None or self.parts.recovery.suspects:
+        is_polled = lane.is_standing and cycle.taken is None and not self.parts.recovery.suspects
+        if not is_polled or not (lane.is_empty or not lane.has_work):
             return self._sense(module, cycle)
         lane.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.lane.modules["act"]
-        if cycle.run is not None and self.lane.inbox.has_steers:
+        if cycle.run is not None and self.lane.inbox.steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
         is_journalled = self.parts.work.journal is not None
         if is_journalled:
@@ -251,8 +251,7 @@ class Turns:
 
     def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
         """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
-        hooks = self.core.hooks
-        is_guarded = hooks.at("after_plan") or hooks.at("before_act")
+        is_guarded = not self.core.hooks.used.isdisjoint(("after_plan", "before_act"))
         return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
 
     async def settle(self, cycle: Cycle) -> None:

@@ -197,7 +197,7 @@ class Lane:
         if cycle.is_refused:
             return self._wait_refused()
         if not cycle.faults:
-            if self.inbox.has_pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
+            if self.inbox.pushed or self._next_interrupted() is not None or (self.can_begin and not self._quiet):
                 return 0.0
             if run is not None and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
@@ -247,7 +247,8 @@ class Lane:
     @property
     def _quiet(self) -> float:
         """Seconds for which collected messages still wait, because somebody may say more."""
-        return self.inbox.wait(self.core.clock.monotonic()) if self.run is None else 0.0
+        inbox = self.inbox
+        return inbox.wait(self.core.clock.monotonic()) if inbox.quiet_until and self.run is None else 0.0
 
     def _next_interrupted(self) -> Interrupted[Run] | None:
         """The interrupted work that its next cycle takes; that of a run needs a place."""
@@ -267,7 +268,7 @@ class Lane:
 
     @property
     def _has_next_run(self) -> bool:
-        return self.run is None and self.inbox.has_runs and not self.interrupted.has_runs
+        return self.run is None and bool(self.inbox.runs) and not self.interrupted.runs
 
     @property
     def wants_place(self) -> bool:
@@ -290,20 +291,22 @@ class Lane:
         """Since when the oldest waits of what it has to do (monotonic seconds); who goes on with calls goes first."""
         if self.is_resuming:
             return 0.0
-        piece, oldest = self.interrupted.next(self.run), self.inbox.oldest
-        came = (oldest, piece.since if piece is not None else None)
-        return min([each for each in came if each is not None], default=0.0)
+        piece = self.interrupted.next(self.run) if self.interrupted.number else None
+        oldest = self.inbox.oldest if self.inbox.waiting else None
+        if piece is None:
+            return oldest or 0.0
+        return piece.since if oldest is None else min(oldest, piece.since)
 
     @property
     def has_suspects_to_try(self) -> bool:
         """Whether it has work that may have killed the process, which waits for nothing of its own session."""
-        return self.interrupted.has_suspects and self.interrupted.next(self.run) is not None
+        return bool(self.interrupted.suspects) and self.interrupted.next(self.run) is not None
 
     def wait_for_turn(self, now: float) -> float:
         """Seconds for which it would have nothing to do though something waits: people still speak, or what failed asks
         to be left alone."""
-        has_more = not self.is_standing and (self.inbox.has_pushed or self.run is not None or self.is_resuming)
-        quiet = self._quiet if self._has_next_run and not has_more else 0.0
+        has_more = not self.is_standing and (self.inbox.pushed or self.run is not None or self.is_resuming)
+        quiet = self._quiet if not has_more and self._has_next_run else 0.0
         return max(self._not_before - now, quiet, 0.0)
 
     @property
@@ -316,7 +319,7 @@ class Lane:
         """Whether a cycle would have something to do, though perhaps not at once."""
         return (
             self.run is not None
-            or self.inbox.has_pushed
+            or bool(self.inbox.pushed)
             or self.is_resuming
             or self.can_begin
             or self._next_interrupted() is not None
@@ -330,7 +333,7 @@ class Lane:
     @property
     def is_busy(self) -> bool:
         """Whether it has a run, under way or about to be."""
-        return self.run is not None or self.inbox.has_runs or self.interrupted.has_runs
+        return self.run is not None or bool(self.inbox.runs or self.interrupted.runs)
 
     @property
     def waits_for_model(self) -> bool:
@@ -375,7 +378,7 @@ class Lane:
 
     def rehouse(self) -> None:
         """What was to be heard in a run that is gone becomes a run of its own."""
-        if self.inbox.has_steers:
+        if self.inbox.steers:
             self.inbox.put_back(self.inbox.take_steers())
             self.wake.set()
 
@@ -400,7 +403,7 @@ class Lane:
         self.is_open = False
         run = self.run
         if run is not None:
-            if inbox.has_steers:
+            if inbox.steers:
                 for other in inbox.take_steers():
                     runs.absorb(run, other, "steered")
                 self._tell_dropped(run)
@@ -427,8 +430,8 @@ class Lane:
 
     def _tell_dropped(self, run: Run) -> None:
         """The run hears in short what others said for whom there was no room."""
-        if dropped := self.inbox.take_dropped():
-            run.new = (overflow(dropped, self.session, self.core.clock.new_id), *run.new)
+        if self.inbox.dropped:
+            run.new = (overflow(self.inbox.take_dropped(), self.session, self.core.clock.new_id), *run.new)
 
     # -- what the loop reports
 
@@ -470,8 +473,9 @@ class Lane:
         if run.status is None:
             self.parts.runs.end(run, await self.parts.deliveries.answer(run, end))
         self._ended = None
-        status = await self.parts.runs.wait(run.id, 0)
-        await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._told), run.id)
+        if "after_run" in self.core.hooks.used:
+            status = await self.parts.runs.wait(run.id, 0)
+            await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._told), run.id)
 
     def let_go(self) -> None:
         """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
@@ -496,7 +500,7 @@ class Lane:
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
         """What the hooks at a point say, their faults reported; None where nobody is asked."""
         hooks = self.core.hooks
-        if not hooks.at(point):
+        if point not in hooks.used:
             return None
         about = run_id or (cycle.run.id if cycle.run else None)
         outcome = await hooks.run(HookContext(point, self.core.name, value, self.session, about, cycle.id))
@@ -513,7 +517,7 @@ class Lane:
             self.parts.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
             self.leave(run)
         if outcome.denied:
-            cycle.is_skipped = True
+            cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
             raise Skip
         if point == "before_plan":
             cycle.noticed, cycle.perceptions = tuple(cycle.perceptions), tuple(outcome.value)
@@ -587,7 +591,7 @@ class Lane:
                 guarded(cycle, parts.keeping.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)
-            self._told = run.context().messages if self.core.hooks.at("after_run") else ()
+            self._told = run.context().messages if "after_run" in self.core.hooks.used else ()
             self.leave(run)
             # Nothing to wait for, or nobody who would.
             if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.deliveries.is_guarded):

@@ -42,8 +42,7 @@ class SessionHooks:
 
     async def run_begins(self, session: str) -> None:
         """Ask the hooks at `session_start` if this run is the first of its session."""
-        hooks = self._core.hooks
-        if not (hooks.at("session_start") or hooks.at("session_end")):
+        if self._core.hooks.used.isdisjoint(("session_start", "session_end")):
             return
         has_transcript = await self._transcripts.has(session)
         if session in self._written and not has_transcript:
@@ -110,5 +109,5 @@ class SessionHooks:
         await self._ask(HookContext("session_end", self._core.name, session, session, reason=reason))
 
     async def _ask(self, ctx: HookContext) -> None:
-        if self._core.hooks.at(ctx.point):
+        if ctx.point in self._core.hooks.used:
             await self._reports.asked(ctx)

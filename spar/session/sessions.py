@@ -90,8 +90,9 @@ class Sessions:
         if self._core.state != "running":
             return
         for lane in lanes:
-            self._offer(lane)
-        self._fill()
+            self._offer(lane, is_alone=len(lanes) == 1)
+        if self._queue:
+            self._fill()
 
     @property
     def do_others_wait(self) -> bool:
@@ -106,11 +107,15 @@ class Sessions:
 
     def offer(self, lane: Lane, rest: float = 0.0) -> None:
         """Have a lane wait for a place if it wants one, like everybody, after so many seconds."""
-        self._offer(lane, self._core.clock.monotonic() + rest if rest else 0.0)
-        self._fill()
+        self._offer(lane, self._core.clock.monotonic() + rest if rest else 0.0, is_alone=True)
+        if self._queue:
+            self._fill()
 
-    def _offer(self, lane: Lane, until: float = 0.0) -> None:
-        """Have a lane wait for a place, from this time on (monotonic seconds) at the earliest."""
+    def _offer(self, lane: Lane, until: float = 0.0, *, is_alone: bool = False) -> None:
+        """Have a lane wait for a place, from this time on (monotonic seconds) at the earliest.
+
+        Args: is_alone: nobody else is offered one now, so that it may take one at once where nobody waits.
+        """
         if lane.resting is not None:
             lane.resting.cancel()
             lane.resting = None
@@ -128,7 +133,11 @@ class Sessions:
         if (wait := max(until - now, lane.wait_for_turn(now))) > 0:
             lane.resting = clock.call_at(now + wait, partial(self._rested, lane))
         elif lane.wants_place:
-            self._enqueue(lane)
+            is_free = is_alone and not self._queue and self._places < self._core.settings.runs.limit
+            if is_free and not self._is_to_be_passed_over(lane):
+                self._grant(lane)
+            else:
+                self._enqueue(lane)
 
     def _rested(self, lane: Lane) -> None:
         lane.resting = None
