@@ -131,8 +131,9 @@ class Cycle(Struct, eq=False):
     is_stepped: bool = False
     is_cut: bool = False
     is_skipped: bool = False
-    #: Whether its sense phase has begun; whether a hook denied it before that: nothing was taken, and nothing comes of it.
+    #: Whether its sense phase has begun.
     has_sensed: bool = False
+    #: Whether a hook denied it before that: nothing was taken, and nothing comes of it.
     is_refused: bool = False
     #: The cycle that this is, whose id it has; None where it is a new one.
     resumed: Unfinished | None = None

@@ -67,8 +67,6 @@ class InterruptedWork:
 
     def take_of(self, run: Run) -> list[Interrupted[Run]]:
         """Take out what belongs to a run."""
-        if not self.runs:
-            return []
         found = [piece for piece in self if piece.run is run]
         for piece in found:
             self.take(piece)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from spar.clock import Timer
 from spar.data.reply import Reply, failure, reply_of
@@ -69,11 +70,21 @@ class EndedRun(RunStatus, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """How a run is over."""
+    """The way in which a run is over. `reply` is what its output says to people, and follows from that."""
 
     status: Literal["ok", "error"]
     error: str = ""
     output: Any = None
+    reply: Reply = Reply()
+
+    def __post_init__(self) -> None:
+        if self.output is not None:
+            force_setattr(self, "reply", reply_of(self.output))
+
+    @property
+    def visible_output(self) -> Any:
+        """Return the answer as who asks is given it: a silent text is none."""
+        return None if isinstance(self.output, str) and self.reply.is_silent else self.output
 
 
 class Limits(Struct, frozen=True):
@@ -170,7 +181,7 @@ class Run:
     @property
     def trust(self) -> Trust:
         """That of the least trusted of all that was said in it."""
-        return least_trust((self.message, *self.said))
+        return least_trust((self.message, *self.said)) if self.said else self.message.trust
 
     def hear(self, other: Run) -> None:
         """Take in the message of another run, which ends when this one does."""
@@ -208,12 +219,12 @@ class Run:
                              self.error, self.output, self.errors, self.reply.text, self.reply.is_silent,
                              self.usage)  # fmt: skip
         reply = self.reply_to(end)
-        return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, visible(end.output),
+        return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, end.visible_output,
                          self.errors, reply.text, reply.is_silent, self.usage)  # fmt: skip
 
     def reply_to(self, end: End) -> Reply:
         """What people are told at its end: what it answered, or the one sentence that stands for that."""
-        reply = reply_of(end.output)
+        reply = end.reply
         if reply.text is not None or reply.is_silent:
             return reply
         if self.tells_failure(end):
@@ -230,20 +241,11 @@ class Run:
         used = {name: self.used[name] for name in RunUsage.__struct_fields__ if name != "waited"}
         return RunUsage(**used, waited=self.waited)
 
-    def is_fallback(self, end: End) -> bool:
-        """Whether what people are told stands for an answer that there is not."""
-        return reply_of(end.output) == Reply() and self.reply_to(end).text is not None
-
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)
         schema = self.message.attributes.get(OUTPUT)
         return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results), self.message,
                           self.said, self.trust, schema if isinstance(schema, dict) else None)  # fmt: skip
-
-
-def visible(output: Any) -> Any:
-    """An answer as who asks is given it: a silent text is none."""
-    return None if isinstance(output, str) and reply_of(output).is_silent else output
 
 
 def too_long(timeout: float) -> str:

@@ -28,7 +28,7 @@ from spar.events import (
     RunStarted,
 )
 from spar.records.journal import Item
-from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long, visible
+from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
 from spar.runs.run_events import size_of
 from spar.types import ActionResult, Perception
 
@@ -239,7 +239,7 @@ class Runs:
             return
         if not run.is_changed:
             run.reply = run.reply_to(end)
-        run.status, run.error, run.output, run.ended_at = end.status, end.error, visible(end.output), self._clock.now()
+        run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
         run.results.clear()  # what the answer needs is said; ten thousand runs are kept
         self._open.pop(run.id, None)
         self._sizes[run.id] = size = _size_of(run)

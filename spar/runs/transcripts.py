@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.data.json_safe import plain, shown
+from spar.data.reply import Reply
 from spar.data.scrub import masked
 from spar.data.trust import is_tainted, trust_of
 from spar.loop.cycle import Cycle
@@ -121,8 +122,9 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
         entries.append(Entry("turn", _turn(action, result, tools), run.id))
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
+        is_fallback = end.reply == Reply() and reply.text is not None  # it stands for an answer that there is not
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
-                                     "silent": reply.is_silent, "fallback": run.is_fallback(end),
+                                     "silent": reply.is_silent, "fallback": is_fallback,
                                      "usage": asdict(run.usage)},
                              run.id))  # fmt: skip
     return tuple(entries)

@@ -396,7 +396,7 @@ class Lane:
         """What was pushed since, and what was said in the run in hand, or in the one that begins, that no plan has
         been made for yet."""
         runs, inbox = self.parts.runs, self.inbox
-        pushed = inbox.take_pushed()
+        pushed = inbox.take_pushed() if inbox.pushed else []
         cycle.items = tuple([perception.id for perception in pushed])
         if self.can_begin:
             self._begin_run()
@@ -550,12 +550,11 @@ class Lane:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._broken_off, cycle)
-        outcome = cycle.conclude()
         crashpoint("cycle.closing")
         self.last_completed = now = core.clock.monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
-        duration = cycle.duration(now)
+        outcome, duration = cycle.conclude(), cycle.duration(now)
         parts.stats.cycle(outcome, duration)
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.stats.calls.add, cycle.result.results)
@@ -629,7 +628,7 @@ class Lane:
 
     def leave(self, run: Run) -> None:
         """A run has ended: what interrupted work it has is given up, and the next one may begin."""
-        for piece in self.interrupted.take_of(run):
+        for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
             self.parts.recovery.cut.give_up(piece)
             self.parts.recovery.wake_next()
         self.parts.session_hooks.run_ended(self.session)
