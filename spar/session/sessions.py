@@ -50,7 +50,7 @@ class Sessions:
         self._on_retired = on_retired
         self.lanes: dict[str, Lane] = {}
         self._restarts: Intensity | None = None
-        self._alive: set[Lane] = set()  # those that have a task
+        self._alive: dict[Lane, None] = {}  # those that have a task, in the order in which they began
         self._places = 0  # how many are taken
         #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
         self._queue: list[tuple[float, int, Lane]] = []
@@ -186,7 +186,7 @@ class Sessions:
         lane.stop_reason = ""
         lane.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
         lane.wake.clear()  # its first cycle comes at once
-        self._alive.add(lane)
+        self._alive[lane] = None
         self.begin(lane, lane.live(), partial(self._ended, lane))
 
     def resume(self, session: str) -> None:
@@ -231,7 +231,7 @@ class Sessions:
 
     def revive(self) -> None:
         """Free the lanes from a loop that ended in the middle of their work; those with nothing to do are forgotten."""
-        self._alive, self._places = set(), 0
+        self._alive, self._places = {}, 0
         self._queue.clear()
         for lane in list(self.lanes.values()):
             clock = self._core.clock
@@ -259,7 +259,7 @@ class Sessions:
     def _ended(self, lane: Lane, error: BaseException | None) -> None:
         core = self._core
         was_cut = bool(lane.stop_reason)
-        self._alive.discard(lane)
+        self._alive.pop(lane, None)
         self.give_back(lane)
         lane.let_go()
         if error is not None and not isinstance(error, asyncio.CancelledError):
