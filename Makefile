@@ -4,44 +4,38 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Tests that start processes all the time run beside the others.
+# Three groups of tests, each of which takes about as long as the others: whole processes, slow ones, and all the rest.
 PROCESSES = tests/process tests/faults tests/storage
+SLOW      = tests/memory tests/simulation tests/properties tests/benchmarks tests/attacks
 
-.PHONY: run test docs accept simulate soak endure servers bench hops clean
+# Tests of one part at a time, without processes: a tenth of the time of all.
+UNITS     = tests/agent tests/bus tests/cli tests/config tests/core tests/data tests/loop tests/review tests/server tests/service \
+            tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
+            tests/house $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
+
+.PHONY: run test check check-units test-processes test-slow test-quick static docs accept simulate soak endure servers bench hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
-test: $(VENV)/.test  ## set up and run the gate: format, lint, types, contracts, tests
+test: static  ## set up and run the gate: format, lint, types, contracts, then three groups of tests side by side
+	@echo "three groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-processes test-slow test-quick
+
+check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target static check-units
+
+check-units: ; @$(BIN)/python -m pytest $(UNITS) $$($(BIN)/python -m tests.changed)
+
+test-processes: ; @$(BIN)/python -m pytest $(PROCESSES)
+test-slow: ; @$(BIN)/python -m pytest $(SLOW)
+test-quick: ; @$(BIN)/python -m pytest $(addprefix --ignore=,$(PROCESSES) $(SLOW))
+
+static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest $(PROCESSES) >.process-tests 2>&1 & processes=$$!; \
-	$(BIN)/python -m pytest $(PROCESSES:%=--ignore=%); rest=$$?; \
-	wait $$processes; theirs=$$?; cat .process-tests; rm -f .process-tests; test $$rest -eq 0 -a $$theirs -eq 0
-
-accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
-	@$(BIN)/python -m tests.faults accept $(ARGS)
-	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
-
-simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
-	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
-
-soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
-	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
-
-endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="--minutes 1")
-	@$(BIN)/python -m tests.simulation.endure $(ARGS)
-
-servers:  ## bring the MCP servers, the small language model and the pyright that some tests need (needs node and npm); without them those are skipped
-	@PYTHON=$(PYTHON) sh tests/servers/install.sh
-
-bench:  ## measure spar beside its peers (installs them in an environment of their own)
-	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
-
-hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
-	@$(BIN)/python -m benchmarks.hops $(ARGS)
 
 docs: $(VENV)/.test  ## write the pages of docs/reference that come from the code
 	@$(BIN)/python -m tests.docs.reference
