@@ -28,6 +28,10 @@ NO_PARTS = {
     ("ports/optional.py", "getattr(part, name, None)"),  # `offers` itself
     ("ports/optional.py", "hasattr(part, name)"),
     ("data/json_safe.py", 'hasattr(value, "model_dump")'),
+    ("data/json_schema.py", 'hasattr(error, "instance_path")'),  # of errors of the library that judges by schemas
+    ("data/json_schema.py", 'getattr(error, "instance_path", ())'),
+    ("data/json_schema.py", 'getattr(error, "message", "")'),
+    ("data/json_schema.py", 'getattr(kind, "unexpected", None)'),
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
     ("cli/commands/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
