@@ -1,7 +1,8 @@
 """The command line. Each file below `commands` is one group of commands; heavy imports happen inside them.
 
 main     the table of commands, the options of `spar` itself, and the exit codes
-context  loads the configuration, reaches the running service and prints for every command
+client   asks the running service over its Unix socket
+context  loads the configuration, reads the store and prints for every command
 records  lists, shows and makes sure for the records that wait for people
 lazy     a group of commands that imports a command when it is called
 shell    a Python prompt with the agent loaded and top-level `await`

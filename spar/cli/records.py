@@ -14,7 +14,8 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from spar.cli.context import NotRunningError, Options, connect, fail, from_store, printable, service, show
+from spar.cli.client import NotRunningError, connect, service
+from spar.cli.context import Options, fail, from_store, printable, show
 from spar.review.kinds import CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.service import exit_codes as exits
 from spar.types import utcnow
@@ -80,8 +81,7 @@ def _get(options: Options, kind: ReviewKind, path: str, **params: str) -> Any:
         with service(options) as client:
             return client.get(path, **params)
     try:
-        with connect(options.state_dir(), 30.0) as client:
-            return client.get(path, **params)
+        return connect(options.state_dir()).get(path, **params)
     except NotRunningError:
         return _from_journal(options)[_IN_JOURNAL.index(kind)]
 

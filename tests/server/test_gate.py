@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from socketserver import UnixStreamServer
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.cli.context import Client
+from spar.cli.client import connect
 from spar.config.load import load
 from spar.errors import NotReadyError
 from spar.observe.logs import configure
@@ -164,17 +167,34 @@ async def test_what_the_agents_loop_cannot_answer_any_more_is_refused() -> None:
         agent.requests.loop = own
 
 
-def test_the_command_line_asks_a_service_that_starts_again_until_it_is_open() -> None:
-    told = [
-        httpx.Response(503, headers={"retry-after": "1"}, json={"detail": "starting"}),
-        httpx.Response(200, json=[]),
-    ]
-    asked: list[httpx.Request] = []
+class Starting(BaseHTTPRequestHandler):
+    """Answers the first request with 503 and when to ask again, the others with an empty list."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        return told[min(len(asked), len(told)) - 1]
+    bodies: ClassVar[list[bytes]] = []
 
-    with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://spar") as client:
-        assert Client(client).post("/v1/runs", {"message": "hello"}) == []
-    assert [request.content for request in asked] == [b'{"message": "hello"}'] * 2
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        status, answer = (503, b'{"detail": "starting"}') if len(self.bodies) == 1 else (200, b"[]")
+        self.send_response(status)
+        self.send_header("retry-after", "1")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return None
+
+
+def test_the_command_line_asks_a_service_that_starts_again_until_it_is_open(tmp_path: Path) -> None:
+    Starting.bodies.clear()
+    with UnixStreamServer(str(tmp_path / "control.sock"), Starting) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            answer = connect(tmp_path).post("/v1/runs", {"message": "hello"})
+        finally:
+            server.shutdown()
+            thread.join()
+
+    assert answer == []
+    assert Starting.bodies == [b'{"message": "hello"}'] * 2

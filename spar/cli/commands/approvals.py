@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from spar.cli.context import Options, fail, service, show
+from spar.cli.client import service
+from spar.cli.context import Options, fail, show
 from spar.cli.records import json_value, lines_of, make_sure, path_of, rows_of, show_list, show_record
 from spar.records.approvals import ApprovalStatus
 from spar.review.kinds import APPROVALS, GRANTS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from spar.cli.context import Options, service, show
+from spar.cli.client import service
+from spar.cli.context import Options, show
 from spar.cli.records import path_of, rows_of, show_list, show_record
 from spar.review.kinds import DEAD_LETTERS
 

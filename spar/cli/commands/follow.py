@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import click
 
-from spar.cli.context import Client, NotRunningError, Options, fail, one_line, printable, service, write
+from spar.cli.client import Client, NotRunningError, service
+from spar.cli.context import Options, fail, one_line, printable, write
 from spar.service import exit_codes as exits
 
 #: What is shown of a run that ended well and told nobody anything.

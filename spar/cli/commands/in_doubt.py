@@ -8,7 +8,8 @@ from typing import get_args
 
 import click
 
-from spar.cli.context import Options, fail, service, show
+from spar.cli.client import service
+from spar.cli.context import Options, fail, show
 from spar.cli.records import json_value, make_sure, path_of, rows_of, show_list, show_record
 from spar.records.journal import Answer
 from spar.review.kinds import CALLS_IN_DOUBT

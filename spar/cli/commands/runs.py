@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from spar.cli.client import Client, NotRunningError, connect, service
 from spar.cli.commands.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
-from spar.cli.context import Client, NotRunningError, Options, connect, fail, one_line, printable, service, show
+from spar.cli.context import Options, fail, one_line, printable, show
 from spar.cli.tables import model_lines
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
@@ -140,9 +141,9 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
         fail("sense takes nothing: it looks for itself", exits.USAGE)
     folder = options.state_dir()
     try:
-        with connect(folder, 900.0) as client:
-            name = client.get("/v1/status")["agents"][0]["name"]
-            show(options, client.post(f"/v1/agents/{name}:step_{phase}", body))
+        client = connect(folder, 900.0)
+        name = client.get("/v1/status")["agents"][0]["name"]
+        show(options, client.post(f"/v1/agents/{name}:step_{phase}", body))
     except NotRunningError:
         from spar.cli.commands.step import step_alone
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from spar.cli.context import Options, fail, one_line, printable, service, show
+from spar.cli.client import service
+from spar.cli.context import Options, fail, one_line, printable, show
 from spar.cli.tables import ID, local, model_lines, took
 from spar.service import exit_codes as exits
 

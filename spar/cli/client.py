@@ -1,0 +1,185 @@
+"""Client of the control API: asks the running service over its Unix socket.
+
+It stands on `http.client`, because a command should answer at once: httpx alone takes longer to import than a service
+takes to answer.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlencode
+
+from spar.cli.context import Options, fail
+from spar.server.sockets import SOCKET_NAME, short_path
+from spar.service import exit_codes as exits
+
+#: Seconds that the service may take to accept a connection.
+CONNECT_WITHIN = 3.0
+#: Seconds for which a service that starts is asked again, and between two times.
+OPEN_WITHIN, ASK_EVERY = 10.0, 0.2
+
+#: What the service's refusals mean to the shell.
+CODE_OF = {
+    400: exits.CONFIG,
+    403: exits.NO_PERMISSION,
+    422: exits.USAGE,
+    429: exits.UNFINISHED,
+    503: exits.UNAVAILABLE,
+    504: exits.TIMED_OUT,
+}
+
+
+class NotRunningError(Exception):
+    """No service answers in the state directory."""
+
+
+@contextmanager
+def service(options: Options, *, timeout: float = 30.0) -> Iterator[Client]:
+    """Connect to the running service. Ends the command with code 69 when there is none."""
+    folder = options.state_dir()
+    try:
+        yield connect(folder, timeout)
+    except NotRunningError:
+        fail(f"no service runs on {folder}; start it with: spar run", exits.UNAVAILABLE)
+
+
+def connect(folder: Path, timeout: float = 30.0) -> Client:
+    """Return a client of the service whose state is in `folder`; each part of an answer may take `timeout` seconds.
+
+    Raises: NotRunningError. Ends the command when the socket is another user's.
+    """
+    path = folder / SOCKET_NAME
+    try:
+        path.stat()
+        may_enter = os.access(path, os.W_OK)
+    except PermissionError:
+        may_enter = False
+    except OSError:
+        raise NotRunningError from None
+    if not may_enter:
+        fail(f"{path}: permission denied; the service runs as another user", exits.NO_PERMISSION)
+    return Client(path, timeout)
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connection over a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("spar")
+        self._path, self._patience = path, timeout
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(CONNECT_WITHIN)
+        try:
+            with short_path(self._path) as reachable:
+                self.sock.connect(reachable)
+        except TimeoutError:
+            self.close()
+            raise
+        except OSError:
+            self.close()
+            raise NotRunningError from None
+        self.sock.settimeout(self._patience)
+
+
+class Client:
+    """Asks the service, over a connection for each request. A refusal ends the command with its reason."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._path, self._timeout = path, timeout
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self._ask("GET", _target(path, params))
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._ask("POST", path, b"" if body is None else _json(body))
+
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
+    def lines(self, path: str, **params: Any) -> Iterator[str]:
+        """Yield the lines of an answer as they come, until it ends or the connection breaks.
+
+        Raises: NotRunningError, with the reason where the service says that it cannot answer now.
+        """
+        try:
+            with closing(self._once_open("GET", _target(path, params))) as response:
+                if response.status != HTTPStatus.OK:
+                    body = response.read()
+                    if response.status in (503, 504):
+                        raise NotRunningError(_detail(body))
+                    _refused(response.status, body)
+                for line in response:
+                    yield line.decode("utf-8", "replace").rstrip("\r\n")
+        except (OSError, http.client.HTTPException):
+            return
+
+    def _ask(self, method: str, target: str, body: bytes | None = None) -> Any:
+        try:
+            with closing(self._once_open(method, target, body)) as response:
+                status, content = response.status, response.read()
+        except TimeoutError:
+            fail("the service did not answer in time", exits.TIMED_OUT)
+        except (OSError, http.client.HTTPException) as error:
+            fail(f"the service broke the connection off: {error}", exits.UNAVAILABLE)
+        if 200 <= status < 300:
+            return json.loads(content)
+        _refused(status, content)
+
+    def _once_open(self, method: str, target: str, body: bytes | None = None) -> http.client.HTTPResponse:
+        """Return the service's answer; one that starts and says when to ask again is asked again, for a while."""
+        until = time.monotonic() + OPEN_WITHIN
+        while True:
+            response = self._send(method, target, body)
+            is_early = response.status == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers
+            if not is_early or time.monotonic() + ASK_EVERY > until:
+                return response
+            response.close()
+            time.sleep(ASK_EVERY)
+
+    def _send(self, method: str, target: str, body: bytes | None) -> http.client.HTTPResponse:
+        connection = _Connection(self._path, self._timeout)
+        try:
+            connection.request(method, target, body, {"connection": "close"})
+        except BrokenPipeError:
+            pass  # the service has refused the request before all of it was sent: its answer says why
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            return connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _target(path: str, params: dict[str, Any]) -> str:
+    query = urlencode({key: value for key, value in params.items() if value is not None}, errors="replace")
+    return f"{path}?{query}" if query else path
+
+
+def _refused(status: int, body: bytes) -> NoReturn:
+    """End the command with the reason that the service gives."""
+    fail(_detail(body), CODE_OF.get(status, exits.FAILED))
+
+
+def _detail(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace")[:500]
+
+
+def _json(value: Any) -> bytes:
+    """Return JSON; what cannot be encoded (bytes of an argument that were no text) becomes a question mark."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
