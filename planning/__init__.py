@@ -2,7 +2,7 @@
 
 `RulesPlanner` decides by declarative rules, `Chain` asks several planners in turn. Each is usable on its own:
 `await RulesPlanner(rules).plan(perceptions)`. For models: `compose` makes a `Request` (`compose_schema` makes the
-schema of its answer, `render` its text), `Solving` takes the solution as it comes, `Requests` goes on until there
+schema of its answer, `render` its text), `ModelResponse` takes the solution as it comes, `Requests` goes on until there
 is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
     chain         asks several planners in turn: the first decision counts
@@ -20,9 +20,9 @@ is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
 from planning.chain import Chain
 from planning.llm.loop import Requests
-from planning.llm.response import Solving
+from planning.llm.response import ModelResponse
 from planning.llm.steps import Answered
-from planning.ports import Model, Request, Told, Turn, Usage
+from planning.ports import Model, Request, TextDelta, Turn, Usage
 from planning.prompt.render import render
 from planning.prompt.request import compose
 from planning.prompt.schema import compose_schema
@@ -32,11 +32,11 @@ __all__ = [
     "Answered",
     "Chain",
     "Model",
+    "ModelResponse",
     "Request",
     "Requests",
     "RulesPlanner",
-    "Solving",
-    "Told",
+    "TextDelta",
     "Turn",
     "Usage",
     "compose",

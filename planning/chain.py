@@ -168,14 +168,14 @@ async def _ask(
     return plan
 
 
-class _Begun:
+class _StartedPlan:
     """A stream whose `first` item is there."""
 
     def __init__(self, first: Any, rest: AsyncIterator[Any]) -> None:
         self.first, self._rest = first, rest
         self._items = self._whole()
 
-    def __aiter__(self) -> _Begun:
+    def __aiter__(self) -> _StartedPlan:
         return self
 
     async def __anext__(self) -> Any:
@@ -196,23 +196,23 @@ class _Begun:
                 await close()
 
 
-async def _begun(stream: Any) -> _Begun | None:
+async def _begun(stream: Any) -> _StartedPlan | None:
     """The stream once its first call is there, None when it has none; until then another planner can take over."""
     calls = aiter(stream)
     try:
-        return _Begun(await anext(calls), calls)
+        return _StartedPlan(await anext(calls), calls)
     except StopAsyncIteration:
         return None
 
 
 async def _put_off(plan: Any, run: RunContext | None) -> Action | None:
     """The action by which a run about something noticed is put off, as long as nothing but a makeshift came of it."""
-    first = plan.first if isinstance(plan, _Begun) else plan
+    first = plan.first if isinstance(plan, _StartedPlan) else plan
     if not isinstance(first, Action) or not first.deferred or not first.next_look or run is None:
         return None
     if run.message is None or run.message.kind == "message" or (run.results and not _is_makeshift(run)):
         return None
-    if isinstance(plan, _Begun):
+    if isinstance(plan, _StartedPlan):
         await plan.aclose()
     return first
 

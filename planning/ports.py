@@ -6,7 +6,7 @@ iterator of its pieces as they come. A solution is an object that fits the reque
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
 
 A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
-the solution (`{"output": …}`), or one of `Told`, `Usage`. What is left out counts as nothing: no calls, no output.
+the solution (`{"output": …}`), or one of `TextDelta`, `Usage`. What is left out counts as nothing: no calls, no output.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ProvidedCall(dict[str, Any]):
         self.provided = provided
 
 
-class Told(Struct, frozen=True):
+class TextDelta(Struct, frozen=True):
     """A piece of the answer as people read it, while it is being written."""
 
     text: str
@@ -95,5 +95,5 @@ class Usage(Struct, frozen=True):
     cost: int | None = None
 
 
-Piece = str | Mapping[str, Any] | Told | Usage
+Piece = str | Mapping[str, Any] | TextDelta | Usage
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]

@@ -23,7 +23,7 @@ from msgspec import Struct
 from planning.ports import Request
 from planning.prompt.history import texts
 from planning.prompt.shorten import head_and_tail, to_json
-from planning.prompt.token_budget import Gauge, head_of
+from planning.prompt.token_budget import TokenEstimator, head_of
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
 from spar.hooks import HookContext
@@ -144,12 +144,12 @@ class Compaction:
         entries: Sequence[Entry],
         reason: Reason,
         *,
-        gauge: Gauge,
+        estimator: TokenEstimator,
         room: int | None = None,
     ) -> bool:
         """Sum up the older part of a session's transcript; whether there is a summary now.
 
-        Args: entries: the transcript as it was read; gauge: how tokens are counted; room: tokens that the request for
+        Args: entries: the transcript as it was read; estimator: counts tokens; room: tokens that the request for
             the summary may take (None: any).
         Raises: FencedError when the run is not its session's any more; nothing else: why it came to nothing is
             published (`CompactionCompleted`), and what was not written is not missing.
@@ -161,7 +161,7 @@ class Compaction:
         host.events.publish(CompactionStarted(session=context.session, run_id=run_id, reason=reason))
         error = "it was called off"
         try:
-            error = await self._tried(host, context, found, gauge, room)
+            error = await self._tried(host, context, found, estimator, room)
         except FencedError as fenced:
             error = str(fenced)
             raise
@@ -174,30 +174,32 @@ class Compaction:
             self._remember(context.session, found.first_kept)
         return not error
 
-    async def _tried(self, host: Host, context: Context, found: Section, gauge: Gauge, room: int | None) -> str:
+    async def _tried(
+        self, host: Host, context: Context, found: Section, estimator: TokenEstimator, room: int | None
+    ) -> str:
         """Sum up and write it down; why a hook is against it, or ""."""
         assert host.transcripts is not None
         if (why := await _consult(host, context, "before_compaction", context.session)) is not None:
             return f"a hook refused it: {why}" if why else "a hook refused it"
-        entry = await self._entry(found, context, gauge, room)
+        entry = await self._entry(found, context, estimator, room)
         await host.transcripts.compact(context.session, entry.run_id, entry)
         await _consult(host, context, "after_compaction", entry)
         return ""
 
-    async def _entry(self, found: Section, context: Context, gauge: Gauge, room: int | None) -> Entry:
+    async def _entry(self, found: Section, context: Context, estimator: TokenEstimator, room: int | None) -> Entry:
         """The entry to write. Raises: TransientError when no summary is short enough; what asking raises."""
         record = "\n\n".join(text for text in texts(found.entries) if text)
-        before = gauge.tokens(record)  # as a request shows it, not as it is kept
+        before = estimator.tokens(record)  # as a request shows it, not as it is kept
         wanted = [*identifiers(found.entries), *unanswered(found.entries)]
         if room is not None:
-            record = head_of(record, max(200, room - gauge.tokens(self._instructions)), gauge)
+            record = head_of(record, max(200, room - estimator.tokens(self._instructions)), estimator)
         summary = await self._summary(record, "", context, before)
         if lost := missing(summary, wanted):
             remark = f"A first summary left these out; repeat each of them exactly: {to_json(lost)}"
             summary = await self._summary(record, remark, context, before)
             if lost := missing(summary, wanted):
                 summary = f"{summary}\nTo the letter: {to_json(lost)}"
-        after = gauge.tokens(summary)
+        after = estimator.tokens(summary)
         if after > MOST_LEFT * before:
             raise TransientError(f"the summary would have {after} tokens in the place of {before}: nothing is gained")
         distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in found.entries)

@@ -12,7 +12,7 @@ from spar.data.reply import may_become_silent
 from spar.events import AssistantDelta
 
 
-class Speaking:
+class DeltaPublisher:
     """Shows the answer of one request of a run, as `AssistantDelta`s; of no run (None) nothing is shown."""
 
     __slots__ = ("_held", "_publish", "_run_id", "shown")

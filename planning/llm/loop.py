@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from planning.llm.delegates import CONSULTATION, FRAME, Allowance, Definitions, Delegates, Frame
-from planning.llm.steps import Answered, LoopSettings, Steps
+from planning.llm.steps import Answered, LoopSettings, RequestRun
 from planning.ports import Kind, Model
 from planning.prompt.request import read_messages
 from planning.prompt.tool_specs import executor_type
@@ -95,9 +95,9 @@ class Requests:
         """
         messages = read_messages(context)
         frame = Frame(Allowance(*self._limits))
-        return await Steps(
+        return await RequestRun(
             self._settings, self._executor_for(messages), messages, output, frame, advisors=advisors
-        ).play()
+        ).run()
 
     async def _ask(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
@@ -107,9 +107,9 @@ class Requests:
         frame = outer.inner() if outer is not None else Frame(Allowance(*self._limits))
         messages = read_messages(context)
         executor = self._no_tools if kind == "latent" else self._executor_for(messages)
-        answered = await Steps(
+        answered = await RequestRun(
             self._settings, executor, messages, output, frame, kind=kind, instructions=instructions
-        ).play()
+        ).run()
         if outer is not None and answered.usage is not None:
             outer.took(answered.usage)
         if answered.reason != "output":

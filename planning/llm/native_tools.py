@@ -30,7 +30,7 @@ _NOT_AT_THE_TOP = frozenset({"allOf", "anyOf", "oneOf", "not", "enum", "const", 
 _DEFS = "#/$defs/"
 
 
-class Offered(NamedTuple):
+class NativeFunction(NamedTuple):
     """A function as the provider is told of it; `tool` is the name that a call of it carries, None for the answer."""
 
     name: str
@@ -39,14 +39,14 @@ class Offered(NamedTuple):
     parameters: dict[str, Any]
 
 
-def offered(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[Offered]:
+def native_functions(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list[NativeFunction]:
     """The functions that stand for a solution's schema; the one for the answer last, where that has a schema."""
     alternatives = [each for each in _alternatives(schema) if isinstance(_tool(each), str)]
     tools = dict(zip(map(_tool, alternatives), alternatives, strict=True))  # of one name the last counts
     names = _names(tools, taken=() if answer is None else (ANSWER,))
     defs = schema.get("$defs", {})
     made = [
-        Offered(names[tool], tool, str(each.get("description", "")), _parameters(each, defs))
+        NativeFunction(names[tool], tool, str(each.get("description", "")), _parameters(each, defs))
         for tool, each in tools.items()
     ]
     if answer is not None:
@@ -55,7 +55,7 @@ def offered(schema: Mapping[str, Any], answer: Mapping[str, Any] | None) -> list
         if isinstance(answer.get("$defs"), Mapping):  # its references mean the document that it was
             output["properties"] = {"output": {key: value for key, value in answer.items() if key != "$defs"}}
             output["$defs"] = answer["$defs"]
-        made.append(Offered(ANSWER, None, "Gives the answer and ends the work.", output))
+        made.append(NativeFunction(ANSWER, None, "Gives the answer and ends the work.", output))
     return made
 
 
@@ -99,7 +99,7 @@ def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: defs[name] for name in defs if name in found}
 
 
-def function_names(tools: Iterable[str], functions: Iterable[Offered]) -> dict[str, str]:
+def function_names(tools: Iterable[str], functions: Iterable[NativeFunction]) -> dict[str, str]:
     """The names under which calls of these tools are told of: those that are offered, others as they would be."""
     known = {each.tool: each.name for each in functions if each.tool is not None}
     others = _names([tool for tool in tools if tool not in known], taken=[*known.values(), ANSWER])
@@ -198,7 +198,7 @@ class _Arguments:
 class Calls:
     """Calls in the making. Used by one reader; `index` is whatever tells the provider's calls apart."""
 
-    def __init__(self, functions: Iterable[Offered]) -> None:
+    def __init__(self, functions: Iterable[NativeFunction]) -> None:
         self._tools = {each.name: each.tool for each in functions}
         self._open: dict[int, _Arguments] = {}  # in the order in which they were begun
         self._done: dict[int, str] = {}

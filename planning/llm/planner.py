@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from planning.llm.delegates import CONSULTATION
 from planning.llm.state import PlannerState
-from planning.llm.turn import Cycle
+from planning.llm.turn import PlanningTurn
 from planning.prompt.observations import bundled, parted
 from spar.protocols import Context, Lent
 from spar.types import Action, Call, Perception
@@ -59,7 +59,7 @@ class ModelPlanner(PlannerState):
                 await host.pursue(bundled(strange, context.session))
         if context.run is None and not perceptions:
             return
-        async with aclosing(Cycle(self, perceptions, context).planned()) as items:
+        async with aclosing(PlanningTurn(self, perceptions, context).run()) as items:
             async for item in items:
                 yield item
 

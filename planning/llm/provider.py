@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from planning.llm.native_tools import Calls, Offered, function_names, offered
-from planning.ports import Made, Piece, Request, Told, Usage
+from planning.llm.native_tools import Calls, NativeFunction, function_names, native_functions
+from planning.ports import Made, Piece, Request, TextDelta, Usage
 from planning.prompt.render import render
 from planning.resilience.provider_errors import (
     FaultKind,
@@ -263,7 +263,7 @@ class ProviderModel:
                     yield text
                 elif text:
                     texts.append(text)
-                    yield Told(text)
+                    yield TextDelta(text)
                 for part in calls.ready():
                     yield part
             response = stream.get()
@@ -286,7 +286,7 @@ class ProviderModel:
         if fault is not None:
             raise fault
 
-    def _functions(self, request: Request, model: Model) -> list[Offered] | None:
+    def _functions(self, request: Request, model: Model) -> list[NativeFunction] | None:
         """What it is offered to call; None: it is to write the solution itself."""
         if self._mode == "structured":
             return None
@@ -297,7 +297,7 @@ class ProviderModel:
         better_written = bool(asked - {"calls", "output"}) or ("calls" not in asked and request.answer is not None)
         if self._mode == "auto" and (not profile.get("supports_tools", True) or (can_write and better_written)):
             return None
-        return offered(request.schema, request.answer)
+        return native_functions(request.schema, request.answer)
 
     # -- what came of it
 
@@ -410,7 +410,7 @@ def _images(request: Request) -> list[Any]:
     return parts
 
 
-def _messages(request: Request, functions: list[Offered] | None, *, sees: bool = False) -> list[ModelMessage]:
+def _messages(request: Request, functions: list[NativeFunction] | None, *, sees: bool = False) -> list[ModelMessage]:
     """The turns, then what there is to know; of a model that calls functions, each call followed by its result.
 
     A model that `sees` is shown the newest images as well.
@@ -482,7 +482,7 @@ def _with_ids(steps: Iterable[tuple[Made, ...]]) -> list[list[tuple[Made, str]]]
     return found
 
 
-def _parameters(request: Request, model: Model, functions: list[Offered] | None) -> ModelRequestParameters:
+def _parameters(request: Request, model: Model, functions: list[NativeFunction] | None) -> ModelRequestParameters:
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputObjectDefinition
     from pydantic_ai.tools import ToolDefinition

@@ -1,9 +1,9 @@
 """One request to a model, and its solution as it comes: calls as soon as each is complete, what people read, the rest.
 
-    async with Solving(model, request) as solving:
-        async for item in solving:      # a call on the wire (mapping), or a `Told`
+    async with ModelResponse(model, request) as response:
+        async for item in response:      # a call on the wire (mapping), or a `TextDelta`
             …
-    solving.output, solving.meta, solving.usage, solving.problem
+    response.output, response.meta, response.usage, response.problem
 
 It takes whatever a model may answer: the whole solution, its JSON text in pieces, calls and other parts. What cannot
 be read becomes a `problem` in words, for the next request; what the model raises is raised. The model's stream is
@@ -22,7 +22,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Model, ProvidedCall, Request, Told, Usage
+from planning.ports import Model, ProvidedCall, Request, TextDelta, Usage
 from planning.prompt.call_results import PROVIDER_ID, call_shown
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
@@ -65,7 +65,7 @@ class AnswerFaults(Struct):
         self.misfits, self.empty, self.notice = 0, 0, notice
 
 
-class Solving:
+class ModelResponse:
     """Asks a model once. Iterate over it once; leaving the `async with` closes the model's stream.
 
     Raises, while iterated over: what the model raises; what had come until then stays.
@@ -107,7 +107,7 @@ class Solving:
             return False
         return not self._is_said or (isinstance(self.output, str) and not self.output.strip())
 
-    async def __aenter__(self) -> Solving:
+    async def __aenter__(self) -> ModelResponse:
         return self
 
     async def __aexit__(
@@ -119,10 +119,10 @@ class Solving:
         """Want no more of it. Idempotent."""
         await self._items.aclose()
 
-    def __aiter__(self) -> AsyncIterator[dict[str, Any] | Told]:
+    def __aiter__(self) -> AsyncIterator[dict[str, Any] | TextDelta]:
         return self._items
 
-    async def _run(self) -> AsyncGenerator[dict[str, Any] | Told, None]:
+    async def _run(self) -> AsyncGenerator[dict[str, Any] | TextDelta, None]:
         answer: Any = self._model(self.request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -141,14 +141,14 @@ class Solving:
 
     # -- pieces
 
-    def _take(self, piece: Any) -> Iterator[dict[str, Any] | Told]:
+    def _take(self, piece: Any) -> Iterator[dict[str, Any] | TextDelta]:
         if isinstance(piece, str):
             self._text = self._text or PartialSolution()
             self.chars += len(piece)
             for found in self._text.feed(piece):
-                yield from self._show(found.text) if isinstance(found, Told) else self._call(found)
+                yield from self._show(found.text) if isinstance(found, TextDelta) else self._call(found)
             self._is_over = self._is_over or self._text.is_over
-        elif isinstance(piece, Told):
+        elif isinstance(piece, TextDelta):
             yield from self._tell(piece.text)
         elif isinstance(piece, Usage):
             self.usage = piece if self.usage is None else added(self.usage, piece)
@@ -162,7 +162,7 @@ class Solving:
             self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
             self._is_over = True
 
-    def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | Told]:
+    def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | TextDelta]:
         """A call, or members of the solution."""
         if "_tool" in part:
             yield from self._call(dict(part))
@@ -206,7 +206,7 @@ class Solving:
         self.calls.append(wire)
         yield wire
 
-    def _tell(self, text: str) -> Iterator[Told]:
+    def _tell(self, text: str) -> Iterator[TextDelta]:
         self.chars += len(text)
         if self.chars > LONGEST:
             self._object(f"it says more than {LONGEST} characters, the rest was left out")
@@ -214,12 +214,12 @@ class Solving:
             return
         yield from self._show(text)
 
-    def _show(self, text: str) -> Iterator[Told]:
+    def _show(self, text: str) -> Iterator[TextDelta]:
         if text:
             self._told.append(text)
-            yield Told(text)
+            yield TextDelta(text)
 
-    def _finish(self) -> Iterator[dict[str, Any] | Told]:
+    def _finish(self) -> Iterator[dict[str, Any] | TextDelta]:
         """What is known only at the end."""
         if self._text is not None:
             self._text.close()

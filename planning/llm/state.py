@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
-from planning.llm.response import AnswerFaults, Solving
+from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request, Usage
-from planning.prompt.advisors import CONSULT, read_council
+from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Known
 from planning.prompt.prompts import MAIN
 from planning.prompt.request import compose
-from planning.prompt.token_budget import Gauge
+from planning.prompt.token_budget import TokenEstimator
 from spar.errors import ConfigError, PermanentError
 from spar.events import ModelRequested
 from spar.protocols import CALLED_FOR, Host
@@ -69,7 +69,7 @@ class PlannerState:
         if plan_mode not in ("", "eager", "lazy"):
             raise ConfigError(f"plan_mode is {plan_mode!r}, expected 'eager' or 'lazy'", path=("plan_mode",))
         try:
-            self.advisors = tuple({"type": "advisor", **each} for each in read_council((), advisors))
+            self.advisors = tuple({"type": "advisor", **each} for each in read_advisors((), advisors))
         except ValueError as error:
             raise ConfigError(str(error), path=("advisors",)) from error
         self.plan_mode, self.meta = plan_mode, meta
@@ -95,7 +95,7 @@ class PlannerState:
         #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
         self.known: Known = {}
         self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
-        self.gauge = Gauge()
+        self.estimator = TokenEstimator()
         #: The last requests as they were sent, the newest last, and how often what has happened.
         self.requests: deque[Request] = deque(maxlen=_KEPT)
         self.counts: Counter[str] = Counter()
@@ -107,13 +107,13 @@ class PlannerState:
 
     async def _asked(self, model: Model, request: Request) -> Any:
         self.record(request)
-        async with Solving(model, request) as solving:
+        async with ModelResponse(model, request) as response:
             try:
-                async for _ in solving:
+                async for _ in response:
                     pass
             finally:
-                self.account(request, solving.usage, solving.chars)
-        return solving.output
+                self.account(request, response.usage, response.chars)
+        return response.output
 
     async def _thought(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
@@ -159,7 +159,7 @@ class PlannerState:
         named = digest(request)
         if self.host is not None:
             told = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=named, attempt=attempt,
-                                  tokens=self.gauge.of(request), request=request)  # fmt: skip
+                                  tokens=self.estimator.of(request), request=request)  # fmt: skip
             self.host.events.publish(told)
             self.host.note(request.cycle_id, partial(kept, request, named))
         return named
@@ -181,10 +181,10 @@ class PlannerState:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
         # That nobody says what it took does not make it free.
         if usage is None:
-            read, written, cached = self.gauge.of(request), self.gauge.tokens_in(chars), 0
+            read, written, cached = self.estimator.of(request), self.estimator.tokens_in(chars), 0
         else:
             read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-            self.gauge = self.gauge.learn(request, usage.input_tokens)
+            self.estimator = self.estimator.learn(request, usage.input_tokens)
         used = {"requests": 1, "tokens": read + written}
         if usage is not None and usage.cost is not None:
             used["money"] = usage.cost
@@ -216,8 +216,8 @@ class PlannerState:
     def snapshot(self) -> dict[str, Any]:
         """How many requests, tokens and troubles there were, and an outline of the last requests."""
         told: dict[str, Any] = {name: self.counts[name] for name in _COUNTED}
-        told["bytes_per_token"] = round(self.gauge.bytes_per_token, 2)
-        told["last"] = [outline(each, self.gauge.of(each)) for each in tuple(self.requests)]
+        told["bytes_per_token"] = round(self.estimator.bytes_per_token, 2)
+        told["last"] = [outline(each, self.estimator.of(each)) for each in tuple(self.requests)]
         if callable(of_model := getattr(self.model, "snapshot", None)):
             told["model"] = of_model()
         return told

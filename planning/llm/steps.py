@@ -14,16 +14,16 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from planning.llm.delegates import FRAME, Frame
-from planning.llm.response import AnswerFaults, Solving
+from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
-from planning.ports import Kind, Model, Told, Usage
-from planning.prompt.advisors import CONSULT, read_council
+from planning.ports import Kind, Model, TextDelta, Usage
+from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, objection, planned, undecided
 from planning.prompt.plans.versions import versioned
 from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
 from planning.prompt.request import compose, is_plain, plan_mode
-from planning.prompt.tool_specs import read_offers
+from planning.prompt.tool_specs import read_tool_specs
 from planning.resilience.progress import Progress
 from spar.clock import Clock
 from spar.data.blackboard import Board
@@ -64,8 +64,8 @@ class LoopSettings(Struct, frozen=True):
     instructions: str | None = None
 
 
-class Steps:
-    """One run: `play` it once. `messages` are its own, `executor` carries its calls out."""
+class RequestRun:
+    """One run: `run` it once. `messages` are its own, `executor` carries its calls out."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Steps:
         self._instructions = settings.instructions if instructions is None and kind == "main" else instructions
         self.messages = frame.messages = messages
         self._advisors = list(advisors)
-        frame.advisors = {str(each["id"]): each for each in read_council(self.messages, self._advisors)}
+        frame.advisors = {str(each["id"]): each for each in read_advisors(self.messages, self._advisors)}
         self._executor = executor
         catalog = executor.tools
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
@@ -101,7 +101,7 @@ class Steps:
         self._left_out = False  # a call came for which nothing was allowed any more
         self._broken: Exception | None = None
 
-    async def play(self) -> Answered:
+    async def run(self) -> Answered:
         token = FRAME.set(self._frame)
         try:
             while self._frame.allowance.take("requests"):
@@ -137,30 +137,30 @@ class Steps:
         )
         self._schema = request.schema if keeps_schema else None
         is_lazy = plan_mode(self.messages) == "lazy"
-        async with Solving(self._settings.model, request) as solving:
+        async with ModelResponse(self._settings.model, request) as response:
             try:
                 result = await self._carry_out(
-                    self._planned(solving) if is_lazy else self._calls(solving, is_lazy=False)
+                    self._planned(response) if is_lazy else self._calls(response, is_lazy=False)
                 )
             finally:
-                if solving.usage is not None:
-                    self._frame.took(solving.usage)
-        self._keep(solving, result)
+                if response.usage is not None:
+                    self._frame.took(response.usage)
+        self._keep(response, result)
         if self._broken is not None:
             raise self._broken
         if result is not None and result.fault is not None:
             self._object(result.fault.kind, result.fault.message)
             return self._answered("stopped")
-        return self._decide(solving, result)
+        return self._decide(response, result)
 
-    async def _calls(self, solving: Solving, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
+    async def _calls(self, response: ModelResponse, *, is_lazy: bool) -> AsyncGenerator[dict[str, Any], None]:
         """The calls as they come, as many as are allowed, each with an id."""
         try:
-            async for item in solving:
-                if isinstance(item, Told):
+            async for item in response:
+                if isinstance(item, TextDelta):
                     continue
                 if item.get("_id") is None:
-                    item["_id"] = f"{self._number}.{len(solving.calls)}"
+                    item["_id"] = f"{self._number}.{len(response.calls)}"
                 if not self._frame.allowance.take("calls"):
                     self._left_out = True
                     return
@@ -171,9 +171,9 @@ class Steps:
             self._broken = error
             raise
 
-    async def _planned(self, solving: Solving) -> AsyncGenerator[dict[str, Any], None]:
+    async def _planned(self, response: ModelResponse) -> AsyncGenerator[dict[str, Any], None]:
         """The calls of a lazy plan, from the plan message, once it is approved."""
-        async with aclosing(self._calls(solving, is_lazy=True)) as coming:
+        async with aclosing(self._calls(response, is_lazy=True)) as coming:
             calls = [call async for call in coming]
         if not calls:
             return
@@ -195,7 +195,7 @@ class Steps:
             if why:
                 self._object("plan_denied", why)
                 return
-        for call in carried_out(calls, read_offers(self._tools, self.messages, self._activities)):
+        for call in carried_out(calls, read_tool_specs(self._tools, self.messages, self._activities)):
             yield call
 
     def _asking(self, calls: Iterable[dict[str, Any]]) -> list[str]:
@@ -215,53 +215,53 @@ class Steps:
             )
             return result
 
-    def _keep(self, solving: Solving, result: ActionResult | None) -> None:
+    def _keep(self, response: ModelResponse, result: ActionResult | None) -> None:
         """Take what the step brought into the context."""
         self._last = result
         frame = self._frame
-        frame.advice += [each for each in solving.advisors if str(each.get("id")) in frame.advisors]
+        frame.advice += [each for each in response.advisors if str(each.get("id")) in frame.advisors]
         if result is not None:
             self._results.append(result)
             self.messages += result.messages
             self._failed = tuple(result.errors)
-            self._replace(planned(self.messages, solving.calls, result.results))
+            self._replace(planned(self.messages, response.calls, result.results))
         if self._broken is None:
-            self._replace(versioned(self.messages, solving.meta, self._settings.clock.now().isoformat()))
+            self._replace(versioned(self.messages, response.meta, self._settings.clock.now().isoformat()))
 
     # -- the end of a step
 
-    def _decide(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+    def _decide(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
         if self._left_out:
             self._object("max_calls", _TOO_MANY)
-        if solving.is_empty:
+        if response.is_empty:
             self._object("empty", EMPTY)
             return self._answered("empty") if self._faults.count_empty() else None
         self._faults.empty = 0
-        if solving.problem:
-            return self._revise("bad_solution", solving.problem)
-        if solving.remark:
-            self._object("bad_solution", solving.remark)
+        if response.problem:
+            return self._revise("bad_solution", response.problem)
+        if response.remark:
+            self._object("bad_solution", response.remark)
             self._failed = (*self._failed, self._objections.pop())
-        if solving.output is not None:
-            return self._judged(solving, result)
+        if response.output is not None:
+            return self._judged(response, result)
         if self._left_out:
             return self._answered("max_calls")
         self._faults.accept()
-        is_stuck = self._progress.is_stuck(result.results if result else (), () if result else solving.calls)
+        is_stuck = self._progress.is_stuck(result.results if result else (), () if result else response.calls)
         if is_stuck:
             return self._answered("no_progress")
-        if not solving.calls:
+        if not response.calls:
             self._object("idle", IDLE)
         return None
 
-    def _judged(self, solving: Solving, result: ActionResult | None) -> Answered | None:
+    def _judged(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
         """The output stands, unless it does not fit, or was written before it was known that calls would fail."""
-        has_failed = bool(self._objections or solving.remark or (result is not None and result.errors))
+        has_failed = bool(self._objections or response.remark or (result is not None and result.errors))
         if has_failed and self._settings.verify_output and not self._was_held:
             self._was_held = True
             self.messages.append(_told("unverified", UNVERIFIED))
             return None
-        value, wrong = self._check.check(solving.output, self._data())
+        value, wrong = self._check.check(response.output, self._data())
         if wrong or value is None:
             return self._revise("invalid_output", wrong or "the output is null by way of a reference")
         return self._answered("output", value)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from planning.ports import Told
+from planning.ports import TextDelta
 from planning.strict_json import lenient, strict
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain, text
@@ -57,7 +57,7 @@ class PartialSolution:
         self._has_begun = False  # its value
         self._in_calls = self._is_told = self._is_escaped = False
         self._calls: list[Any] = []
-        self._growing: _Growing | None = None
+        self._growing: _StringDecoder | None = None
 
     @property
     def is_over(self) -> bool:
@@ -70,7 +70,7 @@ class PartialSolution:
         return not self._lead
 
     def feed(self, piece: str) -> list[Any]:
-        """Take in the next piece; what it completed: elements of `calls`, and `Told` for text of the output."""
+        """Take in the next piece; what it completed: elements of `calls`, and `TextDelta` for text of the output."""
         found: list[Any] = []
         self._length += len(piece)
         if self._length > self._longest:
@@ -79,7 +79,7 @@ class PartialSolution:
         while at < len(piece):
             at = self._step(piece, at, found)
         if self._growing is not None and (grown := self._growing.take()):
-            found.append(Told(grown))
+            found.append(TextDelta(grown))
         return found
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class PartialSolution:
                 return
         if sign == '"':
             if is_value and self._key == "output" and self._growing is None:
-                self._growing = _Growing()
+                self._growing = _StringDecoder()
             self._step = self._string
         elif len(self._stack) >= MAX_DEPTH:
             self._break(f"it is nested more than {MAX_DEPTH} levels deep")
@@ -317,7 +317,7 @@ _HIGH = re.compile(r"d[89ab]", re.IGNORECASE)
 _BEGINS_UNIT = re.compile(r"\\?u?[0-9a-f]{0,3}", re.IGNORECASE)
 
 
-class _Growing:
+class _StringDecoder:
     """Decodes a string's inside; an escape that is cut waits for its rest."""
 
     __slots__ = ("_raw", "_read", "is_over")

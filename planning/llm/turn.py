@@ -13,14 +13,14 @@ from functools import partial
 from operator import is_
 from typing import Any, Final, Literal
 
-from planning.llm.deltas import Speaking
-from planning.llm.response import Solving
+from planning.llm.deltas import DeltaPublisher
+from planning.llm.response import ModelResponse
 from planning.llm.state import PlannerState, digest
-from planning.ports import Request, Told
+from planning.ports import Request, TextDelta
 from planning.prompt.advisors import CONSULT
 from planning.prompt.call_results import call_shown
 from planning.prompt.history import conversation
-from planning.prompt.observations import brief, nonexistent, query_of
+from planning.prompt.observations import nonexistent, observe, query_of
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, planned, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
@@ -28,7 +28,7 @@ from planning.prompt.prompts import EMPTY, UNVERIFIED
 from planning.prompt.request import compose, is_plain
 from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
-from planning.prompt.tool_specs import read_offers
+from planning.prompt.tool_specs import read_tool_specs
 from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
 from spar.data.paths import TooLargeError, marked
@@ -58,8 +58,8 @@ _TOO_SOON: Final = (
 )
 
 
-class Cycle:
-    """What one cycle knows. `planned` is iterated over once."""
+class PlanningTurn:
+    """What one cycle knows. `run` is iterated over once."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
@@ -72,7 +72,7 @@ class Cycle:
         self._faults = planner.faults_of(self._run_id)
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
         self._output = (run.output if run is not None else None) or planner.output
-        self._speaking = Speaking(self._publish, self._run_id)
+        self._deltas = DeltaPublisher(self._publish, self._run_id)
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
         self._trust: Trust = "trusted"
@@ -80,7 +80,7 @@ class Cycle:
         self._ids: dict[str, str] = {}
         self._room = planner.room
 
-    async def planned(self) -> AsyncGenerator[Call | Action]:
+    async def run(self) -> AsyncGenerator[Call | Action]:
         """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
         if (action := self._waiting() or self._awaited()) is not None:
             yield action
@@ -107,41 +107,41 @@ class Cycle:
         planner = self._planner
         self._digest = planner.record(request, attempt)
         planner.advise(request)
-        async with Solving(planner.model, request) as solving:
+        async with ModelResponse(planner.model, request) as response:
             try:
-                async for item in self._lazily(solving) if planner.plan_mode == "lazy" else solving:
-                    if isinstance(item, Told):
-                        self._speaking.tell(item.text)
+                async for item in self._lazily(response) if planner.plan_mode == "lazy" else response:
+                    if isinstance(item, TextDelta):
+                        self._deltas.tell(item.text)
                     elif (call := self._call(item)) is not None:
                         if not self._calls:  # how far it is to be trusted is said before the first call begins
                             yield self._action()
                         self._calls += 1
                         yield call
             except BaseException as error:
-                self._speaking.take_back()
-                if self._calls or solving.usage is not None or wait_of(error) is None:
-                    planner.account(request, solving.usage, solving.chars)
+                self._deltas.take_back()
+                if self._calls or response.usage is not None or wait_of(error) is None:
+                    planner.account(request, response.usage, response.chars)
                 raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
-            planner.account(request, solving.usage, solving.chars)
+            planner.account(request, response.usage, response.chars)
         planner.room = self._room  # so much it did read
         if self._run is not None:
             self._faults.heard = len(self._run.said)
-        if (action := self._decided(solving)) is not None:
+        if (action := self._decided(response)) is not None:
             yield action
 
-    async def _lazily(self, solving: Solving) -> AsyncIterator[dict[str, Any] | Told]:
+    async def _lazily(self, response: ModelResponse) -> AsyncIterator[dict[str, Any] | TextDelta]:
         """The calls of a plan once all of it is there; none of one that goes round in a circle."""
         number = self._run.number if self._run is not None else 1
         calls: list[dict[str, Any]] = []
-        async for item in solving:
-            if isinstance(item, Told):
+        async for item in response:
+            if isinstance(item, TextDelta):
                 yield item
             else:
                 calls.append({"_id": f"{number}.{len(calls) + 1}", **item})
         if ring := circle(calls, Board(self._messages()).has):
             self._unread = f"calls of the plan wait for one another: {', '.join(ring)}"
             return
-        for call in carried_out(calls, read_offers(self._tools, (), self._planner.activities)):
+        for call in carried_out(calls, read_tool_specs(self._tools, (), self._planner.activities)):
             yield call
 
     def _messages(self) -> Sequence[dict[str, Any]]:
@@ -224,14 +224,14 @@ class Cycle:
             return messages
         return [*(each for each in messages if not is_meta(each)), dict(found)]
 
-    def _kept(self, solving: Solving) -> None:
+    def _kept(self, response: ModelResponse) -> None:
         """Keep what an answer that counts said of the next version, and what its advisors said."""
-        planner, context = self._planner, [dict(each) for each in solving.request.context]
-        planner.keep(self._context.cycle_id, "advice", solving.advisors)
+        planner, context = self._planner, [dict(each) for each in response.request.context]
+        planner.keep(self._context.cycle_id, "advice", response.advisors)
         if meta_of(context) is None:
             return
         now = self._context.clock.now() if self._context.clock is not None else utcnow()
-        made = versioned(context, solving.meta, now.isoformat())
+        made = versioned(context, response.meta, now.isoformat())
         self._faults.meta = next(each for each in made if is_meta(each))
         planner.keep(self._context.cycle_id, "meta", meta_of(made))
 
@@ -244,11 +244,11 @@ class Cycle:
         request = self._composed()
         if planner.room is None:
             return request
-        spoken = sum(planner.gauge.tokens(turn.text) for turn in request.turns)
-        is_much = spoken > _WORTH * planner.room and planner.gauge.of(request) > planner.threshold * planner.room
+        spoken = sum(planner.estimator.tokens(turn.text) for turn in request.turns)
+        is_much = spoken > _WORTH * planner.room and planner.estimator.of(request) > planner.threshold * planner.room
         if is_much and await self._compacted("threshold", planner.room):
             request = self._composed()
-        return fit(request, planner.room, planner.gauge, self._steps)
+        return fit(request, planner.room, planner.estimator, self._steps)
 
     async def _smaller(self, request: Request, attempt: int, failure: Exception) -> Request:
         """Another request in the place of one that was too long.
@@ -257,10 +257,10 @@ class Cycle:
         """
         planner = self._planner
         if attempt <= MOST_OVERFLOWS:
-            room = int(_SHRUNK * min(planner.gauge.of(request), self._room or 10**9))
+            room = int(_SHRUNK * min(planner.estimator.of(request), self._room or 10**9))
             if not await self._compacted("overflow", room):
                 self._room = room
-            made = fit(self._composed(), self._room, planner.gauge, self._steps)
+            made = fit(self._composed(), self._room, planner.estimator, self._steps)
             if digest(made) != digest(request):
                 return made
         raise PermanentError(
@@ -274,7 +274,7 @@ class Cycle:
         if host is None or host.transcripts is None or self._run is None:
             return False
         is_done = await planner.compaction.run(
-            host, self._context, self._entries, reason, gauge=planner.gauge, room=room
+            host, self._context, self._entries, reason, estimator=planner.estimator, room=room
         )
         if is_done:
             self._entries = await host.transcripts.read(self._context.session)
@@ -304,7 +304,7 @@ class Cycle:
         planner, run = self._planner, self._run
         heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
         talk = conversation(self._entries, run_id=self._run_id, heard=heard, known=planner.known)
-        told = brief(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
+        told = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task
         self._trust = "untrusted" if "untrusted" in (told.trust, talk.trust) or self._is_misled() else "trusted"
@@ -381,12 +381,12 @@ class Cycle:
         after = tuple(self._ids.get(each, each) for each in call.after)
         return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
 
-    def _decided(self, solving: Solving) -> Action | None:
+    def _decided(self, response: ModelResponse) -> Action | None:
         """What the answer comes to, now that it is complete; None for nothing to do.
 
         Raises: PermanentError when answers keep being of no use.
         """
-        output, problem, notice = solving.output, self._unread or solving.problem, ""
+        output, problem, notice = response.output, self._unread or response.problem, ""
         if isinstance(output, str) and (not output.strip() or is_silent(output)):
             output = output.strip() or None
             problem = problem if output is None else ""
@@ -399,19 +399,19 @@ class Cycle:
         elif output is not None:
             context = self._run.messages if self._run is not None else ()
             output, problem = self._planner.judged(output, self._output, context)
-        if not problem and solving.remark and output is not None and self._run is not None:
-            problem = "" if self._faults.misfits else solving.remark  # told once; what stands then, stands
+        if not problem and response.remark and output is not None and self._run is not None:
+            problem = "" if self._faults.misfits else response.remark  # told once; what stands then, stands
         if problem:
-            self._speaking.take_back()
-            return self._misfit(problem, solving)
-        if solving.remark and not notice:
-            notice = f"The last answer was not taken as a whole: {solving.remark}."
-        self._speak(output, solving.text)
+            self._deltas.take_back()
+            return self._misfit(problem, response)
+        if response.remark and not notice:
+            notice = f"The last answer was not taken as a whole: {response.remark}."
+        self._speak(output, response.text)
         if output is None and not self._calls:
             return self._empty()
         self._faults.accept(notice)
-        self._kept(solving)
-        model = solving.usage.model if solving.usage is not None else ""
+        self._kept(response)
+        model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
     def _speak(self, output: Any, shown: str) -> None:
@@ -419,11 +419,11 @@ class Cycle:
         silent = not isinstance(output, str) or is_silent(output)
         said = "" if silent else output
         if shown.strip() != said.strip():
-            self._speaking.take_back()
-            self._speaking.tell(said)
-        self._speaking.end(is_silent=silent)
+            self._deltas.take_back()
+            self._deltas.tell(said)
+        self._deltas.end(is_silent=silent)
 
-    def _misfit(self, problem: str, solving: Solving) -> Action:
+    def _misfit(self, problem: str, response: ModelResponse) -> Action:
         faults = self._faults
         is_last = faults.count_misfit()
         self._planner.counts["misfits"] += 1
@@ -431,7 +431,7 @@ class Cycle:
             raise TransientError(f"the model's answer cannot be used: {problem}")
         if is_last:
             raise PermanentError(f"the model's answer could not be used {faults.misfits} times in a row: {problem}")
-        found = f"; it was {shorten(solving.output, 500)}" if solving.output is not None else ""
+        found = f"; it was {shorten(response.output, 500)}" if response.output is not None else ""
         faults.notice = f"The last answer could not be used: {problem}{found}. Answer again."
         return self._again(f"its answer could not be used: {problem}")
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from planning.prompt.schema_merge import Document
-from planning.prompt.tool_specs import Offer, mapping
+from planning.prompt.tool_specs import ToolSpec, mapping
 from spar.checks import shorten
 from spar.data.json_safe import plain
 
@@ -21,7 +21,7 @@ CONSULT = "ConsultAdvisor"
 _OCCASIONS = ("start", "finish", "request", None)
 
 
-def read_council(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """All advisors, each once by its id: the last definition counts."""
     found: dict[str, Mapping[str, Any]] = {}
     for advisor in (*(message for message in messages if message.get("type") == "advisor"), *given):
@@ -88,7 +88,7 @@ def _sentences(*parts: Any) -> str:
     return "; ".join(plain(part) for part in parts if isinstance(part, str) and part)
 
 
-def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str]) -> Offer:
+def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str]) -> ToolSpec:
     """The tool by which those are heard that speak only when they are asked."""
     defs: Schema = {}
     advice = []
@@ -108,4 +108,4 @@ def consultation(silent: Sequence[Mapping[str, Any]], activities: Collection[str
         "required": ["advisor", "question"],
         "$defs": defs,
     }
-    return Offer(CONSULT, tool, CONSULT if CONSULT in activities else "")
+    return ToolSpec(CONSULT, tool, CONSULT if CONSULT in activities else "")

@@ -43,7 +43,7 @@ _WORD: Final = re.compile(r"\w+")
 _OPEN: Final = ("parked", "detached")
 
 
-class Briefing(Struct, frozen=True):
+class Observation(Struct, frozen=True):
     """The messages, what they are about (`task`), and the trust of the least trusted of what stands in them."""
 
     messages: tuple[Message, ...]
@@ -51,14 +51,14 @@ class Briefing(Struct, frozen=True):
     trust: Trust = "trusted"
 
 
-def brief(
+def observe(
     perceptions: Sequence[Perception],
     context: Context,
     *,
     tools: Iterable[str] = (),
     experiences: Sequence[Experience] = (),
     notices: Sequence[str] = (),
-) -> Briefing:
+) -> Observation:
     """All that there is to know in this cycle.
 
     Args: perceptions: what is new; tools: the names of those that can be called; experiences: what was recalled;
@@ -79,7 +79,7 @@ def brief(
     messages += [message for each in notices for message in _data("guard", each)]
     heard = [each.trust for each in noticed] + [each.trust for each in experiences]
     trust: Trust = "untrusted" if "untrusted" in (*heard, run.trust if run else "trusted") else "trusted"
-    return Briefing(tuple(messages), task, trust)
+    return Observation(tuple(messages), task, trust)
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from planning.prompt.advisors import CONSULT, advice_schema, consultation, has_a_say, read_council
+from planning.prompt.advisors import CONSULT, advice_schema, consultation, has_a_say, read_advisors
 from planning.prompt.schema_merge import Document, reference_or
 from planning.prompt.shorten import head_and_tail, to_json
-from planning.prompt.tool_specs import Offer, mapping, read_offers
+from planning.prompt.tool_specs import ToolSpec, mapping, read_tool_specs
 from spar.data.blackboard import Board
 from spar.data.json_safe import copied, plain
 
@@ -51,22 +51,22 @@ def compose_schema(
         naming it.
     """
     messages = [message for message in context if isinstance(message, Mapping)]
-    council = read_council(messages, advisors)
-    offers = read_offers(tools, messages, activities)
-    can_call = any(offer.name != CONSULT for offer in offers)
-    silent = [advisor for advisor in council if advisor.get("on") is None]
-    if silent and all(offer.name != CONSULT for offer in offers):
-        offers.append(consultation(silent, activities))
+    all_advisors = read_advisors(messages, advisors)
+    specs = read_tool_specs(tools, messages, activities)
+    can_call = any(spec.name != CONSULT for spec in specs)
+    silent = [advisor for advisor in all_advisors if advisor.get("on") is None]
+    if silent and all(spec.name != CONSULT for spec in specs):
+        specs.append(consultation(silent, activities))
     instances = _instances(messages)
 
     defs: Schema = {}
     properties: Schema = {}
     if (meta := _meta(messages, defs)) is not None:
         properties["meta"] = meta
-    if speakers := [advisor for advisor in council if has_a_say(advisor, messages, can_call=can_call)]:
-        properties["advisors"] = advice_schema(speakers, instances, defs, votes=bool(offers))
-    if offers:
-        calls = [_call(offer, instances, defs) for offer in offers]
+    if speakers := [advisor for advisor in all_advisors if has_a_say(advisor, messages, can_call=can_call)]:
+        properties["advisors"] = advice_schema(speakers, instances, defs, votes=bool(specs))
+    if specs:
+        calls = [_call(spec, instances, defs) for spec in specs]
         properties["calls"] = {"type": "array", "items": {"anyOf": calls}}
     properties["output"] = _answer(output, defs)
     composed: Schema = {
@@ -99,12 +99,12 @@ _BEHIND: dict[str, Schema | None] = {
 }
 
 
-def _call(offer: Offer, instances: Sequence[str], defs: Schema) -> Schema:
+def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
     """The schema of a call of one tool."""
-    document = Document(offer.name, offer.schema, defs, f"tool {offer.name!r}")
-    root = document.resolve(offer.schema)
+    document = Document(spec.name, spec.schema, defs, f"tool {spec.name!r}")
+    root = document.resolve(spec.schema)
     given = {plain(str(key)): value for key, value in mapping(root.get("properties")).items()}
-    own = partial(_own, given=given, document=document, fixed=_fixed(offer, instances))
+    own = partial(_own, given=given, document=document, fixed=_fixed(spec, instances))
     parameters = {
         name: reference_or(document.graft(schema, widened=True))
         for name, schema in given.items()
@@ -115,15 +115,15 @@ def _call(offer: Offer, instances: Sequence[str], defs: Schema) -> Schema:
         parameters.setdefault(name, reference_or({}))
     others = {key: None for key in given if key.startswith("_") and key not in {"_tool", *_BEFORE, *_BEHIND}}
     properties: Schema = {
-        "_tool": {"const": plain(offer.name)},
+        "_tool": {"const": plain(spec.name)},
         **own(_BEFORE),
         **own(others),
         **parameters,
-        **own({key: schema for key, schema in _BEHIND.items() if key != "_output" or offer.is_latent}),
+        **own({key: schema for key, schema in _BEHIND.items() if key != "_output" or spec.is_latent}),
     }
     asked = root.get("required")
     required = [plain(name) for name in asked if isinstance(name, str)] if isinstance(asked, (list, tuple)) else []
-    prescribed = [key for key in ("_delegate", "_outputPath") if offer.constant(key)]
+    prescribed = [key for key in ("_delegate", "_outputPath") if spec.constant(key)]
     schema: Schema = {
         "type": "object",
         "properties": properties,
@@ -131,13 +131,13 @@ def _call(offer: Offer, instances: Sequence[str], defs: Schema) -> Schema:
         "additionalProperties": False,
         **variants,
     }
-    description = _description(offer, root)
+    description = _description(spec, root)
     return {"description": description, **schema} if description else schema
 
 
-def _fixed(offer: Offer, instances: Sequence[str]) -> dict[str, Schema]:
+def _fixed(spec: ToolSpec, instances: Sequence[str]) -> dict[str, Schema]:
     """What the composition itself says of a call's own keys."""
-    found: dict[str, Schema] = {} if offer.activity is None else {"_activity": {"const": offer.activity}}
+    found: dict[str, Schema] = {} if spec.activity is None else {"_activity": {"const": spec.activity}}
     if instances:
         found["_instance"] = {"type": "string", "enum": list(instances)}
     return found
@@ -146,7 +146,7 @@ def _fixed(offer: Offer, instances: Sequence[str]) -> dict[str, Schema]:
 def _own(
     offered: Mapping[str, Schema | None], *, given: Mapping[str, Any], document: Document, fixed: Mapping[str, Schema]
 ) -> Schema:
-    """The keys of a call's own that a tool offers, as the tool defines them, else as everybody."""
+    """The keys of a call's own that a tool specs, as the tool defines them, else as everybody."""
     made: Schema = {}
     for key, usual in offered.items():
         if given.get(key) is False:
@@ -208,12 +208,12 @@ def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
     return [plain(name) for name in found if not name.startswith("_")]
 
 
-def _description(offer: Offer, root: Mapping[str, Any]) -> str:
+def _description(spec: ToolSpec, root: Mapping[str, Any]) -> str:
     """What a tool says of itself, and what it returns where the model does not fill that in."""
     said = root.get("description")
     told = plain(said) if isinstance(said, str) else ""
-    returns = offer.properties.get("_output")
-    if offer.is_latent or not isinstance(returns, Mapping):
+    returns = spec.properties.get("_output")
+    if spec.is_latent or not isinstance(returns, Mapping):
         return told
     text = head_and_tail(to_json(plain(returns)), _RETURNS_LIMIT)
     return "\n".join(part for part in (told, f"Returns: {text}") if part)

@@ -1,10 +1,10 @@
-"""How large a request is, in tokens, and how it is made to fit: pure.
+"""Size of a request in tokens, and the way in which it is made to fit; pure.
 
-Nobody counts tokens without the provider's own tokenizer, so they are estimated: four bytes of UTF-8 each, until the
-provider has said how many there really were (`Gauge.learn`). What has to give way does so in a fixed order (`STEPS`):
-results and data keep head and tail and the reference that gives the whole, then the older turns go, then experiences,
-then what else is data. Instructions, schema and tools are never touched, so that what a provider caches stays the same;
-the question, notices and errors are shortened at the very last, and never left out.
+Only a provider's own tokenizer counts tokens, so they are estimated: four bytes of UTF-8 each, until the provider has
+said how many there really were (`TokenEstimator.learn`). Parts give way in a fixed order (`STEPS`): results and data
+keep head and tail and the reference that gives the whole, then the older turns go, then experiences, then other data.
+Instructions, schema and tools are never touched, so that what a provider caches stays the same; the question, notices
+and errors are shortened at the very last, and never left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENOUGH: Final = 200
 _FRAME: Final = 16
 
 
-class Gauge(Struct, frozen=True):
+class TokenEstimator(Struct, frozen=True):
     """How many bytes of a request make a token."""
 
     bytes_per_token: float = BYTES_PER_TOKEN
@@ -49,13 +49,13 @@ class Gauge(Struct, frozen=True):
         """Of all that a model reads of a request."""
         return self._rounded(size(request))
 
-    def learn(self, request: Request, tokens: int) -> Gauge:
-        """The gauge after a provider counted so many tokens for this request; half of the new figure counts."""
+    def learn(self, request: Request, tokens: int) -> TokenEstimator:
+        """The estimator after a provider counted so many tokens for this request; half of the new figure counts."""
         if tokens < _ENOUGH:
             return self
         found = size(request) / tokens
         low, high = _PLAUSIBLE
-        return Gauge((self.bytes_per_token + found) / 2) if low <= found <= high else self
+        return TokenEstimator((self.bytes_per_token + found) / 2) if low <= found <= high else self
 
     def _rounded(self, count: int) -> int:
         return -int(-count // self.bytes_per_token)
@@ -123,20 +123,20 @@ STEPS: Final = (
 
 
 def fit(
-    request: Request, tokens: int | None, gauge: Gauge | None = None, steps: Sequence[ActionResult] = ()
+    request: Request, tokens: int | None, estimator: TokenEstimator | None = None, steps: Sequence[ActionResult] = ()
 ) -> Request:
     """The request, made as small as it takes for `tokens` (None: any size); the smallest there is if none fits.
 
-    Whether it fits now is for the caller to see (`Gauge.of`). Its texts are made anew from its context and from the
+    The caller sees whether it fits now (`TokenEstimator.of`). Its texts are made anew from its context and from the
     steps that it was composed with, so that what is not shortened reads as before.
     """
-    gauge = gauge or Gauge()
-    if tokens is None or gauge.of(request) <= tokens:
+    estimator = estimator or TokenEstimator()
+    if tokens is None or estimator.of(request) <= tokens:
         return request
     made = request
     for step in STEPS:
         made = _shortened(request, step, steps)
-        if gauge.of(made) <= tokens:
+        if estimator.of(made) <= tokens:
             return made
     # Pairs of calls and results have a least size; as texts the same is shorter.
     return replace(made, history=None)
@@ -157,10 +157,10 @@ def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str,
     return [dict(each) for each in context if step.experiences or kind_of(each) != "experience"]
 
 
-def head_of(text: str, tokens: int, gauge: Gauge) -> str:
+def head_of(text: str, tokens: int, estimator: TokenEstimator) -> str:
     """A text of at most so many tokens, without its middle."""
-    longest = max(200, int(tokens * gauge.bytes_per_token))
-    if gauge.tokens(text) <= tokens:
+    longest = max(200, int(tokens * estimator.bytes_per_token))
+    if estimator.tokens(text) <= tokens:
         return text
     half = longest // 2
     data = text.encode("utf-8", "replace")

@@ -21,7 +21,7 @@ from spar.errors import ConfigError
 _SAID = ("_activity", "_delegate", "_outputPath", "_outputMethod", "_instance")
 
 
-class Offer(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True):
     """One tool: `activity` is the name of what carries its calls out, None where the tool does it itself, "" where the
     model thinks the result up (latent)."""
 
@@ -53,18 +53,18 @@ def fixed(schema: Mapping[str, Any], key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def read_offers(tools: Any, context: Iterable[Any], activities: Collection[str]) -> list[Offer]:
+def read_tool_specs(tools: Any, context: Iterable[Any], activities: Collection[str]) -> list[ToolSpec]:
     """The tools given and those of the context's tool messages, each name once.
 
     Raises: TypeError for what is no tool; ValueError for a schema without a name, or a name that nothing stands for.
     """
-    offers: dict[str, Offer] = {}
+    specs: dict[str, ToolSpec] = {}
     for source in (_each(tools), (message["tool"] for message in context if _is_tool(message))):
         for given in source:
-            for offer in _read(given, activities, offers):
-                offers.pop(offer.name, None)
-                offers[offer.name] = offer
-    return list(offers.values())
+            for spec in _read(given, activities, specs):
+                specs.pop(spec.name, None)
+                specs[spec.name] = spec
+    return list(specs.values())
 
 
 def _is_tool(message: Any) -> bool:
@@ -79,14 +79,14 @@ def _each(tools: Any) -> Iterable[Any]:
     return tools
 
 
-def _read(given: Any, activities: Collection[str], known: Mapping[str, Offer]) -> Iterator[Offer]:
+def _read(given: Any, activities: Collection[str], known: Mapping[str, ToolSpec]) -> Iterator[ToolSpec]:
     if isinstance(given, str):
         if given not in known:
             raise ValueError(f"no tool named {given!r} was given before; known: {', '.join(known) or 'none'}")
     elif isinstance(given, Mapping):
         name = fixed(given, "_tool")
         if name or _is_schema(given):
-            yield _offer(name, given, activities)
+            yield _spec(name, given, activities)
         else:
             for key, entry in given.items():
                 yield from _named(str(key), entry, activities)
@@ -94,10 +94,10 @@ def _read(given: Any, activities: Collection[str], known: Mapping[str, Offer]) -
         yield from _named("", given, activities)
 
 
-def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[Offer]:
+def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[ToolSpec]:
     """A schema or an object with one, under the name that it has itself or else under `key`."""
     if isinstance(entry, Mapping):
-        yield _offer(fixed(entry, "_tool") or key, entry, activities)
+        yield _spec(fixed(entry, "_tool") or key, entry, activities)
         return
     schema, name = getattr(entry, "schema", None), getattr(entry, "name", None)
     why = ""
@@ -118,7 +118,7 @@ def _named(key: str, entry: Any, activities: Collection[str]) -> Iterator[Offer]
     name = fixed(schema, "_tool") or (name if isinstance(name, str) else "") or key
     # What an executor was given as a bare schema is no code, whatever object it is kept in; it says so by its activity.
     runs_itself = getattr(entry, "activity", name) != "" and not isinstance(getattr(entry, "target", entry), Mapping)
-    yield _offer(name, schema, activities, by_itself=runs_itself)
+    yield _spec(name, schema, activities, by_itself=runs_itself)
 
 
 @cache
@@ -137,7 +137,7 @@ def _is_schema(given: Mapping[str, Any]) -> bool:
     return isinstance(given.get("properties"), Mapping) or isinstance(given.get("type"), (str, list))
 
 
-def _offer(name: str, schema: Mapping[str, Any], activities: Collection[str], *, by_itself: bool = False) -> Offer:
+def _spec(name: str, schema: Mapping[str, Any], activities: Collection[str], *, by_itself: bool = False) -> ToolSpec:
     if not name:
         raise ValueError(f"a tool's schema names it by 'properties._tool.const', found {shorten(list(schema), 200)}")
     said = {key: {"const": schema[key]} for key in _SAID if isinstance(schema.get(key), str)}
@@ -150,7 +150,7 @@ def _offer(name: str, schema: Mapping[str, Any], activities: Collection[str], *,
     activity: str | None = fixed(schema, "_activity")
     if not activity and "_activity" not in schema.get("properties", {}):
         activity = name if name in activities else None if by_itself else ""
-    return Offer(name, schema, activity)
+    return ToolSpec(name, schema, activity)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ class Bounds(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class Sight:
+class MatchInput:
     """A perception with its text, which is made at most once however many rules look at it."""
 
     __slots__ = ("_text", "perception")
@@ -77,7 +77,7 @@ class Sight:
         return self._text
 
 
-def sights(perception: Perception) -> list[Sight]:
+def sights(perception: Perception) -> list[MatchInput]:
     """Return what rules look at: the perception, then the parts that it was fused from and that speak for nothing else.
 
     Left out are the part that gave it its content, states that a newer one has replaced (`attributes["superseded"]`),
@@ -85,7 +85,7 @@ def sights(perception: Perception) -> list[Sight]:
     """
     parts = () if perception.kind == MESSAGE else perception.evidence
     heard = (part for part in parts if part.id != perception.id and "superseded" not in part.attributes)
-    return [Sight(perception), *map(Sight, heard)]
+    return [MatchInput(perception), *map(MatchInput, heard)]
 
 
 class Matcher(Struct, frozen=True):
@@ -105,15 +105,15 @@ class Matcher(Struct, frozen=True):
         """The slots that the pattern itself may fill."""
         return self.pattern.groups if self.pattern else frozenset()
 
-    def match(self, sight: Sight) -> Mapping[str, str] | None:
+    def match(self, match_input: MatchInput) -> Mapping[str, str] | None:
         """The slots that the pattern captured (perhaps none) if every condition holds, else None."""
-        perception = sight.perception
+        perception = match_input.perception
         for test in self.tests:
             if not test(perception):
                 return None
         if self.pattern is None:
             return {}
-        return self.pattern.search(sight.text[:TEXT_LIMIT])
+        return self.pattern.search(match_input.text[:TEXT_LIMIT])
 
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from planning.dataflow import can_be_read, colliding, reads_any
-from planning.rules.conditions import Sight, sights
+from planning.rules.conditions import MatchInput, sights
 from planning.rules.parse import CallRule, Rule, read_rules, rule_schema
 from planning.rules.templates import Facts, brings_untrusted, fill, render
 from planning.rules.tool_choice import choose
@@ -104,16 +104,16 @@ class RulesPlanner:
 
     def _consider(self, perception: Perception, context: Context, clock: Clock, draft: _Draft) -> None:
         used: set[int] = set()
-        for sight in sights(perception):
-            self._look_at(sight, context, clock, draft, used)
+        for match_input in sights(perception):
+            self._look_at(match_input, context, clock, draft, used)
 
-    def _look_at(self, sight: Sight, context: Context, clock: Clock, draft: _Draft, used: set[int]) -> None:
+    def _look_at(self, match_input: MatchInput, context: Context, clock: Clock, draft: _Draft, used: set[int]) -> None:
         """Use the rules that match, but for those that were `used` for another part of the same perception."""
-        perception = sight.perception
+        perception = match_input.perception
         for rule in self._index.candidates(perception):
             try:
-                slots = rule.when.match(sight)
-                if slots is None or (rule.unless is not None and rule.unless.match(sight) is not None):
+                slots = rule.when.match(match_input)
+                if slots is None or (rule.unless is not None and rule.unless.match(match_input) is not None):
                     continue
                 if rule.number in used:
                     if rule.stop:
@@ -124,7 +124,7 @@ class RulesPlanner:
                 if not self._is_ready(rule, perception, clock):
                     counts["cooled_down"] += 1
                 else:
-                    firing = _fire(rule, _facts(sight, slots, context, clock), context)
+                    firing = _fire(rule, _facts(match_input, slots, context, clock), context)
                     counts["left_out"] += len(firing.left_out)
                     draft.firings.append(firing)
                     self._cool(rule, perception, clock, context.cycle_id)
@@ -339,8 +339,8 @@ def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
     return f"call {name!r} of rule {rule.name!r} is left out for task {task!r}: {why}"
 
 
-def _facts(sight: Sight, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
-    perception = sight.perception
+def _facts(match_input: MatchInput, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
+    perception = match_input.perception
     given = perception.attributes.get("slots")
     known = {**given, **slots} if isinstance(given, Mapping) else slots
     return Facts(perception, known, context.run.goal if context.run else None, clock.now())

@@ -23,7 +23,7 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from planning.llm.planner import ModelPlanner
 from planning.llm.state import digest
-from planning.ports import Request, Told
+from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
@@ -292,8 +292,8 @@ async def test_what_was_shown_before_a_compaction_is_not_shown_twice(clock: Virt
         if request.purpose == "compaction":
             return {"output": "They talked."}
         if is_full and len(read_of(request)) > 12_000:
-            return stream([Told("It is "), 1.0, Told("thr"), provider_error("overflow", "m")])
-        pieces = [Told("It is "), 1.0, Told("three"), {"output": "It is three"}]
+            return stream([TextDelta("It is "), 1.0, TextDelta("thr"), provider_error("overflow", "m")])
+        pieces = [TextDelta("It is "), 1.0, TextDelta("three"), {"output": "It is three"}]
         return stream(pieces) if is_full else {"output": LONG}
 
     agent = agent_of(clock, [answer], memory=memory_in(tmp_path))
@@ -339,7 +339,7 @@ async def test_what_was_said_already_is_told_once_on_a_route_however_it_is_dress
 )
 async def test_of_a_silent_answer_nothing_is_seen_at_any_moment(clock: VirtualClock, pieces: list[str]) -> None:
     is_json = pieces[0].startswith("{")
-    parts: list[Any] = [each if is_json else Told(each) for each in pieces]
+    parts: list[Any] = [each if is_json else TextDelta(each) for each in pieces]
     script = stream([*parts, *([] if is_json else [{"output": "".join(pieces)}])])
     agent = agent_of(clock, [script])
     told = heard(agent, MessageSent)

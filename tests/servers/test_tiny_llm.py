@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from planning.llm.provider import ProviderModel
-from planning.llm.response import Solving
-from planning.ports import Request, Told
+from planning.llm.response import ModelResponse
+from planning.ports import Request, TextDelta
 from planning.prompt.schema import compose_schema
 from tests.servers.tiny_llm import tiny_llm
 from tests.servers.tiny_llm_schema import CallReader, bounded, calls_schema
@@ -97,17 +97,17 @@ async def test_the_model_layer_reads_calls_text_and_usage_of_it(url: str, mode: 
     request = Request(schema=compose_schema([restart], activities=["restart"]), texts=(ASKED,), max_tokens=200)
     model = ProviderModel("smollm2-135m", base_url=url, mode=mode)
     try:
-        async with Solving(model, request) as solving:
-            items = [item async for item in solving]
+        async with ModelResponse(model, request) as response:
+            items = [item async for item in response]
     finally:
         await model.aclose()
 
-    calls = [item for item in items if not isinstance(item, Told)]
-    assert calls == solving.calls
+    calls = [item for item in items if not isinstance(item, TextDelta)]
+    assert calls == response.calls
     assert all(call["_tool"] == "restart" and call["service"] in ("nginx", "redis") for call in calls)
-    assert calls or solving.output is not None or solving.is_empty
-    assert solving.usage is not None
-    assert solving.usage.output_tokens > 0
+    assert calls or response.output is not None or response.is_empty
+    assert response.usage is not None
+    assert response.usage.output_tokens > 0
 
 
 @pytest.mark.process

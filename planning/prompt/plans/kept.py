@@ -12,7 +12,7 @@ from typing import Any
 
 from planning.prompt.call_results import call_shown
 from planning.prompt.request import plan_mode, plan_of
-from planning.prompt.tool_specs import Offer
+from planning.prompt.tool_specs import ToolSpec
 from spar.checks import shorten
 from spar.types import CallResult, Verdict
 
@@ -36,9 +36,9 @@ def planned(messages: Sequence[Wire], calls: Iterable[Wire], results: Iterable[C
     return [new if message is old else message for message in messages]
 
 
-def carried_out(calls: Iterable[Wire], offers: Iterable[Offer]) -> Iterator[Wire]:
+def carried_out(calls: Iterable[Wire], specs: Iterable[ToolSpec]) -> Iterator[Wire]:
     """Yield the calls of a plan as they are carried out: nobody has thought about their results yet."""
-    latent = {offer.name for offer in offers if offer.is_latent}
+    latent = {spec.name for spec in specs if spec.is_latent}
     for call in calls:
         if str(call.get("_tool")) in latent and not call.get("_delegate"):
             call = {**{key: value for key, value in call.items() if key != "_output"}, "_activity": "_latent"}

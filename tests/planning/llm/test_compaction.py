@@ -9,7 +9,7 @@ import pytest
 from planning.llm.compaction import Compaction, identifiers, section
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
-from planning.prompt.token_budget import Gauge
+from planning.prompt.token_budget import TokenEstimator
 from planning.resilience.provider_errors import provider_error
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
@@ -36,7 +36,9 @@ async def compacted(desk: Desk, model: Any, **options: Any) -> bool:
     planner = ModelPlanner(model)
     planner.attach(desk.host)
     made = Compaction(planner.ask, **options)
-    return await made.run(desk.host, context(), await desk.transcripts.read("main"), "overflow", gauge=Gauge())
+    return await made.run(
+        desk.host, context(), await desk.transcripts.read("main"), "overflow", estimator=TokenEstimator()
+    )
 
 
 def completed(desk: Desk) -> list[tuple[bool, str]]:
@@ -161,7 +163,7 @@ async def test_nothing_is_written_and_the_same_is_not_tried_again(
     entries = await desk.transcripts.read("main")
 
     for _ in range(2):
-        assert not await planner.compaction.run(desk.host, context(), entries, "threshold", gauge=Gauge())
+        assert not await planner.compaction.run(desk.host, context(), entries, "threshold", estimator=TokenEstimator())
 
     assert desk.transcripts.compacted == []
     assert len(model.requests) == 1
@@ -199,13 +201,13 @@ async def test_what_was_called_off_may_be_tried_again(clock: VirtualClock) -> No
     entries = await desk.transcripts.read("main")
     again = [desk.host, context(), entries, "overflow"]
 
-    task = asyncio.ensure_future(planner.compaction.run(*again, gauge=Gauge()))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(planner.compaction.run(*again, estimator=TokenEstimator()))  # type: ignore[arg-type]
     await clock.sleep(1.0)
     task.cancel()
     await asyncio.wait([task])
 
     assert completed(desk) == [(False, "it was called off")]
-    assert await planner.compaction.run(*again, gauge=Gauge())  # type: ignore[arg-type]
+    assert await planner.compaction.run(*again, estimator=TokenEstimator())  # type: ignore[arg-type]
 
 
 # -- hooks

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from planning import Requests
-from planning.llm.native_tools import Calls, Offered
+from planning.llm.native_tools import Calls, NativeFunction
 from planning.llm.planner import ModelPlanner
-from planning.llm.response import MOST_CALLS, Solving
+from planning.llm.response import MOST_CALLS, ModelResponse
 from planning.llm.streaming_json import LONGEST
-from planning.ports import Request, Told
+from planning.ports import Request, TextDelta
 from spar import Agent, tool
 from spar.testing import ScriptedModel
 
@@ -49,7 +49,7 @@ class Endless:
         ('{"output": "done"}', " and another thing", 2),
         ('{"output": "done"}', " \n" * 5_000, LONGEST // 10_000 + 2),
         ({"_tool": "x"}, {"_tool": "x"}, MOST_CALLS + 1),
-        (Told("a"), Told("word " * 2_000), LONGEST // 10_000 + 2),
+        (TextDelta("a"), TextDelta("word " * 2_000), LONGEST // 10_000 + 2),
         (5, 5, 1),
     ],
     ids=["calls", "text", "thoughts", "no JSON", "prose behind", "blanks behind", "functions", "told", "junk"],
@@ -59,13 +59,13 @@ async def test_an_answer_without_end_is_left_once_nothing_more_of_it_can_be_used
 ) -> None:
     model = Endless(head, piece)
 
-    async with Solving(model, Request()) as solving:
-        async for _ in solving:
+    async with ModelResponse(model, Request()) as response:
+        async for _ in response:
             pass
 
     assert model.is_closed
     assert model.read <= most
-    assert solving.problem or solving.remark
+    assert response.problem or response.remark
 
 
 async def test_no_more_is_read_than_calls_are_allowed() -> None:
@@ -84,11 +84,11 @@ async def test_blanks_and_the_end_of_a_fence_behind_a_solution_are_nothing(piece
         for piece in pieces:
             yield piece
 
-    async with Solving(answer, Request()) as solving:  # type: ignore[arg-type]
-        async for _ in solving:
+    async with ModelResponse(answer, Request()) as response:  # type: ignore[arg-type]
+        async for _ in response:
             pass
 
-    assert (solving.problem, solving.remark) == ("", "")
+    assert (response.problem, response.remark) == ("", "")
 
 
 # -- what was not taken
@@ -100,12 +100,12 @@ ONE = '{"_tool": "number", "n": 1}'
 
 
 async def as_text(wires: list[str]) -> list[dict[str, Any]]:
-    async with Solving(ScriptedModel([f'{{"calls": [{", ".join(wires)}]}}']), Request()) as solving:
-        return [item async for item in solving if not isinstance(item, Told)]
+    async with ModelResponse(ScriptedModel([f'{{"calls": [{", ".join(wires)}]}}']), Request()) as response:
+        return [item async for item in response if not isinstance(item, TextDelta)]
 
 
 async def as_functions(wires: list[str]) -> list[dict[str, Any]]:
-    calls = Calls([Offered("number", "number", "", {})])
+    calls = Calls([NativeFunction("number", "number", "", {})])
     for index, wire in enumerate(wires):
         calls.take(index, "number", wire.replace('"_tool": "number", ', ""))
     return [dict(call) for call in calls.ready(is_over=True)]

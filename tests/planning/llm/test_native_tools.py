@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import compose_schema
-from planning.llm.native_tools import Calls, Offered, offered
+from planning.llm.native_tools import Calls, NativeFunction, native_functions
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:
@@ -19,11 +19,11 @@ def schema(*alternatives: Any, **more: Any) -> dict[str, Any]:
     return {"properties": {"calls": {"items": {"anyOf": list(alternatives)}}}, **more}
 
 
-LOOK = Offered("look", "look", "", {})
+LOOK = NativeFunction("look", "look", "", {})
 
 
 def read(*fragments: str, name: str = "look") -> list[dict[str, Any]]:
-    calls = Calls([LOOK, Offered("answer", None, "", {})])
+    calls = Calls([LOOK, NativeFunction("answer", None, "", {})])
     calls.take(0, name, None)
     for fragment in fragments:
         calls.take(0, None, fragment)
@@ -37,7 +37,7 @@ def test_a_composed_schema_becomes_a_function_for_each_tool() -> None:
     composed = compose_schema(
         [{"type": "object", "properties": {"_tool": {"const": "look"}, "at": {"type": "string"}}, "required": ["at"]}]
     )
-    (look,) = offered(composed, None)
+    (look,) = native_functions(composed, None)
 
     assert (look.name, look.tool) == ("look", "look")
     assert look.parameters["required"] == ["at"]
@@ -47,7 +47,7 @@ def test_a_composed_schema_becomes_a_function_for_each_tool() -> None:
 
 def test_only_the_definitions_that_are_referred_to_come_along() -> None:
     defs = {"a": {"$ref": "#/$defs/b"}, "b": {"type": "string"}, "c": {}, "x/y": {}}
-    (look,) = offered(
+    (look,) = native_functions(
         schema(tool("look", at={"$ref": "#/$defs/a"}, on={"$ref": "#/$defs/x~1y"}), **{"$defs": defs}), None
     )
 
@@ -55,7 +55,9 @@ def test_only_the_definitions_that_are_referred_to_come_along() -> None:
 
 
 def test_what_no_provider_takes_at_the_top_is_left_to_the_executor() -> None:
-    (look,) = offered(schema({**tool("look"), "anyOf": [{"required": ["a"]}], "if": {}, "dependentRequired": {}}), None)
+    (look,) = native_functions(
+        schema({**tool("look"), "anyOf": [{"required": ["a"]}], "if": {}, "dependentRequired": {}}), None
+    )
 
     assert look.parameters.keys() == {"type", "properties", "required"}
     assert look.description == "does look"
@@ -63,25 +65,25 @@ def test_what_no_provider_takes_at_the_top_is_left_to_the_executor() -> None:
 
 def test_names_that_providers_do_not_take_are_replaced_and_no_two_are_the_same() -> None:
     tools = ["a.b", "a_b", "a b", "x" * 200, "x" * 201, "1st", "größe", "answer", "ok-1"]
-    made = offered(schema(*map(tool, tools)), {"type": "string"})
+    made = native_functions(schema(*map(tool, tools)), {"type": "string"})
     names = [each.name for each in made]
 
     assert [each.tool for each in made] == [*tools, None]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 64 and name.replace("-", "_").isascii() and name.isprintable() for name in names)
     assert (names[1], names[-2], names[-1]) == ("a_b", "ok-1", "answer")
-    assert made == offered(schema(*map(tool, tools)), {"type": "string"})
+    assert made == native_functions(schema(*map(tool, tools)), {"type": "string"})
 
 
 @pytest.mark.parametrize(
     "given_schema", [{}, {"properties": {"calls": 5}}, schema({}, 5, {"properties": {"_tool": {}}})]
 )
 def test_what_offers_nothing_becomes_nothing(given_schema: dict[str, Any]) -> None:
-    assert offered(given_schema, None) == []
+    assert native_functions(given_schema, None) == []
 
 
 def test_the_answer_s_schema_becomes_a_function_with_its_definitions_where_its_references_find_them() -> None:
-    (answer,) = offered({}, {"$ref": "#/$defs/n", "$defs": {"n": {"type": "number"}}})
+    (answer,) = native_functions({}, {"$ref": "#/$defs/n", "$defs": {"n": {"type": "number"}}})
 
     assert answer.parameters["properties"] == {"output": {"$ref": "#/$defs/n"}}
     assert answer.parameters["$defs"] == {"n": {"type": "number"}}

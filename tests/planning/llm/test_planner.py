@@ -10,7 +10,7 @@ import pytest
 from acting import Executor
 from planning.llm.planner import ModelPlanner
 from planning.llm.response import MOST_MISFITS
-from planning.ports import Told, Usage
+from planning.ports import TextDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -326,7 +326,7 @@ async def test_an_answer_is_seen_as_it_is_written_unless_it_is_silent(
     clock: VirtualClock, pieces: list[str], seen: str
 ) -> None:
     desk = Desk(clock)
-    script = stream([*(Told(piece) for piece in pieces), {"output": "".join(pieces)}])
+    script = stream([*(TextDelta(piece) for piece in pieces), {"output": "".join(pieces)}])
     planner, _ = planner_of(desk, [script])
 
     action = decided(await planned(planner, [], context()))
@@ -345,7 +345,7 @@ async def test_of_json_only_the_text_of_the_output_is_seen(clock: VirtualClock) 
 
 async def test_what_was_shown_of_an_answer_that_broke_off_is_taken_back(clock: VirtualClock) -> None:
     desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([Told("It is"), TransientError("cut")])])
+    planner, _ = planner_of(desk, [stream([TextDelta("It is"), TransientError("cut")])])
 
     with pytest.raises(TransientError, match="cut"):
         await planned(planner, [], context())
@@ -355,7 +355,7 @@ async def test_what_was_shown_of_an_answer_that_broke_off_is_taken_back(clock: V
 
 async def test_what_was_shown_is_taken_back_when_the_plan_is_cancelled(clock: VirtualClock) -> None:
     desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([Told("It is"), 60.0, {"output": "It is 3"}])])
+    planner, _ = planner_of(desk, [stream([TextDelta("It is"), 60.0, {"output": "It is 3"}])])
 
     task = asyncio.ensure_future(planned(planner, [], context()))
     await clock.sleep(1.0)
@@ -368,7 +368,7 @@ async def test_what_was_shown_is_taken_back_when_the_plan_is_cancelled(clock: Vi
 async def test_what_was_thought_aloud_before_calls_is_not_left_standing_as_an_answer(clock: VirtualClock) -> None:
     desk = Desk(clock)
     planner, _ = planner_of(
-        desk, [stream([Told("Let me look."), NOTE]), stream([Told("It is 3"), {"output": "It is 3"}])]
+        desk, [stream([TextDelta("Let me look."), NOTE]), stream([TextDelta("It is 3"), {"output": "It is 3"}])]
     )
 
     await planned(planner, [], context())
@@ -385,7 +385,7 @@ async def test_people_have_seen_the_answer_in_the_end_whatever_was_said_around_i
     clock: VirtualClock, output: Any, seen: str
 ) -> None:
     desk = Desk(clock)
-    planner, _ = planner_of(desk, [stream([Told("Here you are: "), {"output": output}])])
+    planner, _ = planner_of(desk, [stream([TextDelta("Here you are: "), {"output": output}])])
 
     await planned(planner, [], context(messages=({"type": "state", "state": {"n": "3"}},)))
 
@@ -589,7 +589,7 @@ def large(results: int = 4_000) -> Context:
 
 async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_same_cycle(clock: VirtualClock) -> None:
     desk = Desk(clock)
-    planner, model = planner_of(desk, [stream([Told("It"), TOO_LONG.error]), TOO_LONG, {"output": "It is"}])
+    planner, model = planner_of(desk, [stream([TextDelta("It"), TOO_LONG.error]), TOO_LONG, {"output": "It is"}])
 
     assert decided(await planned(planner, [], large(20_000))).output == "It is"
 
@@ -625,7 +625,7 @@ async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: V
 
     await planned(planner, [], context(messages=(state,), number=2))
 
-    assert planner.gauge.of(model.requests[0]) <= (planner.room or 0)
+    assert planner.estimator.of(model.requests[0]) <= (planner.room or 0)
     assert "†state.page" in read_of(model.requests[0])
 
 

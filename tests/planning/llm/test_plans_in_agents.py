@@ -144,7 +144,7 @@ async def test_a_thought_whose_matter_comes_later_is_thought_then(clock: Virtual
 
 
 async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualClock) -> None:
-    council = [{"id": "risk", "role": "Weigh the risks.", "on": "request"}, {"id": "law", "role": "Know the law."}]
+    advisors = [{"id": "risk", "role": "Weigh the risks.", "on": "request"}, {"id": "law", "role": "Know the law."}]
     consult = {"_tool": "ConsultAdvisor", "advisor": "law", "question": "may we?", "_id": "q"}
     answers = [
         {"advisors": [{"id": "risk", "calls": "{}"}], "calls": [consult]},
@@ -153,7 +153,7 @@ async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualCloc
     ]
     model = ScriptedModel(answers)
 
-    assert (await by_agent(model, clock, add, advisors=council)).output == "done"
+    assert (await by_agent(model, clock, add, advisors=advisors)).output == "done"
 
     asked = model.requests[0].schema["properties"]
     assert list(asked)[:2] == ["advisors", "calls"]
@@ -163,12 +163,12 @@ async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualCloc
 
 @pytest.mark.parametrize("driver", ["requests", "agent"])
 async def test_who_speaks_at_the_end_is_asked_once_something_was_done(clock: VirtualClock, driver: str) -> None:
-    council = [{"id": "last", "role": "Judge it.", "on": "finish"}]
+    advisors = [{"id": "last", "role": "Judge it.", "on": "finish"}]
     model = ScriptedModel([{"calls": [{"_tool": "add", "a": 1}]}, {"output": "done"}])
     if driver == "requests":
-        await Requests(model, tools=[add]).run([], advisors=council)
+        await Requests(model, tools=[add]).run([], advisors=advisors)
     else:
-        await by_agent(model, clock, add, advisors=council)
+        await by_agent(model, clock, add, advisors=advisors)
 
     assert ["advisors" in each.schema["properties"] for each in model.requests] == [False, True]
 
@@ -208,8 +208,8 @@ def test_what_an_executor_has_of_its_own_stands_before_what_is_lent() -> None:
 
 
 def test_the_configured_planner_takes_the_options_and_lends_what_its_model_does() -> None:
-    council = [{"id": "law", "role": "Know the law."}]
-    made = Assistant("openai:gpt-5", plan_mode="lazy", advisors=council, delegates={"x": {"context": []}})
+    advisors = [{"id": "law", "role": "Know the law."}]
+    made = Assistant("openai:gpt-5", plan_mode="lazy", advisors=advisors, delegates={"x": {"context": []}})
 
     assert isinstance(made, Lender)
     lent = made.lends()

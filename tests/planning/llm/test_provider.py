@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
-from planning.ports import Piece, Request, Told, Turn, Usage
+from planning.ports import Piece, Request, TextDelta, Turn, Usage
 from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -106,12 +106,16 @@ async def test_tools_are_offered_under_names_that_every_provider_takes() -> None
 
 
 async def test_text_is_told_as_it_comes_and_is_the_output_when_there_are_no_calls() -> None:
-    assert await said(model(scripted("All ", "is well"))) == [Told("All "), Told("is well"), {"output": "All is well"}]
+    assert await said(model(scripted("All ", "is well"))) == [
+        TextDelta("All "),
+        TextDelta("is well"),
+        {"output": "All is well"},
+    ]
 
 
 async def test_text_beside_calls_is_no_output() -> None:
     assert await said(model(scripted("Let me see", call(0, "look_at", "{}")))) == [
-        Told("Let me see"),
+        TextDelta("Let me see"),
         {"_tool": "look.at"},
     ]
 
@@ -206,7 +210,7 @@ async def test_a_model_that_takes_no_schema_finds_it_among_its_instructions() ->
 async def test_the_mode_follows_from_what_is_asked_for(request_: Request, is_text: bool) -> None:
     first = (await said(model(scripted("x")), request_))[0]
 
-    assert first == ("x" if is_text else Told("x"))
+    assert first == ("x" if is_text else TextDelta("x"))
 
 
 @pytest.mark.parametrize("sees", [True, False])
@@ -262,7 +266,7 @@ async def test_the_time_that_its_reader_takes_is_not_the_provider_s() -> None:
             told.append(piece)
             await clock.sleep(1_000.0)
 
-    assert told[:3] == [Told("a"), Told("b"), Told("c")]
+    assert told[:3] == [TextDelta("a"), TextDelta("b"), TextDelta("c")]
 
 
 async def test_an_answer_that_drips_for_ever_is_left() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planning.llm.response import MOST_CALLS, Solving, added
-from planning.ports import Request, Told, Usage
+from planning.llm.response import MOST_CALLS, ModelResponse, added
+from planning.ports import Request, TextDelta, Usage
 from spar.errors import TransientError
 from spar.testing import Fail, Hang, ScriptedModel, stream
 from spar.types import Call
@@ -15,10 +15,10 @@ from spar.types import Call
 CALL = {"_tool": "a", "x": 1}
 
 
-async def solved(answer: Any) -> tuple[Solving, list[Any]]:
-    solving = Solving(ScriptedModel([answer]), Request())
-    async with solving:
-        return solving, [item async for item in solving]
+async def solved(answer: Any) -> tuple[ModelResponse, list[Any]]:
+    response = ModelResponse(ScriptedModel([answer]), Request())
+    async with response:
+        return response, [item async for item in response]
 
 
 @pytest.mark.parametrize(
@@ -28,18 +28,18 @@ async def solved(answer: Any) -> tuple[Solving, list[Any]]:
         stream(['{"calls": [{"_tool": "a", ', '"x": 1}], "out', 'put": "hi"}']),
         stream([CALL, {"output": "hi"}]),
         stream([Call("a", {"x": 1}, id="1"), {"output": "hi"}]),
-        stream([{"calls": [CALL]}, Told("h"), Told("i"), {"output": "hi"}]),
+        stream([{"calls": [CALL]}, TextDelta("h"), TextDelta("i"), {"output": "hi"}]),
         '```json\n{"calls": [{"_tool": "a", "x": 1}], "output": "hi"}```',
     ],
 )
 async def test_every_shape_of_an_answer_comes_to_the_same(answer: Any) -> None:
-    solving, items = await solved(answer)
+    response, items = await solved(answer)
 
-    calls = [item for item in items if not isinstance(item, Told)]
+    calls = [item for item in items if not isinstance(item, TextDelta)]
     assert [{key: call[key] for key in ("_tool", "x")} for call in calls] == [CALL]
-    assert (solving.output, solving.text, solving.problem) == ("hi", "hi", "")
-    assert solving.calls == calls
-    assert not solving.is_empty
+    assert (response.output, response.text, response.problem) == ("hi", "hi", "")
+    assert response.calls == calls
+    assert not response.is_empty
 
 
 async def test_a_model_may_be_an_async_generator_or_a_plain_function() -> None:
@@ -47,16 +47,16 @@ async def test_a_model_may_be_an_async_generator_or_a_plain_function() -> None:
         yield CALL
 
     for model in (streaming, lambda request: CALL):
-        async with Solving(model, Request()) as solving:  # type: ignore[arg-type]
-            assert [item async for item in solving] == [CALL]
+        async with ModelResponse(model, Request()) as response:  # type: ignore[arg-type]
+            assert [item async for item in response] == [CALL]
 
 
 async def test_a_call_is_handed_out_while_the_model_still_writes() -> None:
     hang = Hang()
-    solving = Solving(ScriptedModel([stream(['{"calls": [{"_tool": "a"}', hang])]), Request())
+    response = ModelResponse(ScriptedModel([stream(['{"calls": [{"_tool": "a"}', hang])]), Request())
 
-    async with solving, asyncio.timeout(5):
-        async for item in solving:
+    async with response, asyncio.timeout(5):
+        async for item in response:
             assert item == {"_tool": "a"}
             break
 
@@ -71,21 +71,23 @@ async def test_the_models_stream_is_closed_when_it_is_left() -> None:
         finally:
             ended.append(request)
 
-    async with Solving(model, Request()) as solving:  # type: ignore[arg-type]
-        async for _ in solving:
+    async with ModelResponse(model, Request()) as response:  # type: ignore[arg-type]
+        async for _ in response:
             break
 
     assert len(ended) == 1
 
 
 async def test_what_the_model_raises_is_raised_and_what_came_stays() -> None:
-    solving = Solving(ScriptedModel([stream([CALL, Usage(input_tokens=3), Fail(TransientError("gone"))])]), Request())
+    response = ModelResponse(
+        ScriptedModel([stream([CALL, Usage(input_tokens=3), Fail(TransientError("gone"))])]), Request()
+    )
 
     with pytest.raises(TransientError, match="gone"):
-        async with solving:
-            assert [item async for item in solving]
+        async with response:
+            assert [item async for item in response]
 
-    assert (solving.calls, solving.usage) == ([CALL], Usage(input_tokens=3))
+    assert (response.calls, response.usage) == ([CALL], Usage(input_tokens=3))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,10 @@ async def test_what_the_model_raises_is_raised_and_what_came_stays() -> None:
     ],
 )
 async def test_junk_becomes_a_problem_in_words(answer: Any, problem: str) -> None:
-    solving, _ = await solved(answer)
+    response, _ = await solved(answer)
 
-    assert solving.problem.startswith(problem)
-    assert not solving.is_empty
+    assert response.problem.startswith(problem)
+    assert not response.is_empty
 
 
 async def test_a_call_that_is_none_is_handed_on_to_fail_like_any_other() -> None:
@@ -126,23 +128,23 @@ async def test_empty_is_not_silent_and_not_null() -> None:
 
 
 async def test_a_flood_of_calls_is_cut_and_said() -> None:
-    solving, items = await solved({"calls": [CALL] * (MOST_CALLS + 10)})
+    response, items = await solved({"calls": [CALL] * (MOST_CALLS + 10)})
 
     assert len(items) == MOST_CALLS
-    assert solving.problem == f"a solution has at most {MOST_CALLS} calls, the rest was left out"
+    assert response.problem == f"a solution has at most {MOST_CALLS} calls, the rest was left out"
 
 
 async def test_usage_adds_up_and_a_price_that_is_not_known_stays_so() -> None:
     one, other = Usage("m", 1, 2, 1, 10), Usage("n", 3, 4, 0, 20)
 
-    solving, _ = await solved(stream([one, {"output": 1}, other]))
+    response, _ = await solved(stream([one, {"output": 1}, other]))
 
-    assert solving.usage == Usage("n", 4, 6, 1, 30)
+    assert response.usage == Usage("n", 4, 6, 1, 30)
     assert added(one, Usage()).cost is None
 
 
 async def test_what_no_encoder_takes_is_gone_from_calls_and_output() -> None:
-    solving, items = await solved({"calls": [{"_tool": "a", "x": float("nan")}], "output": "\ud83d"})
+    response, items = await solved({"calls": [{"_tool": "a", "x": float("nan")}], "output": "\ud83d"})
 
     assert items[0] == {"_tool": "a", "x": None}
-    assert solving.output == "\ufffd"
+    assert response.output == "\ufffd"

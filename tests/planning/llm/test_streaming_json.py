@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning.llm.streaming_json import PartialSolution
-from planning.ports import Told
+from planning.ports import TextDelta
 from tests.effort import growth
 
 
@@ -17,8 +17,8 @@ def read(*pieces: str, longest: int = 1_000_000) -> tuple[PartialSolution, list[
     reader = PartialSolution(longest)
     found = [item for piece in pieces for item in reader.feed(piece)]
     reader.close()
-    calls = [item for item in found if not isinstance(item, Told)]
-    return reader, calls, "".join(item.text for item in found if isinstance(item, Told))
+    calls = [item for item in found if not isinstance(item, TextDelta)]
+    return reader, calls, "".join(item.text for item in found if isinstance(item, TextDelta))
 
 
 VALUES = st.recursive(
@@ -74,7 +74,7 @@ def test_text_of_the_output_is_told_as_it_grows() -> None:
 
     grown = [reader.feed(piece) for piece in ('{"output": "a', "b\\", "n\\u00", "e9\\ud83d", "\\ude00", '"}')]
 
-    assert grown == [[Told("a")], [Told("b")], [Told("\n")], [Told("é")], [Told("😀")], []]
+    assert grown == [[TextDelta("a")], [TextDelta("b")], [TextDelta("\n")], [TextDelta("é")], [TextDelta("😀")], []]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from planning import Requests, compose
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
 from planning.ports import Request
-from planning.prompt.token_budget import Gauge, fit
+from planning.prompt.token_budget import TokenEstimator, fit
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
 from spar.types import SERVICE_KEYS, Action, ActionResult
@@ -200,7 +200,7 @@ def test_pairs_fit_into_what_can_be_read_or_give_way_to_texts(steps: int, size: 
     assert request.history is not None
     assert sum(len(each.came) for told in request.history.steps for each in told) <= 90_000
 
-    made = fit(request, tokens, Gauge(), taken)
+    made = fit(request, tokens, TokenEstimator(), taken)
 
-    assert Gauge().of(made) <= tokens
+    assert TokenEstimator().of(made) <= tokens
     assert made.history is None or [len(each) for each in made.history.steps] == [1] * steps

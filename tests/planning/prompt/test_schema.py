@@ -475,12 +475,12 @@ def test_an_advisor_thinks_as_its_schema_says_and_votes_for_tools() -> None:
 
 
 def test_advisors_speak_when_it_is_their_turn() -> None:
-    council = [{**RISK, "id": on, "on": on} for on in ("start", "finish", "request")] + [{"id": "asked"}]
+    advisors = [{**RISK, "id": on, "on": on} for on in ("start", "finish", "request")] + [{"id": "asked"}]
     later = [{"type": "state", "state": {}, "_call": {"_tool": "greet"}}]
 
-    assert advisors_of(composed([], advisors=council)) == ["start", "finish", "request"]
-    assert advisors_of(composed([], advisors=council, context=later)) == ["finish", "request"]
-    assert composed([], advisors=council)["properties"]["advisors"]["minItems"] == 2
+    assert advisors_of(composed([], advisors=advisors)) == ["start", "finish", "request"]
+    assert advisors_of(composed([], advisors=advisors, context=later)) == ["finish", "request"]
+    assert composed([], advisors=advisors)["properties"]["advisors"]["minItems"] == 2
 
 
 def test_who_speaks_only_when_asked_is_consulted_by_a_call() -> None:

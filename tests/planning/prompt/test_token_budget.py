@@ -7,7 +7,7 @@ import pytest
 from planning.ports import Request, Turn
 from planning.prompt.render import render
 from planning.prompt.request import compose, told
-from planning.prompt.token_budget import STEPS, Gauge, fit, head_of, shown_at, size
+from planning.prompt.token_budget import STEPS, TokenEstimator, fit, head_of, shown_at, size
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
 QUESTION = {"type": "text", "role": "user", "text": "what is in the page?"}
@@ -29,19 +29,19 @@ def read(made: Request) -> str:
 
 
 def test_a_token_is_four_bytes_until_a_provider_says_otherwise() -> None:
-    gauge = Gauge()
+    estimator = TokenEstimator()
     asked = request(*ALL)
 
-    assert gauge.tokens("x" * 400) == 100
-    assert gauge.tokens("漢" * 100) == 75
-    learnt = gauge.learn(asked, size(asked) // 2)
+    assert estimator.tokens("x" * 400) == 100
+    assert estimator.tokens("漢" * 100) == 75
+    learnt = estimator.learn(asked, size(asked) // 2)
     assert learnt.bytes_per_token == pytest.approx(3.0, abs=0.01)
-    assert learnt.of(asked) > gauge.of(asked)
+    assert learnt.of(asked) > estimator.of(asked)
 
 
 @pytest.mark.parametrize("tokens", [0, 3, 10**9])
 def test_a_figure_that_cannot_be_is_not_learnt_from(tokens: int) -> None:
-    assert Gauge().learn(request(*ALL), tokens) == Gauge()
+    assert TokenEstimator().learn(request(*ALL), tokens) == TokenEstimator()
 
 
 def test_what_fits_is_left_as_it_is() -> None:
@@ -105,13 +105,13 @@ def test_each_step_is_smaller_than_the_one_before() -> None:
     sizes = [size(fit(asked, tokens)) for tokens in (30_000, 15_000, 8_000, 4_000, 1)]
 
     assert sizes == sorted(sizes, reverse=True)
-    assert Gauge().of(fit(asked, 2_000)) <= 2_000
+    assert TokenEstimator().of(fit(asked, 2_000)) <= 2_000
 
 
 def test_a_text_without_its_middle_has_at_most_so_many_tokens_in_any_script() -> None:
     for sign in ("a", "漢", "🙂"):
-        cut = head_of(sign * 9_000, 100, Gauge())
+        cut = head_of(sign * 9_000, 100, TokenEstimator())
         assert cut.startswith(sign)
         assert cut.endswith(sign)
-        assert Gauge().tokens(cut) <= 110
-    assert head_of("short", 100, Gauge()) == "short"
+        assert TokenEstimator().tokens(cut) <= 110
+    assert head_of("short", 100, TokenEstimator()) == "short"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planning import Requests, compose_schema
-from planning.llm.native_tools import offered
+from planning.llm.native_tools import native_functions
 from planning.prompt.history import conversation
 from planning.prompt.plans.deadlock import circle
 from spar import tool
@@ -101,7 +101,7 @@ async def test_an_output_is_judged_by_the_schema_that_was_sent() -> None:
 
     assert answered.output == {"a": 1}
     assert model.requests[0].schema["properties"]["output"]["additionalProperties"] is False
-    (answer,) = offered(model.requests[0].schema, model.requests[0].answer)
+    (answer,) = native_functions(model.requests[0].schema, model.requests[0].answer)
     assert answer.parameters["properties"]["output"]["additionalProperties"] is False
     open_schema = {**schema, "additionalProperties": True}
     assert (await Requests(ScriptedModel([{"output": {"b": 1}}]), tools=[]).run([], open_schema)).output == {"b": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planning.ports import Piece, Request, Told, Usage
+from planning.ports import Piece, Request, TextDelta, Usage
 from planning.resilience.failover import DeferredError, Models
 from planning.resilience.provider_errors import FaultKind, provider_error
 from spar.budgets.budgets import Budgets
@@ -91,7 +91,7 @@ async def test_what_the_request_is_to_blame_for_goes_to_no_other_model(kind: Fau
     assert asked(models) == [1, 0]
 
 
-@pytest.mark.parametrize("piece", ["{", Told("We"), CALL])
+@pytest.mark.parametrize("piece", ["{", TextDelta("We"), CALL])
 async def test_nobody_takes_over_once_a_piece_was_handed_out(piece: Piece) -> None:
     models = [Named("first", stream([piece, fault("truncated")])), Named("second", ANSWER)]
     pieces = await Models(models, clock=VirtualClock())(ASK)
@@ -256,7 +256,7 @@ async def test_what_a_request_took_is_what_it_costs() -> None:
 async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nobody_says_less() -> None:
     clock = VirtualClock()
     made = budgets(clock, ALL)
-    models = Models([Named("it", stream([CALL, Told("…")]))], clock=clock, budgets=made)
+    models = Models([Named("it", stream([CALL, TextDelta("…")]))], clock=clock, budgets=made)
 
     async with aclosing(await models(ASK)) as pieces:  # type: ignore[type-var]
         await anext(pieces)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from planning.llm.provider import ProviderModel
-from planning.llm.response import Solving
-from planning.ports import Piece, Request, Told, Usage
+from planning.llm.response import ModelResponse
+from planning.ports import Piece, Request, TextDelta, Usage
 from planning.resilience.failover import DeferredError, Models
 from planning.resilience.provider_errors import TREATMENTS, FaultKind, ProviderError
 from spar.errors import PermanentError, TransientError
@@ -163,7 +163,7 @@ async def test_another_model_is_asked_only_where_that_may_help_and_nothing_was_h
     else:
         assert error is None
         assert (helped, len(other.requests)) == (True, 1)
-        assert told[0] == Told("from")
+        assert told[0] == TextDelta("from")
 
 
 async def test_nobody_is_asked_again_before_the_time_that_the_provider_named(
@@ -184,7 +184,7 @@ async def test_nobody_is_asked_again_before_the_time_that_the_provider_named(
     assert errors[-1] is not None
     assert 18 < errors[-1].retry_after <= 20
     assert error is None
-    assert pieces[0] == Told("all ")
+    assert pieces[0] == TextDelta("all ")
     assert len(server.requests) == 2
 
 
@@ -243,8 +243,8 @@ async def test_a_call_is_handed_out_with_its_last_byte_not_with_the_end_of_the_s
     ending = own.index({"delta": {}, "finish_reason": "tool_calls" if mode == "native" else "stop"})
     async with LlmServer(Reply((*own[:ending], pause, *own[ending:]))) as server:
         began = clock.monotonic()
-        async with Solving(model_of(server, clock, made, mode=mode), REQUEST) as solving:
-            at = [clock.monotonic() - began async for item in solving if not isinstance(item, Told)]
+        async with ModelResponse(model_of(server, clock, made, mode=mode), REQUEST) as response:
+            at = [clock.monotonic() - began async for item in response if not isinstance(item, TextDelta)]
         took = clock.monotonic() - began
 
     assert at
@@ -271,7 +271,7 @@ async def test_who_has_read_enough_closes_the_connection(clock: VirtualClock, ma
             first = await anext(pieces)
         await server.until(lambda server: server.aborted == 1)
 
-    assert first == Told("and then ")
+    assert first == TextDelta("and then ")
 
 
 async def test_a_call_that_was_complete_before_the_stream_broke_was_handed_out_and_is_not_asked_for_again(

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert
 
-from planning.rules.conditions import Conditions, Sight, compile_conditions
+from planning.rules.conditions import Conditions, MatchInput, compile_conditions
 from spar.errors import ConfigError
 from spar.types import Perception
 
 
 def matches(conditions: dict[str, Any], **fields: Any) -> Any:
     matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
-    return matcher.match(Sight(Perception(**fields)))
+    return matcher.match(MatchInput(Perception(**fields)))
 
 
 @pytest.mark.parametrize(
