@@ -21,7 +21,7 @@ from pydantic_core import SchemaError
 
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
-from spar.data.json_schema import JsonSchema, Problem, sentence, told
+from spar.data.json_schema import JsonSchema, SchemaProblem, sentence, told
 from spar.data.paths import MAX_DEPTH, MAX_VALUES, TooLargeError
 from spar.errors import ConfigError
 
@@ -45,17 +45,8 @@ class Parameters:
     `context` is the name of the parameter that wants the tool's context, or "".
     """
 
-    __slots__ = (
-        "_is_empty",
-        "_make_schema",
-        "_names",
-        "_objections",
-        "_required",
-        "_some",
-        "_take",
-        "_tool",
-        "context",
-    )
+    __slots__ = ("_is_empty", "_make_schema", "_names", "_objections", "_required", "_some", "_take", "_tool",
+                 "context")  # fmt: skip
 
     def __init__(
         self,
@@ -244,7 +235,7 @@ def _unknown(name: str, names: Collection[str]) -> str:
 
 
 class _UnfitError(Exception):
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[SchemaProblem]) -> None:
         self.problems = problems
 
 
@@ -270,7 +261,7 @@ def _of_schema(names: Collection[str], error: _UnfitError, unresolved: Collectio
     return sentences
 
 
-def _is_certain(problem: Problem, unresolved: Collection[str]) -> bool:
+def _is_certain(problem: SchemaProblem, unresolved: Collection[str]) -> bool:
     if problem.path:
         return problem.path[0] not in unresolved and problem.via[0] in ("properties", *_EXTRA, "patternProperties")
     return not problem.via or problem.via[0] in _ABOUT_NAMES

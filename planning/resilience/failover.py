@@ -25,7 +25,7 @@ from planning.resilience.breaker import Breaker
 from planning.resilience.provider_errors import SHORTEST, ProviderError, provider_error
 from spar.clock import Clock
 from spar.errors import ConfigError, PermanentError, TransientError
-from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, Reservation
+from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, RequestReservation
 from spar.protocols import Host, ModelState
 
 #: What a model takes that does not say it (`most`): one request, and nobody knows how much else.
@@ -218,7 +218,7 @@ class Models:
             if not is_known:
                 route.breaker = breaker.abandoned(route.breaker, is_probe=is_probe)
 
-    async def _reserved(self, route: _Route, request: Request) -> Reservation | _Free:
+    async def _reserved(self, route: _Route, request: Request) -> RequestReservation | _Free:
         """Raises: BudgetError when there is not enough left for it."""
         if self.budgets is None:
             return _Free()

@@ -26,7 +26,7 @@ from spar.agent.steps import Stepping
 from spar.agent.stop_deadline import StopDeadline
 from spar.agent.submission import Intake
 from spar.budgets.budgets import Budgets
-from spar.budgets.enforcement import Restraint
+from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
@@ -38,8 +38,8 @@ from spar.health.health import Health
 from spar.health.resources import Pressure
 from spar.health.watchdog import Watched
 from spar.hooks import Hook
-from spar.journal.agent_state import Keeping
-from spar.journal.cycle_log import Books
+from spar.journal.agent_state import AgentState
+from spar.journal.cycle_log import CycleLog
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Step
@@ -104,8 +104,8 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "_lane_parts", "account", "assembly", "budgets", "clock", "core", "deliveries",
-                 "events", "health", "holding", "home", "hooks", "intake", "keeping", "lanes", "lifecycle",
+    __slots__ = ("__weakref__", "_lane_parts", "account", "agent_state", "assembly", "budgets", "clock", "core",
+                 "deliveries", "events", "health", "holding", "home", "hooks", "intake", "lanes", "lifecycle",
                  "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts", "session_hooks",
                  "sessions", "setup", "stepping", "transcripts", "watched")  # fmt: skip
 
@@ -148,10 +148,10 @@ class Agent:
         policies: dict[str, Callable[[], object]] = {"pause": self.request_pause, "stop": self._request_stop}
         self.reports = Reports(core, setup, self.account, self.requests, self.health, policies)
         self.events.on_handler_error = self.reports.handler_failed
-        restraint = Restraint(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
+        restraint = Enforcement(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
         self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
-        self.keeping = Keeping(core, memory, self.account, self.requests, self.reports, self._fail)
-        self.transcripts = Transcripts(self.name, self.requests, lambda: self.keeping.transcripts, setup.tools)
+        self.agent_state = AgentState(core, memory, self.account, self.requests, self.reports, self._fail)
+        self.transcripts = Transcripts(self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools)
         self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
@@ -159,10 +159,10 @@ class Agent:
         self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
                                  on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
                                  on_retired=self.holding.forget)  # fmt: skip
-        self.recovery = Recovery(core, self.keeping, self.requests, self.runs, self.sessions, self.push)
-        books = Books(core, setup, self.recovery, self.keeping, self.reports, self.runs)
+        self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
+        cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, self.reports, self.runs)
         self._lane_parts = LaneParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
-                                     self.recovery.work, self.recovery, books, self.keeping, self.transcripts,
+                                     self.recovery.work, self.recovery, cycle_log, self.agent_state, self.transcripts,
                                      self.deliveries, self.session_hooks, self.reports, self.health, self.account,
                                      self.session_accounts)  # fmt: skip
         self.lanes: dict[str, Lane] = self.sessions.lanes
@@ -171,7 +171,7 @@ class Agent:
         self.assembly = Assembly(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
                                  self._host)  # fmt: skip
         self.lifecycle = Lifecycle(
-            core, self.requests, deadline, self.sessions, self.runs, self.keeping, self.watched, begin=self._begin,
+            core, self.requests, deadline, self.sessions, self.runs, self.agent_state, self.watched, begin=self._begin,
             ask=self._ask, close_chain=self._close_chain, end=self.recovery.end, close=self._close,
         )  # fmt: skip
         self.stepping = Stepping(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
@@ -289,7 +289,7 @@ class Agent:
     @property
     def abilities(self) -> dict[str, Ability]:
         """What is known of the tools at each kind of task."""
-        return self.keeping.abilities
+        return self.agent_state.abilities
 
     @property
     def pressure(self) -> Pressure:
@@ -303,7 +303,7 @@ class Agent:
     @property
     def kept(self) -> dict[str, int]:
         """What the background writer has stored, still holds and had to give up."""
-        return self.keeping.account
+        return self.agent_state.account
 
     def blocked_for(self) -> float:
         """Seconds for which the event loop has not answered, as far as the watcher has seen."""
@@ -493,9 +493,9 @@ class Agent:
 
     async def open(self) -> None:
         """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
-        if not self.keeping.has_loaded:
+        if not self.agent_state.has_loaded:
             await self._ask("agent_bootstrap")
-        self.keeping.listen()
+        self.agent_state.listen()
         await self.assembly.open(self._load)
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
@@ -529,10 +529,11 @@ class Agent:
 
     def _host(self, part: Any) -> Host:
         """Return what a part is lent."""
-        return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.keeping.state_store, self.home,
-                    self.sessions.resume, self.keeping.journal, self.budgets, self.setup.tools, self.transcripts,
-                    self.deliveries.tell, self.intake.pursue, self.runs.used, self.sessions.note, self.keeping.rows_of,
-                    self.sessions.is_in_hand, partial(self.health.model, id(part)), self.runs.used,
+        return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.agent_state.state_store, self.home,
+                    self.sessions.resume, self.agent_state.journal, self.budgets, self.setup.tools, self.transcripts,
+                    self.deliveries.tell, self.intake.pursue, self.runs.used, self.sessions.note,
+                    self.agent_state.rows_of, self.sessions.is_in_hand,
+                    partial(self.health.model, id(part)), self.runs.used,
                     accept=self.intake.accept)  # fmt: skip
 
     async def _ask(self, point: str) -> None:
@@ -551,8 +552,8 @@ class Agent:
 
     async def _load(self) -> None:
         """Take over what was kept, and what of the budgets is used."""
-        await self.keeping.load()
-        journal = self.keeping.journal
+        await self.agent_state.load()
+        journal = self.agent_state.journal
         self.budgets.open(journal, () if journal is None else await journal.spent())
 
     async def _close(self) -> None:
@@ -589,7 +590,7 @@ class Agent:
 
     def _epoch(self) -> int:
         """The number of this process among those that the journal has seen; 0 without one."""
-        journal = self.keeping.journal
+        journal = self.agent_state.journal
         return 0 if journal is None else journal.epoch
 
 

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from spar.budgets.budgets import Budgets
-from spar.health.health import Health, Limits
+from spar.health.health import Health, HealthLimits
 from spar.ports.budgets import in_micro
 from spar.runs.run import Limits as RunLimits
 from spar.runs.runs import Runs
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spar.config.model import RunSettings
 
 #: Equal ones are one: they are never changed, and agents are many.
-_limits = functools.lru_cache(maxsize=64, typed=True)(Limits)
+_limits = functools.lru_cache(maxsize=64, typed=True)(HealthLimits)
 
 
 def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Health) -> None:

@@ -15,8 +15,8 @@ from spar.agent.stop_deadline import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
-from spar.health.watchdog import LoopWatcher, Watched, watcher
-from spar.journal.agent_state import Keeping
+from spar.health.watchdog import VirtualWatchdog, Watched, watcher
+from spar.journal.agent_state import AgentState
 from spar.loop.core import Core, State
 from spar.loop.tasks import CalledOff, Requests
 from spar.runs.runs import Runs
@@ -61,9 +61,9 @@ class Lifecycle:
         end: hands out no more of the work in hand; close: closes what was opened.
     """
 
-    __slots__ = ("_ask", "_begin", "_close", "_close_chain", "_core", "_deadline", "_end", "_is_held_over", "_keeping",
-                 "_loop_watcher", "_pause_task", "_pause_wanted", "_requests", "_runs", "_sessions", "_stop_task",
-                 "_watched", "ends_pause", "failure", "has_stepped")  # fmt: skip
+    __slots__ = ("_agent_state", "_ask", "_begin", "_close", "_close_chain", "_core", "_deadline", "_end",
+                 "_is_held_over", "_loop_watcher", "_pause_task", "_pause_wanted", "_requests", "_runs", "_sessions",
+                 "_stop_task", "_watched", "ends_pause", "failure", "has_stepped")  # fmt: skip
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Lifecycle:
         deadline: StopDeadline,
         sessions: Sessions,
         runs: Runs,
-        keeping: Keeping,
+        agent_state: AgentState,
         watched: Watched,
         *,
         begin: Callable[[], Awaitable[object]],
@@ -82,7 +82,7 @@ class Lifecycle:
         close: Callable[[], Awaitable[object]],
     ) -> None:
         self._core, self._requests, self._deadline, self._sessions = core, requests, deadline, sessions
-        self._runs, self._keeping, self._watched = runs, keeping, watched
+        self._runs, self._agent_state, self._watched = runs, agent_state, watched
         self._begin, self._ask, self._close_chain, self._end, self._close = begin, ask, close_chain, end, close
         self.failure, self.has_stepped = "", False
         self._stop_task: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class Lifecycle:
         self._pause_task: asyncio.Task[None] | None = None
         self.ends_pause = True  # a program that stops its agent ends its pause; that a service is stopped does not
         self._is_held_over = False  # it came back paused, and nobody has resumed it yet
-        self._loop_watcher: LoopWatcher | None = None
+        self._loop_watcher: VirtualWatchdog | None = None
 
     def demand(self, what: str, action: str | None = None) -> None:
         """Raises: LifecycleError when this cannot be asked now."""
@@ -159,7 +159,7 @@ class Lifecycle:
         self.failure = ""
         self._close_chain()
         self._sessions.begin_anew()
-        since = self._keeping.take_pause()
+        since = self._agent_state.take_pause()
         if since and not is_to_resume:
             self._come_back(since)
         else:
@@ -208,13 +208,13 @@ class Lifecycle:
     def _keep_pause(self, *, is_paused: bool) -> None:
         """See to it that the pause is on disk, or is not any more."""
         self._pause_wanted = is_paused
-        if (self._pause_task is None or self._pause_task.done()) and self._keeping.has_pause != is_paused:
+        if (self._pause_task is None or self._pause_task.done()) and self._agent_state.has_pause != is_paused:
             self._pause_task = self._requests.in_background(self._write_pause(), "pause of")
 
     async def _write_pause(self) -> None:
-        keeping = self._keeping
-        while keeping.has_pause != self._pause_wanted:
-            await keeping.keep_pause(self._core.clock.now().isoformat() if self._pause_wanted else None)
+        agent_state = self._agent_state
+        while agent_state.has_pause != self._pause_wanted:
+            await agent_state.keep_pause(self._core.clock.now().isoformat() if self._pause_wanted else None)
 
     async def _pause_kept(self) -> None:
         """Wait until the disk says what was asked last."""
@@ -291,8 +291,8 @@ class Lifecycle:
                 if self.ends_pause:
                     self._keep_pause(is_paused=False)
                 await self._deadline.in_time(self._pause_kept(), "the pause on disk")
-                await self._deadline.in_time(self._keeping.flush(), "the store's flush")
-                await self._deadline.in_time(self._keeping.save(), "saving")
+                await self._deadline.in_time(self._agent_state.flush(), "the store's flush")
+                await self._deadline.in_time(self._agent_state.save(), "saving")
                 await self._close()
             finally:
                 if self._core.state == "stopping":
@@ -339,7 +339,7 @@ class Lifecycle:
 
     def _begin_watch(self) -> None:
         if self._core.clock.is_virtual:
-            self._loop_watcher = self._loop_watcher or LoopWatcher(self._watched)
+            self._loop_watcher = self._loop_watcher or VirtualWatchdog(self._watched)
         else:
             watcher.add(self._watched)
 

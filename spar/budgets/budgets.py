@@ -22,7 +22,7 @@ from datetime import datetime
 from sys import maxsize
 from typing import Any, Protocol
 
-from spar.budgets.windows import LADDER, Account, CallCharge, Ledger
+from spar.budgets.windows import LADDER, Account, Accounts, CallCharge
 from spar.clock import Clock, Timer
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
 from spar.failpoints import crashpoint
@@ -54,7 +54,7 @@ class Budgets:
     def __init__(
         self, limits: Limits, clock: Clock, events: Publisher, restrain: Restrain = lambda measures: None
     ) -> None:
-        self._ledger, self._clock, self._events, self._restrain = Ledger(limits), clock, events, restrain
+        self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
         self._journal: SpendJournal | None = None
         self._measures: dict[Measure, str] = {}
@@ -67,7 +67,7 @@ class Budgets:
     def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = ()) -> None:
         """Go on from what was used so far, and keep uses in this journal. Idempotent."""
         self._journal = journal
-        self._ledger.load(spent)
+        self._accounts.load(spent)
         self._turn(self._now())
 
     def close(self) -> None:
@@ -78,12 +78,12 @@ class Budgets:
 
     def apply(self, limits: Limits) -> None:
         """Have other limits from now on; what was used stays used."""
-        if dict(limits) != self._ledger.limits:
-            self._turned(self._ledger.limit(limits, self._now()))
+        if dict(limits) != self._accounts.limits:
+            self._turned(self._accounts.limit(limits, self._now()))
             self._note_limits()
 
     def _note_limits(self) -> None:
-        quantities = {quantity for _, quantity in self._ledger.limits}
+        quantities = {quantity for _, quantity in self._accounts.limits}
         #: Whether it matters what effect a call has, and whether calls are counted at all.
         self.limits_effects = "effects" in quantities
         self.limits_calls = self.limits_effects or "calls" in quantities
@@ -126,7 +126,7 @@ class Budgets:
             self._judge(account)
 
     def _charge(self, cycle: str, is_effect: bool) -> CallCharge:
-        ledger = self._ledger
+        ledger = self._accounts
         if not ledger.starts_at <= (now := self._now()) < ledger.ends_at:
             self._turn(now)
         return ledger.charge(cycle, is_effect=is_effect)
@@ -171,9 +171,11 @@ class Budgets:
             if asked is not None and (type(asked) is not int or not 0 <= asked <= MOST):
                 raise ValueError(f"{quantity} is {asked!r:.50}, expected a whole number from 0 to {MOST} or None")
         now = self._now()
-        if not self._ledger.starts_at <= now < self._ledger.ends_at:
+        if not self._accounts.starts_at <= now < self._accounts.ends_at:
             self._turn(now)
-        wanted = {account: asked for quantity, asked in amounts.items() for account in self._ledger.of(quantity, cycle)}
+        wanted = {
+            account: asked for quantity, asked in amounts.items() for account in self._accounts.of(quantity, cycle)
+        }
         short = {
             account: asked
             for account, asked in wanted.items()
@@ -215,16 +217,16 @@ class Budgets:
         return [
             {"budget": each.budget, "used": each.used, "limit": each.limit, "ratio": round(each.ratio, 4),
              "refused": each.refused, "ends_at": each.ends_at}
-            for each in self._ledger.look(self._now())
+            for each in self._accounts.look(self._now())
         ]  # fmt: skip
 
     def ratios(self) -> list[tuple[Quantity, str, float]]:
         """Quantity, kind of window, share of the limit that is used."""
-        return [(each.quantity, each.budget.partition(".")[0], each.ratio) for each in self._ledger.look(self._now())]
+        return [(each.quantity, each.budget.partition(".")[0], each.ratio) for each in self._accounts.look(self._now())]
 
     def refusals(self) -> dict[Quantity, int]:
         """How often there was not enough, by what is limited at all."""
-        limited = {quantity for _, quantity in list(self._ledger.limits)}
+        limited = {quantity for _, quantity in list(self._accounts.limits)}
         return {quantity: self._refused[quantity] for quantity in QUANTITIES if quantity in limited}
 
     @property
@@ -257,7 +259,7 @@ class Budgets:
         """See how far up the ladder this account is, and act on what has changed."""
         before, account.rung = account.rung, account.reached
         account.next_at = account.marks[account.rung] if account.rung < len(account.marks) else maxsize
-        if account.rung == before or account not in self._ledger.current:
+        if account.rung == before or account not in self._accounts.current:
             return
         for measure in LADDER[account.quantity][before : account.rung]:
             self._events.publish(BudgetWarned(budget=account.budget, used=account.used, limit=account.limit,
@@ -267,7 +269,7 @@ class Budgets:
         self._restrained()
 
     def _turn(self, now: datetime) -> None:
-        self._turned(self._ledger.turn(now))
+        self._turned(self._accounts.turn(now))
 
     def _turned(self, gone: Iterable[Account]) -> None:
         """Other accounts count now: what those that are gone had led to ends, unless others lead to it."""
@@ -275,14 +277,14 @@ class Budgets:
             if account.rung:
                 account.rung = 0
                 self._events.publish(BudgetRenewed(budget=account.budget))
-        for account in self._ledger.current:
+        for account in self._accounts.current:
             self._judge(account)
         self._restrained()
 
     def _restrained(self) -> None:
         """Have in force what the accounts as they are lead to."""
         measures: dict[Measure, str] = {}
-        for account in self._ledger.current:
+        for account in self._accounts.current:
             for measure in LADDER[account.quantity][: account.rung]:
                 measures.setdefault(measure, _reason(account))
         if measures.keys() != self._measures.keys():
@@ -292,14 +294,14 @@ class Budgets:
 
     def _look_later(self) -> None:
         """What has led to a measure ends by itself, also if nobody asks for anything meanwhile."""
-        ends = [each.ends_at for each in self._ledger.current if each.rung and each.ends_at is not None]
+        ends = [each.ends_at for each in self._accounts.current if each.rung and each.ends_at is not None]
         if self._timer is None and ends:
             left = (min(ends) - self._now()).total_seconds()
             self._timer = self._clock.call_at(self._clock.monotonic() + min(max(left, 0.01), _LOOK), self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if not self._ledger.starts_at <= (now := self._now()) < self._ledger.ends_at:
+        if not self._accounts.starts_at <= (now := self._now()) < self._accounts.ends_at:
             self._turn(now)
         self._look_later()
 

@@ -26,7 +26,7 @@ log = get_logger("spar.budgets")
 ALERT: Final = "budget"
 
 
-class Restraint:
+class Enforcement:
     """Carries out the measures of one agent's budgets; told of those in force whenever they change.
 
     Args: pause: asks the agent to pause; resume: has it go on.

@@ -112,7 +112,7 @@ class _Cycle:
         self.charges: list[CallCharge | None] = [None, None]
 
 
-class Ledger:
+class Accounts:
     """The accounts of one agent. Times are aware and UTC; nothing here waits, tells or asks for the time."""
 
     def __init__(self, limits: Limits) -> None:

@@ -32,7 +32,7 @@ _LONGEST: Final = 300  # characters of a message, which may quote the schema
 _EXPLAINED: Final = 3  # alternatives of an `anyOf` that are told apart
 
 
-class Problem(Struct, frozen=True):
+class SchemaProblem(Struct, frozen=True):
     """One thing that is wrong: at `path` in the value, by the schema's `keyword`, reached over `via`."""
 
     path: tuple[str | int, ...]
@@ -57,7 +57,7 @@ class JsonSchema:
         self._compiled = self._make({})
         self._exact: Any = None
 
-    def problems(self, value: Any) -> list[Problem]:
+    def problems(self, value: Any) -> list[SchemaProblem]:
         """What is wrong with the value; nothing if it fits. Never raises."""
         try:
             is_easy = type(value) is dict and all(map(_is_easy, value.values()))
@@ -69,13 +69,13 @@ class JsonSchema:
                 return [_problem(each) for each in judge.iter_errors(value)]
             judge.validate(value)
         except _TooLargeError as error:
-            return [Problem((), "", (), value, str(error))]
+            return [SchemaProblem((), "", (), value, str(error))]
         except UnicodeEncodeError:  # a lone surrogate, for which any other character can stand
             return self.problems(plain(value, 1 << 62))
         except Exception as error:
             if hasattr(error, "instance_path"):
                 return [_problem(error)]
-            return [Problem((), "", (), value, f"it cannot be judged: {error}")]
+            return [SchemaProblem((), "", (), value, f"it cannot be judged: {error}")]
         return []
 
     @property
@@ -100,7 +100,7 @@ class Output:
         return None if not found else told([sentence(each, "output", "output") for each in found])
 
 
-def sentence(problem: Problem, noun: str, whole: str) -> str:
+def sentence(problem: SchemaProblem, noun: str, whole: str) -> str:
     """A problem as it is told: where, what was found, what is expected."""
     path = (*problem.path, *(problem.names if problem.keyword == "required" else ()))
     where = f"{noun} {shorten('.'.join(map(str, path)))}" if path else whole
@@ -147,13 +147,13 @@ def _survey(value: Any, deepest: int) -> tuple[int, bool]:
     raise _TooLargeError(f"it is nested more than {deepest} levels deep")
 
 
-def _problem(error: Any) -> Problem:
+def _problem(error: Any) -> SchemaProblem:
     kind = error.kind
     names = getattr(kind, "unexpected", None) or ([kind.property] if kind.name == "required" else [])
     message = error.message
     if kind.name in ("anyOf", "oneOf") and (reasons := list(_reasons(kind.context))):
         message = ", and ".join(reasons[:_EXPLAINED]) + (", and so on" if len(reasons) > _EXPLAINED else "")
-    return Problem(
+    return SchemaProblem(
         tuple(error.instance_path),
         kind.name,
         tuple(error.evaluation_path),

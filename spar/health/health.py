@@ -50,7 +50,7 @@ SEVERE = ("degrade", "pause", "drain")
 OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 
 
-class Limits(Struct, frozen=True):
+class HealthLimits(Struct, frozen=True):
     """The settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
 
     failing_after: int = 5
@@ -62,7 +62,7 @@ class Limits(Struct, frozen=True):
     within: float = 60.0
 
 
-class Step(Struct, frozen=True):
+class StepTaken(Struct, frozen=True):
     """One step of recovery that was taken; `at` in UTC."""
 
     at: datetime
@@ -100,23 +100,23 @@ class Health:
         self.pressure: Pressure = CALM
         self.restarted: dict[str, int] = {}
         self.counts: dict[str, int] = {}
-        self._steps: deque[Step] | None = None  # most agents never need any
+        self._steps: deque[StepTaken] | None = None  # most agents never need any
         #: How often each phase's module was restarted, for the standing session and for the others.
         self._intensities: dict[tuple[str, bool], Intensity] = {}
         self.streaks = Streaks()
         #: The models that the planner may ask, by name: by which part, and how each is.
         self.models: dict[str, tuple[int, ModelState]] = {}
-        self.limits = Limits()
+        self.limits = HealthLimits()
         self._degraded_at: float | None = None
         #: By session, the phase whose module it has asked to be restarted.
         self._to_restart: dict[str, Phase] = {}
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> HealthLimits:
         return self._limits
 
     @limits.setter
-    def limits(self, limits: Limits) -> None:
+    def limits(self, limits: HealthLimits) -> None:
         self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
         for intensity in self._intensities.values():
             intensity.limit, intensity.within = limits.max_restarts, limits.within
@@ -439,7 +439,7 @@ class Health:
         self.counts[name] = self.counts.get(name, 0) + 1
         if self._steps is None:
             self._steps = deque(maxlen=STEPS_KEPT)
-        self._steps.append(Step(core.clock.now(), step, part, reason, alert_id, session))
+        self._steps.append(StepTaken(core.clock.now(), step, part, reason, alert_id, session))
         core.events.publish(RecoveryStep(step=step, part=part, reason=reason, alert_id=alert_id, session=session))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from spar.health.health import Health
-from spar.health.resources import Bounds, Pressure, mib
+from spar.health.resources import Pressure, ResourceBounds, mib
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
@@ -42,7 +42,7 @@ class Relief:
         core: Core,
         health: Health,
         requests: Requests,
-        bounds: Bounds,
+        bounds: ResourceBounds,
         folder: str,
         *,
         give_up: Callable[[], object],

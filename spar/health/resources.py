@@ -20,7 +20,7 @@ CLEARLY = 0.1
 HARD_READINGS = 3
 
 
-class Bounds(Struct, frozen=True):
+class ResourceBounds(Struct, frozen=True):
     """The limits, in bytes; 0: none. Without `min_free_disk` it is `LEAST_FREE` or `LEAST_SHARE` of the disk."""
 
     memory_soft: int = 512 * MIB
@@ -37,7 +37,7 @@ class Pressure:
 
     __slots__ = ("_above_hard", "_refusal", "bounds", "free", "is_high", "resident", "shed", "store", "total")
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ResourceBounds) -> None:
         self.bounds = bounds
         self.resident = self.free = self.total = self.shed = 0
         self.store: Mapping[str, Any] = {}
@@ -95,7 +95,7 @@ class Pressure:
 
 
 #: For an agent whose process nobody watches: never any.
-CALM = Pressure(Bounds(0, 0, 0))
+CALM = Pressure(ResourceBounds(0, 0, 0))
 
 
 def mib(number: int) -> str:

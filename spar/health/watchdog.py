@@ -145,7 +145,7 @@ def confirm(agent: Watched, finding: Finding) -> None:
             return
 
 
-class Watcher:
+class Watchdog:
     """Looks at every running agent of the process from a thread of its own; one thread for all of them.
 
     Nothing is looked at, read or written down under its lock, which the event loops take as well.
@@ -329,7 +329,7 @@ class _Beat:
         self.asked = None
 
 
-class LoopWatcher:
+class VirtualWatchdog:
     """The same look on a virtual clock, where no thread can tell the time: called back by the loop itself."""
 
     def __init__(self, agent: Watched) -> None:
@@ -383,4 +383,4 @@ def _call(agent: Watched, function: Callable[[], object]) -> None:
             pass  # closed meanwhile
 
 
-watcher = Watcher()
+watcher = Watchdog()

@@ -16,7 +16,7 @@ from spar.checks import shorten
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.health.error_reporting import Reports
-from spar.journal.background_writer import Keeper
+from spar.journal.background_writer import BackgroundWriter
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
@@ -61,7 +61,7 @@ _SAID = {
 }
 
 
-class Keeping:
+class AgentState:
     """The memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
 
     Attributes: abilities: what the agent knows of its tools, by tool and kind of task.
@@ -76,7 +76,7 @@ class Keeping:
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._fail = requests, reports, fail
         self.abilities: dict[str, Ability] = {}
-        self.keeper = None if memory is None else Keeper(memory, core.events, core.clock)
+        self.keeper = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
         self._rows = rows_of(self.state_store)

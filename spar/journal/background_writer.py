@@ -59,7 +59,7 @@ class _Waiting:
         self.item, self.number, self.attempts = item, number, 0
 
 
-class Keeper:
+class BackgroundWriter:
     """The background writer of one agent. `lost` counts what could not be kept; nothing is lost silently.
 
     A method of the store that fails is left alone for a while, with one back-off for all that waits for it; what waits

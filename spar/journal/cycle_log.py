@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.errors import FencedError, SparError
 from spar.health.error_reporting import Reports
-from spar.journal.agent_state import Keeping
+from spar.journal.agent_state import AgentState
 from spar.journal.closing import begun, closing, left_over, undealt
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
@@ -30,16 +30,16 @@ from spar.types import Action, ActionResult, Perception, replace
 log = get_logger("spar.recovery")
 
 
-class Books:
+class CycleLog:
     """Keeps them for one agent; what is in hand, and what becomes of work that failed, its `recovery` knows."""
 
-    __slots__ = ("_core", "_is_strict", "_keeping", "_recovery", "_reports", "_runs", "_setup", "_work")
+    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup", "_work")
 
-    def __init__(self, core: Core, setup: Setup, recovery: Recovery, keeping: Keeping, reports: Reports,
+    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: AgentState, reports: Reports,
                  runs: Runs) -> None:  # fmt: skip
         self._core, self._setup, self._recovery, self._work = core, setup, recovery, recovery.work
-        self._keeping, self._reports, self._runs = keeping, reports, runs
-        self._is_strict = not offers(keeping.memory, StatesDurability) or keeping.memory.durability == "power"
+        self._agent_state, self._reports, self._runs = agent_state, reports, runs
+        self._is_strict = not offers(agent_state.memory, StatesDurability) or agent_state.memory.durability == "power"
 
     def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
         """A cycle begins to deal with what it perceived."""
@@ -98,8 +98,8 @@ class Books:
             of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
             left, is_sensed = left_over(cycle, self._work.in_hand, of_run)
             failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(guarded(cycle, self._keeping.experiences, cycle) or ())
-        record = None if is_idle else guarded(cycle, self._keeping.record_of, cycle, duration)
+        experiences = () if is_idle else tuple(guarded(cycle, self._agent_state.experiences, cycle) or ())
+        record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = self._work.in_hand.get(run.id) if run is not None else None
         if item is not None and run is not None and end is None and run.output is not None:
             item = replace(item, output=run.output)  # it is asked once more, and this stands if nothing better comes
@@ -111,9 +111,9 @@ class Books:
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
                           entries=entries, is_to_go_on=is_to_go_on)  # fmt: skip
         if not is_idle:
-            if changes := guarded(cycle, self._keeping.closing, cycle):
+            if changes := guarded(cycle, self._agent_state.closing, cycle):
                 account = replace(account, changes=changes)
-            journal.renew(f"statistics of {core.name}", self._keeping.statistics)
+            journal.renew(f"statistics of {core.name}", self._agent_state.statistics)
         try:
             journal.closed(core.name, cycle.id, account)
         except Exception as error:
@@ -131,7 +131,7 @@ class Books:
             for result in record.result.results if record.result is not None else known:
                 if result.is_in_doubt:
                     self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
-        self._keeping.stored_all(experiences, record)
+        self._agent_state.stored_all(experiences, record)
 
     def _entries_of(self, run: Run, cycle: Cycle, end: End | None) -> tuple[Entry, ...]:
         return entries_of(run, cycle, end, self._setup.tools())

@@ -18,7 +18,7 @@ log = get_logger("spar.recovery")
 ANSWERS = ("done", "failed", "again")
 
 
-class Doubts:
+class InDoubtCalls:
     """The calls of one agent that are in doubt; their number by `len`.
 
     Args: push: hands a perception to its session; go_on_with: has a cycle of its own execute what is in the journal.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from spar.failpoints import crashpoint
-from spar.journal.in_doubt import Doubts
+from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.records.journal import MOST_ATTEMPTS, Closing, Interrupted, Item, Unfinished, demanded
@@ -29,7 +29,7 @@ class CutCycles:
 
     __slots__ = ("_core", "_doubts", "_resume_with", "_run_of", "_work")
 
-    def __init__(self, core: Core, work: Work, doubts: Doubts, resume_with: Resume,
+    def __init__(self, core: Core, work: Work, doubts: InDoubtCalls, resume_with: Resume,
                  run_of: Callable[[Item | None], Awaitable[Run | None]]) -> None:  # fmt: skip
         self._core, self._work, self._doubts = core, work, doubts
         self._resume_with, self._run_of = resume_with, run_of

@@ -21,9 +21,9 @@ from spar.clock import Timer
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.failpoints import crashpoint
-from spar.journal.agent_state import Keeping
+from spar.journal.agent_state import AgentState
 from spar.journal.dead_letters import DeadLetters
-from spar.journal.in_doubt import Doubts
+from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.interrupted import CutCycles
 from spar.journal.run_ends import RunEnds
 from spar.journal.work import Work
@@ -53,7 +53,7 @@ MOST_IN_HAND = 10_000
 REMEMBERED = 10_000
 
 
-class Session(Protocol):
+class RecoverySession(Protocol):
     """A session as work is handed out to it."""
 
     run: Run | None
@@ -72,8 +72,8 @@ class OpenSessions(Protocol):
     """The sessions that have something to do: those there are, one by its key, and having some turn."""
 
     @property
-    def lanes(self) -> Mapping[str, Session]: ...
-    def lane(self, session: str) -> Session: ...
+    def lanes(self) -> Mapping[str, RecoverySession]: ...
+    def lane(self, session: str) -> RecoverySession: ...
     def spawn(self, *lanes: Any) -> None: ...
 
 
@@ -83,19 +83,20 @@ class Recovery:
     Args: push: hands a perception to its session as if it had just come.
     """
 
-    __slots__ = ("_core", "_counted", "_keeping", "_line", "_recent", "_requests", "_runs", "_sessions", "_timer",
+    __slots__ = ("_agent_state", "_core", "_counted", "_line", "_recent", "_requests", "_runs", "_sessions", "_timer",
                  "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "shed",
                  "suspects", "work")  # fmt: skip
 
-    def __init__(self, core: Core, keeping: Keeping, requests: Requests, runs: Runs, sessions: OpenSessions,
+    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
                  push: Callable[[Perception], object]) -> None:  # fmt: skip
-        self._core, self._keeping, self._requests, self._runs, self._sessions = core, keeping, requests, runs, sessions
+        self._core, self._agent_state, self._requests = core, agent_state, requests
+        self._runs, self._sessions = runs, sessions
         self.work = work = Work()
         #: Whether what an earlier process left is known.
         self.has_begun = False
         self.repeated = self.resumed = self.shed = 0
         self._counted: Any = None  # the journal whose former process's attempts have been counted
-        self.doubts = Doubts(core, work, push, self.resume_with)
+        self.doubts = InDoubtCalls(core, work, push, self.resume_with)
         self.ends = RunEnds(core, work)
         self.letters = DeadLetters(core, work, runs, self.hand_out)
         self.cut = CutCycles(core, work, self.doubts, self.resume_with, self.run_of)
@@ -119,12 +120,12 @@ class Recovery:
     @property
     def is_ready(self) -> bool:
         """Whether work can be accepted: the journal is open and what it holds is known; true where there is none."""
-        return self.has_begun or not self._keeping.has_journal
+        return self.has_begun or not self._agent_state.has_journal
 
     @property
     def can_keep(self) -> bool:
         """Whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
-        return self.work.journal is not None or not self._keeping.has_journal
+        return self.work.journal is not None or not self._agent_state.has_journal
 
     def demand_ready(self, what: str) -> None:
         """Raises: NotReadyError when something is accepted that the journal could not keep."""
@@ -138,10 +139,10 @@ class Recovery:
 
     async def begin(self) -> None:
         """Take up what is there, before the first cycle. Raises: what the journal's reading raises."""
-        keeping, name = self._keeping, self._core.name
-        journal = self.work.journal = keeping.journal
+        agent_state, name = self._agent_state, self._core.name
+        journal = self.work.journal = agent_state.journal
         if journal is None:
-            if keeping.has_journal:
+            if agent_state.has_journal:
                 raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")
             self.has_begun = True
             return
@@ -198,7 +199,7 @@ class Recovery:
     async def _held(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
         """What the last process had in hand and that has left no other trace. Counted once, also if this is cut off."""
         hand, key = self.journal.hand, f"hand:{self._core.name}"
-        if self._counted is self.journal or await self._keeping.memory.load(key) == hand.left_by:
+        if self._counted is self.journal or await self._agent_state.memory.load(key) == hand.left_by:
             return frozenset()
         self.journal.save(key, hand.left_by)
         left: frozenset[str] = hand.left
@@ -208,7 +209,7 @@ class Recovery:
         """Count the attempts at what was in hand and left no other trace: perceptions that will be polled again."""
         known = {item.id for item in items}
         key = f"suspects:{self._core.name}"
-        before = await self._keeping.memory.load(key) or {}
+        before = await self._agent_state.memory.load(key) or {}
         traits = {self.journal.trait(each) for cycle in cycles for each in cycle.perceptions}
         self.suspects = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:REMEMBERED]}
         if self.suspects or before:
@@ -358,7 +359,7 @@ class Recovery:
         results: list[ActionResult] = []
         seen: set[str] = set()
         for cycle_id in item.past:
-            record = await self._keeping.memory.cycle(cycle_id)
+            record = await self._agent_state.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
                 results.append(replace(record.result, action=_whole(record)))
                 seen.update(perception.id for perception in record.perceptions)

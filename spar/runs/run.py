@@ -99,45 +99,11 @@ class Limits(Struct, frozen=True):
 class Run:
     """One run on its way."""
 
-    __slots__ = (
-        "absorbed",
-        "accepted_at",
-        "ended_at",
-        "error",
-        "errors",
-        "failed_calls",
-        "failures",
-        "id",
-        "into",
-        "is_changed",
-        "is_collected",
-        "is_planned",
-        "is_to_tell",
-        "is_to_verify",
-        "is_told",
-        "is_transcribed",
-        "message",
-        "new",
-        "number",
-        "outcome",
-        "output",
-        "queued_at",
-        "reply",
-        "results",
-        "said",
-        "seen",
-        "session",
-        "started_at",
-        "started_mono",
-        "status",
-        "timer",
-        "touched",
-        "unwritten",
-        "used",
-        "waited",
-        "waiters",
-        "waits_until",
-    )  # fmt: skip
+    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "id", "into",
+                 "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify", "is_told", "is_transcribed",
+                 "message", "new", "number", "outcome", "output", "queued_at", "reply", "results", "said", "seen",
+                 "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten", "used", "waited",
+                 "waiters", "waits_until")  # fmt: skip
 
     def __init__(
         self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False

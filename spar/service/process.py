@@ -28,7 +28,7 @@ from spar.config.load import Loaded, Settings
 from spar.errors import ConfigError, SparError
 from spar.failpoints import arm
 from spar.health import relief
-from spar.health.resources import Bounds
+from spar.health.resources import ResourceBounds
 from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
 from spar.observe.logs import configure, get_logger
 from spar.observe.sink import Logs
@@ -38,7 +38,7 @@ from spar.service.app import Service, describe_lane, warnings_of
 from spar.service.cycle_log import log_cycles
 from spar.service.lockfile import AlreadyRunningError, LockFile
 from spar.service.sensor_log import log_sensors
-from spar.service.systemd import Notifier
+from spar.service.systemd import SystemdNotifier
 from spar.service.tool_log import log_tools
 
 log = get_logger("spar.runner")
@@ -135,13 +135,13 @@ class Process:
         agent.lifecycle.ends_pause = False
         self.service.request_stop, self.service.on_reloaded = self.drain, self._reloaded
         self.listener = serve(self.service)
-        self.systemd = Notifier()
+        self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
         self.relief = relief.Relief(
             agent.core,
             agent.health,
             agent.requests,
-            Bounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
+            ResourceBounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
             home_of(loaded).state,
             give_up=self._renew,
             parts=agent.caches,

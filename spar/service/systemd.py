@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 
 
-class Notifier:
+class SystemdNotifier:
     """Speaks to the service manager, if there is one. Never raises: nobody may depend on being heard."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:

@@ -7,8 +7,8 @@ from msgspec import Struct
 from spar.budgets.budgets import Budgets
 from spar.health.error_reporting import Reports
 from spar.health.health import Health
-from spar.journal.agent_state import Keeping
-from spar.journal.cycle_log import Books
+from spar.journal.agent_state import AgentState
+from spar.journal.cycle_log import CycleLog
 from spar.journal.recovery import Recovery
 from spar.journal.work import Work
 from spar.loop.core import Core
@@ -33,8 +33,8 @@ class LaneParts(Struct, frozen=True, eq=False):
     budgets: Budgets
     work: Work
     recovery: Recovery
-    books: Books
-    keeping: Keeping
+    cycle_log: CycleLog
+    agent_state: AgentState
     transcripts: Transcripts
     deliveries: Deliveries
     session_hooks: SessionHooks

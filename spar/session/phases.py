@@ -90,7 +90,7 @@ class Turns:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
         is_journalled = self.parts.work.journal is not None
         if is_journalled:
-            self.parts.books.opened(cycle, cycle.perceptions)
+            self.parts.cycle_log.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
         if is_journalled and not tells_calls(module.part):
@@ -99,7 +99,7 @@ class Turns:
 
     async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
-        if (known := await self.parts.books.acting(module.part, action, cycle)) is not None:
+        if (known := await self.parts.cycle_log.acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
@@ -203,7 +203,7 @@ class Turns:
 
     def _plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         if self.parts.work.journal is not None:
-            self.parts.books.opened(cycle, perceptions)
+            self.parts.cycle_log.opened(cycle, perceptions)
         is_going_on = cycle.taken is not None or cycle.resumable is not None
         return self._plan_on(cycle, perceptions) if is_going_on else self._planned(cycle, perceptions)
 
@@ -292,8 +292,8 @@ class Turns:
             cycle_id=cycle.id,
             session=self.lane.session,
             run=cycle.run,
-            memory=parts.keeping.memory,
-            abilities=MappingProxyType(parts.keeping.abilities),
+            memory=parts.agent_state.memory,
+            abilities=MappingProxyType(parts.agent_state.abilities),
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

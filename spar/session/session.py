@@ -127,7 +127,7 @@ class Lane:
                 return  # it was called off, or somebody else's has to come first
             self.is_turning = True
             cycle = await self.loop.cycle()
-            if cycle.is_journalled and not await parts.books.kept(is_answered=self._ended is not None):
+            if cycle.is_journalled and not await parts.cycle_log.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.turns.settle(cycle)
@@ -566,7 +566,7 @@ class Lane:
         if cycle.run is not None or cycle.taken is not None or parts.work.journal is not None:
             self._conclude(cycle, duration, now)
         elif not (outcome == "idle" or cycle.is_refused):
-            guarded(cycle, parts.keeping.remember, cycle, duration)
+            guarded(cycle, parts.agent_state.remember, cycle, duration)
         if core.events.wanted[LoopCompleted]:
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
                                                outcome=outcome, session=self.session, calls=cycle.calls,
@@ -587,7 +587,7 @@ class Lane:
             if run is not None or parts.work.journal is not None:
                 guarded(cycle, self._write_down, cycle, duration, run, end)
             elif not (cycle.outcome == "idle" or cycle.is_refused):
-                guarded(cycle, parts.keeping.remember, cycle, duration)
+                guarded(cycle, parts.agent_state.remember, cycle, duration)
         if run is not None and end is not None:
             self._ended = (run, end)
             self._told = run.context().messages if "after_run" in self.core.hooks.used else ()
@@ -607,10 +607,10 @@ class Lane:
         parts = self.parts
         assert run is None or run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
         if parts.work.journal is not None:
-            parts.books.closed(cycle, duration, run, end, self._is_put_off(cycle))
+            parts.cycle_log.closed(cycle, duration, run, end, self._is_put_off(cycle))
             return
         if not (cycle.outcome == "idle" or cycle.is_refused):
-            parts.reports.guarded(cycle, parts.keeping.remember, cycle, duration)
+            parts.reports.guarded(cycle, parts.agent_state.remember, cycle, duration)
         if run is not None:
             self._transcribe(run, cycle, end)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spar.budgets.enforcement import Restraint
+from spar.budgets.enforcement import Enforcement
 from spar.config.model import Settings
 from spar.events import RunEnded
 from spar.health.alerts import Alert
@@ -41,7 +41,7 @@ def test_health_opens_and_closes_an_alert_without_an_agent(clock: VirtualClock) 
 
 def test_a_used_up_budget_pauses_by_the_callback_that_it_was_given(clock: VirtualClock) -> None:
     core, paused = Core("main", clock, Settings()), []
-    restraint = Restraint(core, Setup(), health_of(core, []), pause=lambda: paused.append("pause"),
+    restraint = Enforcement(core, Setup(), health_of(core, []), pause=lambda: paused.append("pause"),
                           resume=lambda: paused.append("resume"))  # fmt: skip
 
     restraint({"pause": "no calls are left"})

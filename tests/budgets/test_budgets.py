@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spar import Agent
 from spar.budgets.budgets import Budgets, Reservation
-from spar.budgets.enforcement import Restraint
+from spar.budgets.enforcement import Enforcement
 from spar.budgets.windows import LADDER, LASTING, name_of, span
 from spar.config.load import from_mapping
 from spar.config.model import BudgetSettings
@@ -592,14 +592,14 @@ class Planner:
         self.asked += 1
 
 
-def restrained(clock: Any) -> tuple[Agent, Planner, Restraint]:
+def restrained(clock: Any) -> tuple[Agent, Planner, Enforcement]:
     planner = Planner()
     agent = Agent(plan=planner, clock=clock)
 
     def resume() -> None:
         agent.requests.in_background(agent.resume(), "renewed budget of")
 
-    restraint = Restraint(agent.core, agent.setup, agent.health, pause=agent.request_pause, resume=resume)
+    restraint = Enforcement(agent.core, agent.setup, agent.health, pause=agent.request_pause, resume=resume)
     return agent, planner, restraint
 
 

@@ -9,7 +9,7 @@ import pytest
 from spar import Agent
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
 from spar.health.relief import SHED_READINGS, Relief, disk_room, resident
-from spar.health.resources import CALM, HARD_READINGS, LEAST_FREE, MIB, Bounds, Pressure
+from spar.health.resources import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
 from spar.testing import VirtualClock
 
 GIB = 1024 * MIB
@@ -34,7 +34,7 @@ class Cached:
 class Lab:
     """An agent, what is read of its process, and what was said about it."""
 
-    def __init__(self, clock: VirtualClock, bounds: Bounds, **modules: Any) -> None:
+    def __init__(self, clock: VirtualClock, bounds: ResourceBounds, **modules: Any) -> None:
         self.memory, self.free, self.total = 100 * MIB, 50 * GIB, 100 * GIB
         self.agent = Agent(clock=clock, loop_interval=1.0, **modules)
         self.given_up: list[str] = []
@@ -67,7 +67,7 @@ class Lab:
 
 async def test_above_the_soft_limit_caches_are_given_up_and_told_once_in_a_while(clock: VirtualClock) -> None:
     cached = Cached()
-    lab = Lab(clock, Bounds(), plan=cached)
+    lab = Lab(clock, ResourceBounds(), plan=cached)
     async with lab.agent:
         assert lab.look(10) == []
         lab.memory = 512 * MIB
@@ -82,7 +82,7 @@ async def test_above_the_soft_limit_caches_are_given_up_and_told_once_in_a_while
 
 
 async def test_the_alert_of_memory_closes_once_it_is_clearly_below_the_limit(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds())
+    lab = Lab(clock, ResourceBounds())
     async with lab.agent:
         lab.memory = 600 * MIB
         lab.look()
@@ -95,7 +95,7 @@ async def test_the_alert_of_memory_closes_once_it_is_clearly_below_the_limit(clo
 
 
 async def test_above_the_hard_limit_for_too_long_the_process_gives_up_once(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds())
+    lab = Lab(clock, ResourceBounds())
     async with lab.agent:
         lab.memory = 2 * GIB
         assert lab.look(HARD_READINGS - 1) == ["warning memory", "shed"]
@@ -112,7 +112,7 @@ async def test_above_the_hard_limit_for_too_long_the_process_gives_up_once(clock
 
 
 async def test_a_peak_above_the_hard_limit_passes(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds())
+    lab = Lab(clock, ResourceBounds())
     async with lab.agent:
         for _ in range(10):
             lab.memory = 2 * GIB
@@ -123,7 +123,7 @@ async def test_a_peak_above_the_hard_limit_passes(clock: VirtualClock) -> None:
 
 
 async def test_without_limits_nothing_is_ever_too_much(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds(0, 0, 0))
+    lab = Lab(clock, ResourceBounds(0, 0, 0))
     async with lab.agent:
         lab.memory, lab.free = 1000 * GIB, 0
         assert lab.look(100) == []
@@ -131,7 +131,7 @@ async def test_without_limits_nothing_is_ever_too_much(clock: VirtualClock) -> N
 
 
 async def test_with_a_hard_limit_alone_caches_are_given_up_above_it(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds(0, GIB, 0))
+    lab = Lab(clock, ResourceBounds(0, GIB, 0))
     async with lab.agent:
         lab.memory = 2 * GIB
         assert lab.look(HARD_READINGS) == ["warning memory", "shed", "critical memory", "drain"]
@@ -143,10 +143,11 @@ async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: Vir
     def broken() -> int:
         raise RuntimeError("no")
 
-    lab = Lab(clock, Bounds(), plan=cached)
+    lab = Lab(clock, ResourceBounds(), plan=cached)
     agent = lab.agent
-    relief = Relief(agent.core, agent.health, agent.requests, Bounds(), "/", parts=agent.caches, give_up=lambda: None,
-                    more=(broken, lambda: 7), memory=lambda: GIB, room=lambda folder: (GIB, GIB))  # fmt: skip
+    relief = Relief(agent.core, agent.health, agent.requests, ResourceBounds(), "/", parts=agent.caches,
+                    give_up=lambda: None, more=(broken, lambda: 7), memory=lambda: GIB,
+                    room=lambda folder: (GIB, GIB))  # fmt: skip
     async with lab.agent:
         relief.look()
     assert relief.pressure.shed == 107
@@ -166,7 +167,7 @@ async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: Vir
     ],
 )
 def test_how_much_must_be_free(least: int | None, total: int, expected: int) -> None:
-    pressure = Pressure(Bounds(min_free_disk=least))
+    pressure = Pressure(ResourceBounds(min_free_disk=least))
     pressure.take_disk(expected, total)
     assert (pressure.least_free, pressure.refusal()) == (expected, "")
     if expected:
@@ -175,7 +176,7 @@ def test_how_much_must_be_free(least: int | None, total: int, expected: int) -> 
 
 
 async def test_below_the_least_free_room_nothing_is_accepted_until_there_is_room_again(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds(min_free_disk=100 * MIB))
+    lab = Lab(clock, ResourceBounds(min_free_disk=100 * MIB))
     async with lab.agent:
         lab.free = 99 * MIB
         assert lab.look() == ["critical disk"]
@@ -192,7 +193,7 @@ async def test_below_the_least_free_room_nothing_is_accepted_until_there_is_room
 
 
 async def test_a_disk_that_cannot_be_read_says_nothing_about_its_room(clock: VirtualClock) -> None:
-    lab = Lab(clock, Bounds(min_free_disk=100 * MIB))
+    lab = Lab(clock, ResourceBounds(min_free_disk=100 * MIB))
     async with lab.agent:
         lab.free = -1
         assert lab.look(3) == []

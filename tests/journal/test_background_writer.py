@@ -13,7 +13,7 @@ from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred, Event, ExperienceStored
-from spar.journal.background_writer import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, Keeper
+from spar.journal.background_writer import ATTEMPTS, QUEUE_LIMIT, STORE_WITHIN, BackgroundWriter
 from spar.testing import (
     Hang,
     RecordingStore,
@@ -41,11 +41,11 @@ class Shelf:
         self.kept.append(experience.situation)
 
 
-def kept(store: Any, clock: VirtualClock) -> tuple[Keeper, list[Event]]:
+def kept(store: Any, clock: VirtualClock) -> tuple[BackgroundWriter, list[Event]]:
     events = Events("watchman", clock=clock)
     seen: list[Event] = []
     events.subscribe(Event, seen.append)
-    return Keeper(store, events, clock), seen
+    return BackgroundWriter(store, events, clock), seen
 
 
 def fails(*errors: BaseException) -> Any:
@@ -280,7 +280,7 @@ async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile(
         def flush(self) -> None:
             seen.append(("flush", True, threading.get_ident()))
 
-    keeper = Keeper(Blocking(), Events(), SystemClock())
+    keeper = BackgroundWriter(Blocking(), Events(), SystemClock())
     keeper.keep(Experience("a"))
     await asyncio.sleep(0.05)
     has_turned.set()

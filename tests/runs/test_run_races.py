@@ -455,8 +455,8 @@ async def test_abilities_at_endless_kinds_of_tasks_are_not_kept_for_ever(clock: 
         return cycle
 
     for task in range(MOST_ABILITIES + 10):
-        agent.keeping.learn(learnt(task))
-        agent.keeping.learn(learnt(0))
+        agent.agent_state.learn(learnt(task))
+        agent.agent_state.learn(learnt(0))
 
     assert len(agent.abilities) == MOST_ABILITIES
     assert {"work|0", f"work|{MOST_ABILITIES + 9}"} <= agent.abilities.keys()

@@ -110,7 +110,7 @@ class Watch:
         for key, times in effects.items():
             if times > 1:
                 self.breach(f"{key} was done {times} times")
-        if self._before is None and agent.keeping.has_loaded:
+        if self._before is None and agent.agent_state.has_loaded:
             self._before = agent.stats.total_cycles - self._completed
         total = agent.stats.total_cycles - (self._before or 0)
         if agent.state == "running" and total != self._completed:
@@ -133,7 +133,7 @@ class Watch:
         if agent is not self._agent:  # the last breath of a process that was killed
             return
         # Before its state is loaded an agent cannot know which numbers were used.
-        last = self._seq if agent.keeping.has_loaded else self._seq_here
+        last = self._seq if agent.agent_state.has_loaded else self._seq_here
         if event.seq <= last:
             self.breach(f"{type(event).__name__} has seq {event.seq} after {last}")
         self._seq_here = event.seq
