@@ -5,7 +5,7 @@
         {"_tool": "save", "text": "†state.page.body"},
     ])
 
-It holds the tools and what their runs share; `run/run` is one run.
+It holds the tools and what their runs share; `run/batch` is one run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from functools import partial
 from math import isnan
 from typing import Any, Literal
 
-from acting.approvals.queue import Desk
-from acting.approvals.service import Office
+from acting.approvals.queue import ApprovalQueue
+from acting.approvals.service import ApprovalService
 from acting.calls import Scope
 from acting.repetition import said
+from acting.run.batch import Batch, is_final
 from acting.run.budget import Spending
 from acting.run.call.prepare import checked
 from acting.run.confirm import Confirm
-from acting.run.run import Tick, is_final
-from acting.run.runtime import Limits, Stage
+from acting.run.runtime import Limits, Runtime
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock
@@ -39,7 +39,7 @@ from spar.records.journal import CallJournal
 from spar.types import Action, ActionResult, Call, CallResult, replace
 
 _KEPT_INTERRUPTED = 16
-_MOST_STEERED = 1_000  # runs whose next tick is to start nothing; the oldest are forgotten
+_MOST_STEERED = 1_000  # runs whose next batch is to start nothing; the oldest are forgotten
 
 _STEERED = "not started because of a new message; it may be issued again"
 
@@ -91,16 +91,16 @@ class Executor:
         self._given = {"clock": clock, "events": events, "hooks": hooks, "journal": journal}
         given = dict(settings or {})
         approval = given.pop("approval", None)
-        self._stage = stage = Stage(
+        self._runtime = runtime = Runtime(
             Catalog(tools, activities), clock or SystemClock(), events, hooks, Limits.of(given), approval_timeout
         )
-        stage.fallback, stage.is_strict = fallback, strict
-        stage.keep_journal(journal)
+        runtime.fallback, runtime.is_strict = fallback, strict
+        runtime.keep_journal(journal)
         if approval is not None:
-            stage.office = Office(
-                approval, stage.catalog.parts, partial(checked, catalog=stage.catalog), stage.clock, stage.tell
+            runtime.approvals = ApprovalService(
+                approval, runtime.catalog.parts, partial(checked, catalog=runtime.catalog), runtime.clock, runtime.tell
             )
-        self._ticks: dict[Tick, tuple[Action, float]] = {}
+        self._batches: dict[Batch, tuple[Action, float]] = {}
         self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
         self._steered: OrderedDict[str, None] = OrderedDict()
         self._opened: AsyncExitStack | None = None
@@ -110,14 +110,14 @@ class Executor:
     @property
     def tools(self) -> Catalog:
         """The tools by name; `executor.tools["note"].schema` is what a planner needs to know."""
-        return self._stage.catalog
+        return self._runtime.catalog
 
     def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
         """Return why a tool cannot be called with these parameters, "" if it can or is not offered (yet).
 
         Args: unresolved: the names of parameters whose values are not known yet; only the names are judged.
         """
-        entry = self._stage.catalog.find(tool)
+        entry = self._runtime.catalog.find(tool)
         if entry is None:
             return ""
         try:
@@ -129,50 +129,50 @@ class Executor:
     @property
     def keeps_journal(self) -> bool:
         """Whether it writes down its calls itself."""
-        return self._stage.journal is not None
+        return self._runtime.journal is not None
 
     @property
-    def approvals(self) -> Desk | None:
+    def approvals(self) -> ApprovalQueue | None:
         """Where people answer; None when nobody can be asked but `confirm`."""
-        return self._stage.office.desk if self._stage.office is not None else None
+        return self._runtime.approvals.queue if self._runtime.approvals is not None else None
 
     def resumable(self, session: str) -> Action | None:
         """The calls that this session's next cycle is to go on with: there is an answer that they waited for."""
-        office = self._stage.office
-        return office.parked.resumable(session) if office is not None else None
+        approvals = self._runtime.approvals
+        return approvals.parked.resumable(session) if approvals is not None else None
 
     async def abandon(self, run_id: str) -> None:
         """Nothing of this run is to go on: what it asked is void."""
         self._steered.pop(run_id, None)
-        if self._stage.office is not None:
-            await self._stage.office.parked.abandon(run_id)
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.parked.abandon(run_id)
 
     def steer(self, run_id: str) -> None:
-        """Somebody has said something new in a run: of its tick in hand, or else of its next one, nothing more starts.
+        """Somebody has said something new in a run: of its batch in hand, or else of its next one, nothing more starts.
 
         Calls that run finish, those that were denied or could not run stay so; every other one is skipped, reason
         `steered`, the moment it is to start, and what people were asked about it is void. Calls that an earlier cycle
         left behind until their answer are not touched. For the loop's thread, at any time.
         """
-        ticks = [tick for tick in self._ticks if tick.run_id == run_id]
-        for tick in ticks:
-            tick.steer(_STEERED)
-        if not ticks:
+        batches = [batch for batch in self._batches if batch.run_id == run_id]
+        for batch in batches:
+            batch.steer(_STEERED)
+        if not batches:
             self._steered[run_id] = None
             if len(self._steered) > _MOST_STEERED:
                 self._steered.popitem(last=False)
 
     def attach(self, host: Host) -> None:
         """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
-        stage = self._stage
-        stage.agent = host.agent
-        stage.keep_time(self._given["clock"] or host.clock)
-        stage.tell_to(host.events if self._given["events"] is None else stage.events)
-        stage.hooks = host.hooks if self._given["hooks"] is None else stage.hooks
-        stage.keep_journal(host.journal if self._given["journal"] is None else stage.journal)
-        stage.spending = Spending(host.budgets) if host.budgets is not None else None
-        if stage.office is not None:
-            stage.office.attach(host, stage.clock)
+        runtime = self._runtime
+        runtime.agent = host.agent
+        runtime.keep_time(self._given["clock"] or host.clock)
+        runtime.tell_to(host.events if self._given["events"] is None else runtime.events)
+        runtime.hooks = host.hooks if self._given["hooks"] is None else runtime.hooks
+        runtime.keep_journal(host.journal if self._given["journal"] is None else runtime.journal)
+        runtime.spending = Spending(host.budgets) if host.budgets is not None else None
+        if runtime.approvals is not None:
+            runtime.approvals.attach(host, runtime.clock)
         for part in self.tools.parts:
             if hasattr(part, "attach"):
                 part.attach(host)
@@ -187,9 +187,9 @@ class Executor:
                 if hasattr(part, "__aenter__"):
                     await stack.enter_async_context(part)
             self.tools.refresh()
-            if self._stage.office is not None:
-                stack.push_async_callback(self._stage.office.close)
-                await self._stage.office.open()
+            if self._runtime.approvals is not None:
+                stack.push_async_callback(self._runtime.approvals.close)
+                await self._runtime.approvals.open()
             self._opened = stack.pop_all()
         return self
 
@@ -198,14 +198,14 @@ class Executor:
 
     async def take_over(self) -> None:
         """Take up what the executor before this one has left on disk: questions and calls that wait for an answer."""
-        if self._stage.office is not None:
-            await self._stage.office.take_over()
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.take_over()
 
     async def aclose(self, deadline: float | None = None) -> None:
         """Drain detached calls for `deadline` seconds (the setting `drain` if None), then close the tools."""
         opened, self._opened = self._opened, None
         try:
-            await self._stage.close(deadline)
+            await self._runtime.close(deadline)
         finally:
             if opened is not None:
                 await opened.aclose()
@@ -257,14 +257,14 @@ class Executor:
         run_id = run.id if run is not None else action.run_id
         trust = trust_of(action)
         if run is not None:
-            if run.results and not self._stage.guard.knows(run.id):  # an earlier process made them
-                self._stage.guard.recall(run.id, run.results)
-                if self._stage.office is not None:
-                    self._stage.office.taint.recall(run.id, run.results, self.tools.get)
+            if run.results and not self._runtime.guard.knows(run.id):  # an earlier process made them
+                self._runtime.guard.recall(run.id, run.results)
+                if self._runtime.approvals is not None:
+                    self._runtime.approvals.taint.recall(run.id, run.results, self.tools.get)
             if action.trust is None and run.trust == "untrusted":
                 trust = "untrusted"
-        if self._stage.office is not None:
-            trust = self._stage.office.taint.of_plan(action.trust, trust, run_id)
+        if self._runtime.approvals is not None:
+            trust = self._runtime.approvals.taint.of_plan(action.trust, trust, run_id)
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
@@ -275,28 +275,28 @@ class Executor:
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
-        for tick, (action, began) in self._ticks.items():
+        for batch, (action, began) in self._batches.items():
             if action.id == action_id:  # its tools ignore their cancellation: nobody waits for them any more
-                tick.give_up()
-                return tick.result(action, began)
+                batch.give_up()
+                return batch.result(action, began)
         return self._interrupted.pop(action_id, None)
 
     def snapshot(self) -> dict[str, Any]:
         """What is going on, for people: the calls that run or wait, and what outlived its run."""
-        open_steps = [step for tick in list(self._ticks) for step in tick.steps if step.result is None]
-        now = self._stage.clock.monotonic()
+        open_steps = [step for batch in list(self._batches) for step in batch.steps if step.result is None]
+        now = self._runtime.clock.monotonic()
         return {
             "tools": list(self.tools),
             "running": [
-                {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.launch.began}
+                {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.attempt.began}
                 for step in open_steps
-                if step.is_started and step.launch is not None
+                if step.is_started and step.attempt is not None
             ],
             "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if not step.is_started],
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),
-            "detached": len(self._stage.detached),
-            "left_behind": len(self._stage.left_behind),
+            "detached": len(self._runtime.detached),
+            "left_behind": len(self._runtime.left_behind),
         }
 
     async def _play(
@@ -310,39 +310,39 @@ class Executor:
         known: tuple[CallResult, ...] = (),
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
-        tick = Tick(self._stage, board, confirm, scope, resume, known, earlier)
+        batch = Batch(self._runtime, board, confirm, scope, resume, known, earlier)
         is_streamed = calls is not action.calls
-        tick.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
-        began = self._stage.clock.monotonic()
-        self._ticks[tick] = (action, began)
+        batch.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
+        began = self._runtime.clock.monotonic()
+        self._batches[batch] = (action, began)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]
-            tick.steer(_STEERED)
+            batch.steer(_STEERED)
         try:
-            await tick.read(calls)
-            await tick.settle()
+            await batch.read(calls)
+            await batch.settle()
         except BaseException as error:
             try:
-                await tick.abort()
+                await batch.abort()
             finally:
                 if isinstance(error, asyncio.CancelledError):
-                    self._interrupted[action.id] = tick.result(action, began)
+                    self._interrupted[action.id] = batch.result(action, began)
                     while len(self._interrupted) > _KEPT_INTERRUPTED:
                         self._interrupted.popitem(last=False)
             raise
         finally:
-            del self._ticks[tick]
-        result = tick.result(action, began)
+            del self._batches[batch]
+        result = batch.result(action, began)
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result
-        notice = self._stage.guard.note(scope.run_id, tick.ended())
+        notice = self._runtime.guard.note(scope.run_id, batch.ended())
         if notice is not None:
-            self._stage.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
+            self._runtime.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
         return said(result, notice)
 
 
 class EarlierCalls:
-    """How the calls of a run's earlier ticks ended, as its messages and results tell; looked through when asked."""
+    """How the calls of a run's earlier batches ended, as its messages and results tell; looked through when asked."""
 
     __slots__ = ("_ends", "_messages", "_results")
 
@@ -363,8 +363,8 @@ class EarlierCalls:
                 yield str(data["call"].get("_id")), False
             elif isinstance(call := message.get("_call"), Mapping):
                 yield str(call.get("_id")), True
-        for tick in self._results:
-            for each in tick.results:
+        for batch in self._results:
+            for each in batch.results:
                 if each.reason not in ("parked", "detached"):
                     yield each.call.id, each.status == "ok"
 

@@ -1,22 +1,22 @@
 """Notices that a run gets nowhere: first says so, then ends it.
 
-A run turns in ticks, one act phase each. What of a tick's calls is counted is a table (`_BY_KIND`): the same call with
-the same result, calls that can never run whatever their parameters, a tool that does not exist, a call that was denied
-before. Each detector counts a thing once a tick, however many calls of it were in one plan; at `told` times the planner
-is told, and the run ends when it was told `warnings` times and it comes about once more. So missing tools and calls
-that cannot run are told of at their second tick in a row and end the run at their sixth, whichever tools and parameters
-it tries. Calls that belong to no run (rules at their times) are never judged, nor is a tick of which something is still
-open: parked, steered, cancelled.
+A run turns in batches, one act phase each. What of a batch's calls is counted is a table (`_BY_KIND`): the same call
+with the same result, calls that can never run whatever their parameters, a tool that does not exist, a call that was
+denied before. Each detector counts a thing once a batch, however many calls of it were in one plan; at `told` times the
+planner is told, and the run ends when it was told `warnings` times and it comes about once more. So missing tools and
+calls that cannot run are told of at their second batch in a row and end the run at their sixth, whichever tools and
+parameters it tries. Calls that belong to no run (rules at their times) are never judged, nor is a batch of which
+something is still open: parked, steered, cancelled.
 
 A call is the same as an earlier one when tool, resolved parameters and what came of it are the same (`sameness`). A
-tick in which nothing is new is barren; news makes most counts begin anew, but not that of tools that are not there
+batch in which nothing is new is barren; news makes most counts begin anew, but not that of tools that are not there
 (`outlives_news`) nor that of denials: a denial is final for its call, people are asked about it once more and then not
 again (`is_refused`). A number that grows is news, and so is another message of the same error of a tool: better late
 than stopped at work. What such a run costs is bounded by its limits.
 
 Pure but for what it remembers: at most 1,000 runs, of each at most 1,000 digests; the oldest are forgotten. What it
 does not remember of a run, because its process is a new one, it finds again in the results of that run's earlier
-ticks. Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later; that it
+batches. Source: the tool-loop detection of OpenClaw, with its warning at three and ending one response later; that it
 ends the run, and counts across tools, is what its users with runaway bills ask for.
 """
 
@@ -38,14 +38,14 @@ from spar.types import ActionResult, CallResult, Fault, replace
 
 MOST_RUNS: Final = 1_000
 MOST_DIGESTS: Final = 1_000
-_MOST_IN_TICK: Final = 250  # of more, one digest is made of all: they would push out what they are to be compared with
+_MOST_IN_BATCH: Final = 250  # of more, one digest is made of all: they would push out what they are to be compared with
 _MOST_NAMED: Final = 5
 
 _NO_RESULT: Final = frozenset({"parked", "steered"})
 
 
 class Notice(Struct, frozen=True):
-    """What is said of a barren tick: `told` the planner, or the run is `ended`. `times` is how often at most."""
+    """What is said of a barren batch: `told` the planner, or the run is `ended`. `times` is how often at most."""
 
     verdict: Literal["told", "ended"]
     message: str
@@ -89,7 +89,7 @@ class Detector(Struct, frozen=True, eq=False):
 
 
 def said(result: ActionResult, notice: Notice | None) -> ActionResult:
-    """The result of a tick with what was noticed: one message more, before those of errors, and the fault that ends
+    """The result of a batch with what was noticed: one message more, before those of errors, and the fault that ends
     the run, if it is over."""
     if notice is None:
         return result
@@ -133,7 +133,7 @@ class _Run:
 
 
 class _Late:
-    """What calls were given, found out afterwards from what had been written when their tick was over."""
+    """What calls were given, found out afterwards from what had been written when their batch was over."""
 
     __slots__ = ("_board", "_messages")
 
@@ -167,7 +167,7 @@ class LoopGuard:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     def note(self, run_id: str | None, ended: Iterable[tuple[Mapping[str, Any], CallResult]]) -> Notice | None:
-        """Take in one tick: the resolved parameters and the result of each call. What is to be said of it, if anything.
+        """Count one batch, resolved parameters and result of each call; return the notice that it gives rise to.
 
         Never raises: a result that cannot be compared is new.
         """
@@ -189,24 +189,24 @@ class LoopGuard:
         return tally is not None and tally.times.get(asked_about(tool, params), 0) >= DENIED.told
 
     def knows(self, run_id: str) -> bool:
-        """Whether a tick of this run was seen, or recalled."""
+        """Whether a batch of this run was seen, or recalled."""
         return run_id in self._runs
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult]) -> None:
-        """Know of a run what its earlier ticks came to, unless it is known: they were made by an earlier process.
+        """Know of a run what its earlier batches came to, unless it is known: they were made by an earlier process.
 
-        What a call referred to is read from what these ticks wrote; one that cannot be read any more is taken as news.
-        Never raises.
+        What a call referred to is read from what these batches wrote; one that cannot be read any more is taken as
+        news. Never raises.
         """
         if self.knows(run_id):
             return
         self._run(run_id)
         messages: list[dict[str, Any]] = []
-        for tick in earlier:
-            messages += tick.messages
-            if tick.action is None or tick.action.output is None:  # one that answers is not judged
+        for batch in earlier:
+            messages += batch.messages
+            if batch.action is None or batch.action.output is None:  # one that answers is not judged
                 board = _Late(messages)
-                self.note(run_id, [(board.given(each), each) for each in tick.results])
+                self.note(run_id, [(board.given(each), each) for each in batch.results])
 
     def forget(self, run_id: str) -> None:
         """Know nothing of a run any more."""
@@ -250,7 +250,7 @@ class LoopGuard:
 
 def _bounded(digests: Iterable[int]) -> list[int]:
     digests = list(digests)
-    return digests if len(digests) <= _MOST_IN_TICK else [digest_of_all(digests)]
+    return digests if len(digests) <= _MOST_IN_BATCH else [digest_of_all(digests)]
 
 
 REPEATED: Final = Detector(

@@ -1,6 +1,6 @@
 """Calls that nobody answered in time: their cycle goes on without them, and they go on in the cycle after the answer.
 
-A tick leaves behind the calls that wait for a person together with all that depends on them, as a durable record of
+A batch leaves behind the calls that wait for a person together with all that depends on them, as a durable record of
 wire calls: what they read and stood there by then is filled in, the rest they read from one another. Once one of the
 approvals has an answer, the session's next cycle is given them again, before anything new. An approval is used by
 compare-and-set before its call starts, and everything in a record depends on such a call, so a record that is executed
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from acting.approvals.parking import ParkedStep, Parking, read_paths, written_paths
 from acting.approvals.policy import trust_in
-from acting.approvals.queue import Desk
+from acting.approvals.queue import ApprovalQueue
 from acting.approvals.records import Rows
 from acting.approvals.taint import Taint
 from acting.calls import Scope
@@ -33,7 +33,7 @@ _GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
 
 
 class ParkedCalls(Struct, frozen=True):
-    """What one tick left behind: wire calls in order, and which approval (by call id) each waits for, if one itself."""
+    """Calls that a batch left behind, as wire calls in order, and by call id the approval that each one waits for."""
 
     id: str
     agent: str
@@ -64,16 +64,16 @@ class Resumed(Struct, frozen=True):
 class Parked:
     """The records of one executor. `known` holds the calls that were handed out to go on, by id."""
 
-    def __init__(self, desk: Desk, taint: Taint) -> None:
-        self._desk, self._taint = desk, taint
-        self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == desk.agent)
+    def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
+        self._queue, self._taint = queue, taint
+        self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
         self._actions: dict[str, Action] = {}
         self._ready: set[str] = set()  # sessions that have something to go on with
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
         self._journal: CallJournal | None = None
         self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
-        desk.on_answer = self._answered
+        queue.on_answer = self._answered
 
     def attach(self, host: Host) -> None:
         """Wake the agent's sessions when there are answers; know which cycles go on by themselves."""
@@ -81,15 +81,15 @@ class Parked:
 
     async def open(self) -> None:
         """Read what is kept; questions whose calls nobody holds any more are void. Raises: TransientError."""
-        await self._desk.open()
-        await self._rows.open(self._desk.store)
+        await self._queue.open()
+        await self._rows.open(self._queue.store)
         self._actions, self._ready, self.known = {}, set(), {}
         awaited = {id for row in self._rows.values.values() for id in row.waits.values()}
-        for approval in self._desk.unsettled:
+        for approval in self._queue.unsettled:
             is_gone_on_with = self._journal is not None and self._journal.is_open(approval.cycle_id)
             # A cycle in hand still asks, by the executor that this one follows.
             if approval.id not in awaited and not is_gone_on_with and not self._is_in_hand(approval.cycle_id):
-                await self._desk.void(approval.id, "the cycle that asked broke off")
+                await self._queue.void(approval.id, "the cycle that asked broke off")
         for row in self._rows.values.values():
             if self._has_answer(row):
                 self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
@@ -97,7 +97,7 @@ class Parked:
 
     async def take_over(self) -> None:
         """Take up what the executor before this one has left behind or settled meanwhile. Raises: TransientError."""
-        await self._desk.refresh()
+        await self._queue.refresh()
         known = set(self._rows.values)
         await self._rows.refresh()
         changed = known.symmetric_difference(self._rows.values)
@@ -134,7 +134,7 @@ class Parked:
 
     async def leave(self, parking: Parking[Any], scope: Scope, board: Board, ended_well: Callable[[str], bool],
                     tell: Callable[[], object]) -> None:  # fmt: skip
-        """Keep what a tick leaves behind; `tell` is called right before, what it writes down is kept with it.
+        """Keep what a batch leaves behind; `tell` is called right before, what it writes down is kept with it.
 
         Raises: ValueError when it is too large; TransientError.
         """
@@ -146,14 +146,14 @@ class Parked:
         resumed = (self.known.get(step.call.id) for step in parking.steps)
         run_id = scope.run_id or next((found.run_id for found in resumed if found is not None), None)
         for approval in waits.values():
-            await self._desk.park(approval)
+            await self._queue.park(approval)
         crashpoint("approval.parking")
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
         wires = [_renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire() for call in calls]
         tell()
         await self._rows.add(ParkedCalls(
-            id, self._desk.agent, scope.session, scope.cycle_id, self._desk.clock.now(), wires,
+            id, self._queue.agent, scope.session, scope.cycle_id, self._queue.clock.now(), wires,
             {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, run_id,
         ))  # fmt: skip
         crashpoint("approval.parked")
@@ -167,28 +167,30 @@ class Parked:
             if (found := self.known.get(step.call.id)) is None:
                 continue
             records.add(found.record)
-            is_it = step.ticket == found.approval or self.of(step.call) is found
+            is_it = step.approval_id == found.approval or self.of(step.call) is found
             if found.approval and is_it and step.result is not None and step.result.status not in _GOES_ON:
                 # Its tool is gone, or a hook or a rule is against it: it would end like this in every cycle to come.
-                await self._desk.void(found.approval, "its call ended without it")
-        again = {step.ticket for step in steps if step.result and step.result.reason == "parked" and not step.is_guest}
+                await self._queue.void(found.approval, "its call ended without it")
+        again = {
+            step.approval_id for step in steps if step.result and step.result.reason == "parked" and not step.is_guest
+        }
         for id in records:
             row = self._rows.values.get(id)
             if row is None or not all(each in again or self._is_over(each) for each in row.waits.values()):
                 continue
             await self._forget(row)
 
-    def own_ticket(self, step: ParkedStep) -> str:
+    def own_approval(self, step: ParkedStep) -> str:
         """The approval of which nothing is to come if this call does not start; "" if that is another one's."""
         resumed = self.of(step.call)
         if resumed is not None:
             return resumed.approval
-        return "" if step.is_guest else step.ticket
+        return "" if step.is_guest else step.approval_id
 
     async def refuse(self, approval: str, why: str) -> None:
         """Nothing comes of this approval. Never raises for a store that fails: at the next start it is void."""
         try:
-            await self._desk.void(approval, why)
+            await self._queue.void(approval, why)
         except Exception:
             pass
 
@@ -196,9 +198,9 @@ class Parked:
         """Nothing of this run is to go on. Raises: TransientError."""
         for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
             await self._forget(row)
-        for approval in self._desk.unsettled:
+        for approval in self._queue.unsettled:
             if approval.run_id == run_id:
-                await self._desk.void(approval.id, "its run was ended")
+                await self._queue.void(approval.id, "its run was ended")
 
     # -- inside
 
@@ -226,14 +228,14 @@ class Parked:
         self.resume(session)
 
     def _has_answer(self, row: ParkedCalls) -> bool:
-        return any(found is None or found.status != "pending" for found in map(self._desk.known, row.waits.values()))
+        return any(found is None or found.status != "pending" for found in map(self._queue.known, row.waits.values()))
 
     def _is_over(self, approval: str) -> bool:
-        found = self._desk.known(approval)
+        found = self._queue.known(approval)
         return found is None or found.status not in ("pending", "approved")
 
     def _was_used(self, approval: str) -> bool:
-        found = self._desk.known(approval)
+        found = self._queue.known(approval)
         return found is None or found.status == "used"
 
     def _action(self, rows: list[ParkedCalls]) -> Action:
@@ -249,7 +251,7 @@ class Parked:
                 self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, is_unclear,
                                               row.run_id)  # fmt: skip
             calls += mine
-            answered = [found for found in map(self._desk.known, row.waits.values()) if found]
+            answered = [found for found in map(self._queue.known, row.waits.values()) if found]
             perceptions += [_perception(found) for found in answered if found.status != "pending"]
         tools = ", ".join(dict.fromkeys(call.tool for call in calls))
         return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")

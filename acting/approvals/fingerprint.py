@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from acting.approvals.digest import digest
-from acting.tooling.bound_tool import Entry, is_async
+from acting.tooling.bound_tool import BoundTool, is_async
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.paths import copied
@@ -34,15 +34,15 @@ class UnboundError(SparError):
     """It cannot be said exactly what would run."""
 
 
-class Binding(Struct, frozen=True):
+class BoundCall(Struct, frozen=True):
     """A call with its parameters as they are, nothing in them a reference; the tool, and what it does to the world."""
 
     call: Call
-    entry: Entry
+    entry: BoundTool
     effect: Effect
 
 
-class Bound(Struct, frozen=True):
+class Fingerprint(Struct, frozen=True):
     """The hash of what would run, and what the tool itself says of it (`binds`)."""
 
     digest: str
@@ -50,10 +50,10 @@ class Bound(Struct, frozen=True):
 
 
 #: Returns a call as its tool prescribes it, and the tool. Raises: ValueError that says what is wrong with it.
-Check = Callable[[Call], tuple[Call, Entry]]
+Check = Callable[[Call], tuple[Call, BoundTool]]
 
 
-class Binder:
+class Fingerprinter:
     """Binds calls under a policy of this revision; `check` gives a call as its tool prescribes it, and the tool."""
 
     def __init__(self, check: Check, revision: str, clock: Clock) -> None:
@@ -64,18 +64,18 @@ class Binder:
         """Let what tools look up count as work on this clock."""
         self._threads = Threads("binding", clock)
 
-    def of(self, call: Call, entry: Entry, params: Mapping[str, Any]) -> Binding:
+    def of(self, call: Call, entry: BoundTool, params: Mapping[str, Any]) -> BoundCall:
         """A call whose parameters came to `params`."""
-        return Binding(replace(call, params=copied(params)), entry, entry.effect_of(params))
+        return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params))
 
-    def edited(self, call: Call, params: Mapping[str, Any]) -> Binding:
+    def edited(self, call: Call, params: Mapping[str, Any]) -> BoundCall:
         """The same call with these parameters instead of all of its own. Raises: ValueError that says what is wrong."""
         try:
             return self._checked(replace(call, params=copied(params)))
         except TypeError as error:
             raise ValueError(str(error)) from error
 
-    def replaced(self, call: Call, wire: Mapping[str, Any]) -> Binding:
+    def replaced(self, call: Call, wire: Mapping[str, Any]) -> BoundCall:
         """Another call in its place, under its id, writing where it would if it names no path. Raises: ValueError."""
         new = Call.from_wire(wire)
         if new.after:
@@ -86,13 +86,13 @@ class Binder:
         new = replace(new, id=call.id, after=call.after, output_path=path, output_method=method)
         return self._checked(new)
 
-    def again(self, call: Call) -> Binding:
-        """The binding of a call that was decided on, against the tools as they are now. Raises: ValueError."""
+    def again(self, call: Call) -> BoundCall:
+        """The bound_call of a call that was decided on, against the tools as they are now. Raises: ValueError."""
         return self._checked(call)
 
-    async def bound(self, binding: Binding) -> Bound:
+    async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
         """What would run now. Raises: UnboundError when that cannot be said."""
-        entry, call = binding.entry, binding.call
+        entry, call = bound_call.entry, bound_call.call
         bound: Any = {}
         try:
             binds = getattr(entry.target, "binds", None)
@@ -103,35 +103,39 @@ class Binder:
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
             own: dict[str, Any] = {"tool": bound, "by": _maker(entry)}
             own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
-            return Bound(digest(entry.name, entry.schema, call.params, binding.effect, self._revision, own), bound)
+            return Fingerprint(
+                digest(entry.name, entry.schema, call.params, bound_call.effect, self._revision, own), bound
+            )
         except Exception as error:
             why = str(error) or type(error).__name__
             raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error
 
-    async def refusal(self, binding: Binding) -> str:
+    async def refusal(self, bound_call: BoundCall) -> str:
         """Why no standing permission is given for this call; "" if one may be."""
-        grantable = getattr(binding.entry.target, "grantable", None)
+        grantable = getattr(bound_call.entry.target, "grantable", None)
         if not callable(grantable):
             return ""
         try:
             async with asyncio.timeout(WITHIN):
-                found = await self._ask(grantable, copied(binding.call.params))
+                found = await self._ask(grantable, copied(bound_call.call.params))
         except Exception as error:
-            return f"{binding.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
+            return f"{bound_call.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
         return (
-            found if isinstance(found, str) else f"{binding.entry.name!r} answered {shorten(found)}, which is no reason"
+            found
+            if isinstance(found, str)
+            else f"{bound_call.entry.name!r} answered {shorten(found)}, which is no reason"
         )
 
     async def _ask(self, function: Any, params: dict[str, Any]) -> Any:
         found = function(params) if is_async(function) else await self._threads.run(function, params)
         return await found if inspect.isawaitable(found) else found
 
-    def _checked(self, call: Call) -> Binding:
+    def _checked(self, call: Call) -> BoundCall:
         call, entry = self._check(call)
-        return Binding(call, entry, entry.effect_of(call.params))
+        return BoundCall(call, entry, entry.effect_of(call.params))
 
 
-def _maker(entry: Entry) -> str:
+def _maker(entry: BoundTool) -> str:
     """Which code carries it out: another tool may come to have the name and the schema of one that was approved."""
     code = entry.target if inspect.isroutine(entry.target) else type(entry.target)
     return f"{entry.activity}: {getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from acting.approvals.fingerprint import Binder, Binding
+from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.records import Rows
 from spar.errors import TransientError
 from spar.protocols import Records
@@ -23,8 +23,8 @@ LONGEST: Final = 30 * 86_400.0  # seconds
 class Grants:
     """The grants of one executor; `now` says what time it is."""
 
-    def __init__(self, binder: Binder, now: Callable[[], datetime]) -> None:
-        self._binder, self._now = binder, now
+    def __init__(self, fingerprinter: Fingerprinter, now: Callable[[], datetime]) -> None:
+        self._fingerprinter, self._now = fingerprinter, now
         self._rows = Rows("grant", Grant)
 
     async def open(self, store: Records) -> None:
@@ -42,7 +42,7 @@ class Grants:
         """
         if not 0 < seconds <= LONGEST:
             raise ValueError(f"a grant lasts more than 0 and at most {LONGEST:g} seconds, found {seconds!r}")
-        if why := await self._binder.refusal(self._binder.again(row.call)):
+        if why := await self._fingerprinter.refusal(self._fingerprinter.again(row.call)):
             raise ValueError(f"no grant can be given for this call: {why}")
         now = self._now()
         grant = Grant(self._rows.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),
@@ -52,19 +52,21 @@ class Grants:
         await self._rows.add(grant)
         return grant
 
-    async def use(self, binding: Binding, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def use(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
         """The grant that lets this very call run, counted, and what binds the call; None if there is none.
 
         Raises: UnboundError.
         """
-        found = [each for each in self.in_force() if each.session in ("", session) and each.tool == binding.entry.name]
+        found = [
+            each for each in self.in_force() if each.session in ("", session) and each.tool == bound_call.entry.name
+        ]
         if not found:
             return None
-        bound = await self._binder.bound(binding)
+        fingerprint = await self._fingerprinter.fingerprint(bound_call)
         for grant in found:
-            if grant.digest == bound.digest:
+            if grant.digest == fingerprint.digest:
                 try:
-                    return await self._rows.change(grant.id, self._used), bound.binds
+                    return await self._rows.change(grant.id, self._used), fingerprint.binds
                 except (LookupError, TransientError):  # revoked just now, or its use cannot be told
                     return None
         return None

@@ -20,7 +20,7 @@ class ParkedStep(Protocol):
 
     call: Call
     params: dict[str, Any]
-    ticket: str
+    approval_id: str
     is_guest: bool
     result: CallResult | None
 
@@ -50,7 +50,7 @@ def _either(one: bool, other: bool) -> bool:
 
 
 class Parking(Generic[S]):
-    """What one tick leaves behind, found out while it runs."""
+    """What one batch leaves behind, found out while it runs."""
 
     __slots__ = ("_by_id", "_kept", "_writers", "steps")
 
@@ -64,7 +64,7 @@ class Parking(Generic[S]):
         """Its result is that it is parked: because it waits for an answer, or for another one that does."""
         call, found = step.call, self._producers(step.call)
         # What waits for the answer to a question that an earlier cycle asked goes on once, there.
-        is_kept = bool(step.ticket and not step.is_guest) if found is None else found.are_kept
+        is_kept = bool(step.approval_id and not step.is_guest) if found is None else found.are_kept
         self._kept[step] = is_kept
         own = _Producers(call.id, len(self.steps), is_kept)
         self._by_id.setdefault(call.id, own)
@@ -85,10 +85,10 @@ class Parking(Generic[S]):
         return parked(step.call, f"it waits for {found.first!r}, which waits for an approval")
 
     def take_asking(self, steps: Iterable[S], finish: Callable[[S, CallResult], None]) -> None:
-        """The tick is cut off: what has an approval or waits for one is left behind, if it has not started."""
+        """The batch is cut off: what has an approval or waits for one is left behind, if it has not started."""
         for step in steps:
-            if step.result is None and step.ticket and not step.has_started:
-                finish(step, parked(step.call, f"it waits for approval {step.ticket!r}"))
+            if step.result is None and step.approval_id and not step.has_started:
+                finish(step, parked(step.call, f"it waits for approval {step.approval_id!r}"))
 
     def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
         """The calls to keep, with what could be read by now filled in, and the approvals that they wait for by id."""
@@ -100,8 +100,8 @@ class Parking(Generic[S]):
         calls, waits = [], {}
         for step in kept:
             call = step.call
-            if step.ticket:
-                waits[call.id] = step.ticket
+            if step.approval_id:
+                waits[call.id] = step.approval_id
                 call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
             else:
                 after = tuple(id for id in call.after if not ended_well(id))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from acting.approvals.expiry import Expiry
-from acting.approvals.fingerprint import Binder, Binding
+from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
 from acting.approvals.records import InMemory, Rows, in_time
 from spar.clock import Clock
@@ -53,7 +53,7 @@ class Use(Struct, frozen=True):
     binds: Mapping[str, Any] | None = None
 
 
-class Desk:
+class ApprovalQueue:
     """The approvals of one executor; a `spar.records.approvals.Approver`.
 
     Args: expires: seconds until no answer is a denial, and for which an approval may be used once it is given; most:
@@ -61,13 +61,21 @@ class Desk:
         an event of a class.
     """
 
-    def __init__(self, binder: Binder, clock: Clock, tell: Callable[..., None], *, expires: float, most: int) -> None:
-        self.binder, self.clock, self._tell, self._expires, self._most = binder, clock, tell, expires, most
+    def __init__(
+        self, fingerprinter: Fingerprinter, clock: Clock, tell: Callable[..., None], *, expires: float, most: int
+    ) -> None:
+        self.fingerprinter, self.clock, self._tell, self._expires, self._most = (
+            fingerprinter,
+            clock,
+            tell,
+            expires,
+            most,
+        )
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
         self._rows.on_found = self._found
-        self._grants = Grants(binder, lambda: self.clock.now())
+        self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._expiry = Expiry(lambda: self.clock, self._expire)
         self._waiting: dict[str, builtins.list[asyncio.Future[None]]] = {}
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
@@ -80,7 +88,7 @@ class Desk:
     def attach(self, host: Host, clock: Clock) -> None:
         """Keep rows in the agent's memory if it offers that. Before it is opened."""
         self.agent, self.clock = host.agent, clock
-        self.binder.use(clock)
+        self.fingerprinter.use(clock)
         if isinstance(host.store, Records) and host.store is not self.store:
             self.store = host.store
             self._is_open = False  # whoever looked before saw another store's rows
@@ -99,7 +107,7 @@ class Desk:
                     self._arm(row)
 
     async def refresh(self) -> None:
-        """Take over what another desk has asked and settled. Raises: TransientError when it cannot be read now."""
+        """Take over what another queue has asked and settled. Raises: TransientError when it cannot be read now."""
         if not self._is_open:
             return
         await self._rows.refresh()
@@ -151,9 +159,9 @@ class Desk:
         changes: dict[str, Any] = {"decided_by": by, "reason": reason}
         if params is not None or call is not None:
             new = (
-                self.binder.edited(row.call, params)
+                self.fingerprinter.edited(row.call, params)
                 if params is not None
-                else self.binder.replaced(row.call, call or {})
+                else self.fingerprinter.replaced(row.call, call or {})
             )
             changes |= {"original": row.call, "call": new.call, "effect": new.effect, "digest": await self._digest(new)}
         grant = None
@@ -196,7 +204,7 @@ class Desk:
 
     # -- what the gate asks
 
-    async def ask(self, binding: Binding, *, why: str, trust: Trust, session: str, cycle_id: str,
+    async def ask(self, bound_call: BoundCall, *, why: str, trust: Trust, session: str, cycle_id: str,
                   run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
         """The question about this call, and whether it is this cycle's own: one call is asked about once at a time.
 
@@ -204,27 +212,27 @@ class Desk:
         kept.
         """
         await self.open()
-        bound = await self.binder.bound(binding)
-        return await in_time(self._in_turn(binding, bound.digest, why, trust, session, cycle_id, run_id))
+        fingerprint = await self.fingerprinter.fingerprint(bound_call)
+        return await in_time(self._in_turn(bound_call, fingerprint.digest, why, trust, session, cycle_id, run_id))
 
     async def _in_turn(self, *question: Any) -> tuple[Approval, bool]:
         async with self._asking:
             return await self._ask(*question)
 
-    async def _ask(self, binding: Binding, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
+    async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
                    run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
         rows = self._rows.values.values()
         pending = [row for row in rows if row.status == "pending"]
         open_ = [row for row in pending if row.session == session]
         if cycle_id:
             # A cycle that was cut off and goes on owns its questions still, and what was answered before it got here.
-            own = [row for row in rows if (row.cycle_id, row.call.id) == (cycle_id, binding.call.id)]
+            own = [row for row in rows if (row.cycle_id, row.call.id) == (cycle_id, bound_call.call.id)]
             for row in own:
-                if self._speaks_of(row, binding, digest):
+                if self._speaks_of(row, bound_call, digest):
                     return row, True
         for row in open_:
             # Another call of the same plan, be it the same in all but its id, is answered by itself.
-            is_own = row.call.id == binding.call.id
+            is_own = row.call.id == bound_call.call.id
             if row.digest == digest and self.clock.now() < row.expires_at and (is_own or row.cycle_id != cycle_id):
                 return row, False
         if len(pending) >= _RUNS * self._most:
@@ -234,8 +242,8 @@ class Desk:
             whose = f"run {run_id!r}" if run_id else f"session {session!r}"
             raise RefusedError(f"{waiting} calls of {whose} wait for an approval already, as many as may")
         now = self.clock.now()
-        row = Approval(self._rows.new_id("a"), binding.call, digest, now, now + timedelta(seconds=self._expires), why,
-                       binding.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
+        row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + timedelta(seconds=self._expires),
+                       why, bound_call.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
         await self._make_room()
         crashpoint("approval.before_commit")
         await self._rows.add(row)  # the last wait: a cancelled asker leaves no question that nobody waits for
@@ -261,14 +269,14 @@ class Desk:
             row = self._rows.named(id)
         return row
 
-    async def use(self, id: str, binding: Binding) -> Use:
+    async def use(self, id: str, bound_call: BoundCall) -> Use:
         """Use an approval for this call, once, durably before it may start.
 
         What would run now is bound anew first: if it is not what was approved, the approval is void.
         """
-        bound, changed = None, "what would run now is not what was approved"
+        fingerprint, changed = None, "what would run now is not what was approved"
         try:
-            bound = await self.binder.bound(binding)
+            fingerprint = await self.fingerprinter.fingerprint(bound_call)
         except SparError as error:
             changed = str(error)
 
@@ -277,7 +285,7 @@ class Desk:
                 raise DecidedError(f"approval {row.id!r} cannot be used: it is {standing(row)}")
             if self.clock.now() >= row.expires_at:
                 return moved(row, "expired")
-            is_same = bound is not None and row.digest == bound.digest
+            is_same = fingerprint is not None and row.digest == fingerprint.digest
             return moved(row, "used") if is_same else moved(row, "void", reason=changed)
 
         try:
@@ -289,16 +297,16 @@ class Desk:
         if row.status == "expired":
             return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
         if row.status == "used":
-            return Use(binds=bound.binds if bound is not None else None)
+            return Use(binds=fingerprint.binds if fingerprint is not None else None)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
-    async def granted(self, binding: Binding, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def granted(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
         """The grant that lets this very call run, counted, and what binds the call; None if there is none.
 
         Raises: UnboundError.
         """
         await self.open()
-        return await self._grants.use(binding, session)
+        return await self._grants.use(bound_call, session)
 
     async def park(self, id: str) -> None:
         """The cycle that asked goes on without an answer, and its call is kept."""
@@ -332,12 +340,12 @@ class Desk:
 
     # -- inside
 
-    def _speaks_of(self, row: Approval, binding: Binding, digest: str) -> bool:
+    def _speaks_of(self, row: Approval, bound_call: BoundCall, digest: str) -> bool:
         """Whether a question about a call of this id is about what it would do now, and still has a say in it."""
         is_same = row.digest == digest
         if row.original is not None:  # the digest is that of the call which people put in its place
             asked = row.original
-            is_same = (asked.tool, asked.params) == (binding.call.tool, binding.call.params)
+            is_same = (asked.tool, asked.params) == (bound_call.call.tool, bound_call.call.params)
         is_in_time = row.status in ("pending", "approved") and self.clock.now() < row.expires_at
         return is_same and (is_in_time or row.status == "denied")
 
@@ -347,9 +355,9 @@ class Desk:
         if row.digest != digest:
             raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
-    async def _digest(self, binding: Binding) -> str:
+    async def _digest(self, bound_call: BoundCall) -> str:
         try:
-            return (await self.binder.bound(binding)).digest
+            return (await self.fingerprinter.fingerprint(bound_call)).digest
         except SparError as error:
             raise ValueError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""What one executor has for approvals when it is configured: the policy, the desk, and what is parked."""
+"""What one executor has for approvals when it is configured: the policy, the queue, and what is parked."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import isfinite
 from typing import Any, Final
 
 from acting.approvals.deferred import Parked
-from acting.approvals.fingerprint import Binder, Check
+from acting.approvals.fingerprint import Check, Fingerprinter
 from acting.approvals.parking import ParkedStep, Parking
 from acting.approvals.policy import Policy
-from acting.approvals.queue import Desk
+from acting.approvals.queue import ApprovalQueue
 from acting.approvals.taint import Taint
 from acting.calls import Scope, fault
 from spar.clock import Clock
@@ -25,7 +25,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-class Office:
+class ApprovalService:
     """See the module. `hold`: seconds that a call waits for its answer before its cycle goes on without it."""
 
     def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
@@ -55,18 +55,20 @@ class Office:
             if callable(allow := getattr(part, "allow_grants", None)):
                 allow(tuple(grantable))
         self.hold = float(hold)
-        self.desk = Desk(Binder(check, self.policy.revision, clock), clock, tell, expires=expires, most=most)
+        self.queue = ApprovalQueue(
+            Fingerprinter(check, self.policy.revision, clock), clock, tell, expires=expires, most=most
+        )
         self.taint = Taint()
-        self.parked = Parked(self.desk, self.taint)
+        self.parked = Parked(self.queue, self.taint)
 
     def attach(self, host: Host, clock: Clock) -> None:
         """Keep what is asked in the agent's memory, and wake its sessions when there are answers."""
-        self.desk.attach(host, clock)
+        self.queue.attach(host, clock)
         self.parked.attach(host)
 
     async def open(self) -> None:
         """Take up what an earlier process left behind. Raises: TransientError when the store cannot be read now."""
-        await self.desk.open()
+        await self.queue.open()
         await self.parked.open()
 
     async def take_over(self) -> None:
@@ -77,7 +79,7 @@ class Office:
         self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
         steps: Sequence[ParkedStep], tell: Callable[[], object],
     ) -> None:  # fmt: skip
-        """Keep what a tick leaves behind at its end, forget what it went on with.
+        """Keep what a batch leaves behind at its end, forget what it went on with.
 
         `tell` writes down what is parked, together with keeping it. What cannot be kept is not left behind: its calls
         are denied, and their approvals void.
@@ -98,8 +100,8 @@ class Office:
             for step in parking.steps:
                 why = f"it could not be kept until its answer: {error}"
                 step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
-                if step.ticket and not step.is_guest:
-                    await self.parked.refuse(step.ticket, why)
+                if step.approval_id and not step.is_guest:
+                    await self.parked.refuse(step.approval_id, why)
             tell()
         try:
             await self.parked.settle(steps)
@@ -107,7 +109,7 @@ class Office:
             pass
 
     async def close(self) -> None:
-        await self.desk.close()
+        await self.queue.close()
 
 
 def _wrong(key: str, found: Any, expected: str) -> ConfigError:

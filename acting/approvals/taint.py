@@ -14,7 +14,7 @@ from typing import Final
 
 from acting.approvals.policy import trust_in
 from acting.calls import Scope
-from acting.tooling.bound_tool import Entry
+from acting.tooling.bound_tool import BoundTool
 from spar.data.dataflow import PathIndex
 from spar.data.paths import Path, parse_write, references
 from spar.data.trust import trust_of
@@ -45,19 +45,19 @@ class Taint:
         tainted = self._runs.get(run_id)
         return "untrusted" if tainted is not None and tainted.at(_EVERYTHING) else found
 
-    def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], Entry | None]) -> None:
-        """Know what the calls of a run's earlier ticks have tainted; what cannot be told any more may be all of it."""
-        for tick in earlier:
-            trust = trust_of(tick.action) if tick.action is not None else "untrusted"
+    def recall(self, run_id: str, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
+        """Taint what the calls of a run's earlier batches tainted; what cannot be told any more may be all of it."""
+        for batch in earlier:
+            trust = trust_of(batch.action) if batch.action is not None else "untrusted"
             scope = Scope("", run_id=run_id)
-            for call in [each.call for each in tick.results if each.attempts]:
+            for call in [each.call for each in batch.results if each.attempts]:
                 try:
                     entry = find(call.tool)
                     self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
                 except Exception:  # written down by another version
                     self._taint(run_id, [_EVERYTHING])
 
-    def judge(self, call: Call, entry: Entry | None, trust: Trust, scope: Scope) -> Trust:
+    def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
         """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
         if trust == "trusted" and self._runs and self.reads(call, scope):
             trust = "untrusted"
@@ -87,7 +87,7 @@ class Taint:
         return any(tainted.over(path) for path in read)
 
     def close(self, scope: Scope) -> None:
-        """One tick is over: what belongs to no run is read by nobody any more."""
+        """One batch is over: what belongs to no run is read by nobody any more."""
         if scope.run_id is None:
             self._runs.pop(scope.key, None)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from acting.fs.rooted import kind_of, look, open_file
+from acting.fs.rooted import file_kind, look, open_file
 from spar.ids import new_id
 
 _CHUNK = 1 << 20
@@ -116,7 +116,7 @@ def move_entry(source: Entry, target: Entry) -> None:
     Raises: FileExistsError when something is there already; PermissionError for links and special files.
     """
     status = os.stat(source[1], dir_fd=source[0], follow_symlinks=False)
-    kind = kind_of(status.st_mode)
+    kind = file_kind(status.st_mode)
     if kind not in ("file", "folder"):
         raise PermissionError(f"{source[1]!r} is a {kind}, not a file or folder")
     try:

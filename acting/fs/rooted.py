@@ -36,7 +36,7 @@ _KINDS = (
 Opener = Callable[[int, tuple[str, ...]], int]
 
 
-def kind_of(mode: int) -> str:
+def file_kind(mode: int) -> str:
     """What an inode is, in a word."""
     return next((word for test, word in _KINDS if test(mode)), "something else")
 
@@ -69,7 +69,7 @@ def file_resource(folder: str, parts: tuple[str, ...]) -> str:
     return f"file:{os.path.normpath('/'.join((folder, *parts)))}"
 
 
-class Folder:
+class RootedDir:
     """A folder that nothing leads out of. It is opened anew for each use, so it may be removed and made again."""
 
     __slots__ = ("_open", "path")
@@ -154,7 +154,7 @@ def look(parent: int, name: str) -> os.stat_result:
 
 
 def _refuse_special(status: os.stat_result, name: str) -> None:
-    kind = kind_of(status.st_mode)
+    kind = file_kind(status.st_mode)
     if kind != "file":
         raise PermissionError(f"{name!r} is a {kind}, not a regular file")
     if status.st_nlink > 1:

@@ -20,7 +20,12 @@ _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
 
 def verdict(node: Node) -> tuple[Why, str] | None:
     """Why what `node` reads will never come, by that of its paths of which most is known; None if it may."""
-    losses = [loss for need in node.needs if need.is_open and need.is_hopeless for loss in need.losses()]
+    losses = [
+        loss
+        for requirement in node.requirements
+        if requirement.is_open and requirement.is_hopeless
+        for loss in requirement.losses()
+    ]
     if not losses:
         return None
     bits, path = max(losses, key=lambda loss: loss[0])
@@ -33,7 +38,8 @@ def could_start(node: Node, has: Callable[[Path, str | None], bool]) -> bool:
         node.after == 0
         and all(has(path, node.instance) for path in node.reads)
         and all(
-            any(all(has(path, node.instance) for path in paths) for paths in need.alternatives) for need in node.needs
+            any(all(has(path, node.instance) for path in paths) for paths in requirement.alternatives)
+            for requirement in node.requirements
         )
     )
 
@@ -51,9 +57,13 @@ def knot_from(start: Node) -> list[Node]:
 
 def awaited_by(node: Node) -> Node | None:
     """One of those that live for whom `node` waits."""
-    gates = [gate for need in node.needs if need.is_open and (gate := need.gate) is not None]
+    gates = [
+        gate for requirement in node.requirements if requirement.is_open and (gate := requirement.gate) is not None
+    ]
     stack: list[Node | Barrier] = [*gates]
-    feeders = (feeder for need in node.needs if need.is_open for feeder in need.fed.values())
+    feeders = (
+        feeder for requirement in node.requirements if requirement.is_open for feeder in requirement.fed.values()
+    )
     stack += [blocker for blocker in chain(node.blockers, feeders) if not blocker.ended][:1]
     while stack:
         each = stack.pop()
@@ -92,14 +102,21 @@ def reaches(node: Node, waiters: list[Node]) -> bool:
 
 
 def _before(each: Node | Barrier) -> Sequence[Node | Barrier]:
-    if isinstance(each, Barrier) or not each.needs:
+    if isinstance(each, Barrier) or not each.requirements:
         return each.blockers
-    return [*each.blockers, *(feeder for need in each.needs if need.is_plain for feeder in need.fed.values())]
+    return [
+        *each.blockers,
+        *(feeder for requirement in each.requirements if requirement.is_plain for feeder in requirement.fed.values()),
+    ]
 
 
 def _behind(each: Node | Barrier) -> Sequence[Node | Barrier]:
     # A gate leads on to nobody: reads with alternatives close no circle.
     if isinstance(each, Barrier) or not (each.followers or each.feeds):
         return each.dependants
-    fed = [need.node for need, place in each.feeds if need.is_plain and need.fed.get(place) is each]
+    fed = [
+        requirement.node
+        for requirement, place in each.feeds
+        if requirement.is_plain and requirement.fed.get(place) is each
+    ]
     return [*each.dependants, *each.followers, *fed]

@@ -17,7 +17,7 @@ its end whichever it chooses. What they leave knotted up is untied when nothing 
 The work is proportional to calls + references: a countdown per call, an index by path, and nobody ever scans what
 remains. Readers of a path that many calls write to share one `Barrier` instead of an edge each.
 
-`earlier(id)` says whether a call of an earlier tick of the same run ended well; None: there was none.
+`earlier(id)` says whether a call of an earlier batch of the same run ended well; None: there was none.
 
 The caller adds calls in the order of arrival, says when one ended and what was written, and empties `ready`
 (may start; it takes its values at once) and `doomed` (must be skipped for the reason in `why`). `stuck` says, once
@@ -33,8 +33,8 @@ from itertools import chain
 from typing import Literal
 
 from acting.graph.deadlock import could_start, knot_from, reaches, verdict
-from acting.graph.index import Index, Place
-from acting.graph.nodes import NOBODY, Barrier, Gate, Need, Node, Why
+from acting.graph.index import Index, IndexNode
+from acting.graph.nodes import NOBODY, Barrier, Gate, Node, ReadRequirement, Why
 from spar.checks import shorten
 from spar.data.paths import Expression, Path, overlaps
 
@@ -43,7 +43,7 @@ Stuck = tuple[list[Node], Why, str]
 
 
 class Graph:
-    """The calls of one tick. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
+    """The calls of one batch. `has(path, instance)` says whether a value stands at a path now, as an instance sees."""
 
     def __init__(
         self,
@@ -93,18 +93,24 @@ class Graph:
         self._admit(node, instance)
         circular = self._follow(node, after) if after else False
         missing = self._order(node, reads) if reads else ()
-        fed: list[tuple[Need, Place]] = []
+        fed: list[tuple[ReadRequirement, IndexNode]] = []
         if writes is not None:
             fed = self._index.register(node, writes.alternatives)
             for path in missing:  # whoever waits for what it alone is to write
                 circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
         if fed or awaiting:
-            for need, place in fed:
-                place.set_fed(need, node)
-            if not circular and reaches(node, [*(need.node for need, _ in fed if need.is_plain), *awaiting]):
+            for requirement, place in fed:
+                place.set_fed(requirement, node)
+            if not circular and reaches(
+                node, [*(requirement.node for requirement, _ in fed if requirement.is_plain), *awaiting]
+            ):
                 # Unless somebody else, who has not been on record, is to feed the readers as well.
-                alone = [need.node for need, place in fed if need.is_plain and not place.writer(need.node, node)]
+                alone = [
+                    requirement.node
+                    for requirement, place in fed
+                    if requirement.is_plain and not place.writer(requirement.node, node)
+                ]
                 circular = reaches(node, [*alone, *awaiting])
             node.followers = [*node.followers, *awaiting]
             for reader in awaiting:
@@ -113,7 +119,7 @@ class Graph:
             return False
         for path in missing:
             self._miss(node, path)
-        if not node.waiting or node.needs:
+        if not node.waiting or node.requirements:
             self._offer(node)
         return True
 
@@ -128,14 +134,14 @@ class Graph:
         node.ended, node.ok = True, ok
         if not node.is_ready and node.at:  # one that was never taken in may end all the same
             self.pending -= 1
-            for need in node.needs:
-                need.close()
+            for requirement in node.requirements:
+                requirement.close()
         if node.groups:
             node.leave(chosen)
-        for need, place in node.feeds:
-            if need.fed.get(place) is node:
-                place.set_fed(need, None)
-                self._suspect(need.node)
+        for requirement, place in node.feeds:
+            if requirement.fed.get(place) is node:
+                place.set_fed(requirement, None)
+                self._suspect(requirement.node)
         free = node.dependants
         if node.followers:
             free = free.copy()
@@ -150,9 +156,9 @@ class Graph:
 
     def written(self, path: Path, value: object, instance: str | None = None) -> None:
         """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
-        for need, found in self._index.awaiting(path, value, instance):
-            if found in need.absent:
-                self._arrived(need, found)
+        for requirement, found in self._index.awaiting(path, value, instance):
+            if found in requirement.absent:
+                self._arrived(requirement, found)
 
     def stuck(self) -> Stuck | None:
         """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
@@ -230,63 +236,63 @@ class Graph:
 
     def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
         """Put a gate before each alternative that earlier calls are still to write."""
-        need = Need(node, alternatives)
+        requirement = ReadRequirement(node, alternatives)
         gates: list[Gate | None] = []
         for paths in alternatives:
-            gate = Gate(need)
+            gate = Gate(requirement)
             if not self._is_racing:
                 for path in paths:
                     self._index.block(gate, path, node.instance)
             gates.append(gate if gate.waiting else None)
-        need.gates = gates
-        need.is_open = False  # as long as it has not been looked at: `_offer` does
-        if not node.needs:
-            node.needs = {}
-        node.needs[need] = None
+        requirement.gates = gates
+        requirement.is_open = False  # as long as it has not been looked at: `_offer` does
+        if not node.requirements:
+            node.requirements = {}
+        node.requirements[requirement] = None
 
-    # -- needs
+    # -- requirements
 
     def _miss(self, node: Node, path: Path) -> None:
         """Wait for a value at a path that must be present."""
-        need = Need(node, ((path,),))
-        if not node.needs:
-            node.needs = {}
-        node.needs[need] = None
+        requirement = ReadRequirement(node, ((path,),))
+        if not node.requirements:
+            node.requirements = {}
+        node.requirements[requirement] = None
         node.lacking += 1
-        self._watch(need, path)
+        self._watch(requirement, path)
 
-    def _watch(self, need: Need, path: Path) -> None:
-        self._index.watch(need, path)
-        self._suspect(need.node)
+    def _watch(self, requirement: ReadRequirement, path: Path) -> None:
+        self._index.watch(requirement, path)
+        self._suspect(requirement.node)
 
     def _suspect(self, node: Node) -> None:
         """Perhaps nobody who lives will bring what it reads: `stuck` finds out."""
         heappush(self._suspects, (node.at, node))
 
-    def _arrived(self, need: Need, path: Path) -> None:
-        """Something stands at a path that `need` waited for."""
-        for place in need.absent.pop(path):
-            place.leave(need)
-        node = need.node
-        if need.is_plain:
-            need.is_open = False
-            del node.needs[need]
-        elif not self._is_settled(need):
+    def _arrived(self, requirement: ReadRequirement, path: Path) -> None:
+        """Something stands at a path that `requirement` waited for."""
+        for place in requirement.absent.pop(path):
+            place.leave(requirement)
+        node = requirement.node
+        if requirement.is_plain:
+            requirement.is_open = False
+            del node.requirements[requirement]
+        elif not self._is_settled(requirement):
             return
         else:
-            need.close()
+            requirement.close()
         node.lacking -= 1
         if node.waiting == node.lacking == 0:
             self._offer(node)
 
-    def _is_settled(self, need: Need) -> bool:
+    def _is_settled(self, requirement: ReadRequirement) -> bool:
         """Whether an alternative is present and no earlier writer of it or of one before it lives.
 
         If not, it waits at each path that is missing from the alternatives that can be judged.
         """
-        absent, instance, has = need.absent, need.node.instance, self._has
+        absent, instance, has = requirement.absent, requirement.node.instance, self._has
         missing: list[Path] = []
-        for paths, gate in zip(need.alternatives, need.gates, strict=True):
+        for paths, gate in zip(requirement.alternatives, requirement.gates, strict=True):
             if gate is not None and gate.waiting:
                 break
             lacking = [path for path in paths if path in absent or not has(path, instance)]
@@ -295,33 +301,33 @@ class Graph:
             missing += lacking
         for path in missing:
             if path not in absent:
-                self._watch(need, path)
+                self._watch(requirement, path)
         return False
 
-    def _look_again(self, need: Need) -> None:
+    def _look_again(self, requirement: ReadRequirement) -> None:
         """One of its gates has opened."""
-        node = need.node
-        if not need.is_open or node.ended or node.is_ready:
+        node = requirement.node
+        if not requirement.is_open or node.ended or node.is_ready:
             return
-        if not self._is_settled(need):
+        if not self._is_settled(requirement):
             self._suspect(node)
             return
-        need.close()
+        requirement.close()
         node.lacking -= 1
         if node.waiting == node.lacking == 0:
             self._offer(node)
 
     def _reconsider(self, node: Node) -> None:
         """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
-        for need in list(node.needs):
-            for path in list(need.absent):
-                if path in need.absent and self._has(path, node.instance):
-                    self._arrived(need, path)
+        for requirement in list(node.requirements):
+            for path in list(requirement.absent):
+                if path in requirement.absent and self._has(path, node.instance):
+                    self._arrived(requirement, path)
         if not node.is_ready:
             self._note_missing(node)
             self._judge(node)
-            for need in node.needs:
-                need.find_feeders()
+            for requirement in node.requirements:
+                requirement.find_feeders()
 
     # -- starting and ending
 
@@ -329,7 +335,7 @@ class Graph:
         """If nothing blocks it any more, it is ready if all it reads is there, else it waits for values."""
         if node.ended or node.is_doomed or node.is_ready:
             return
-        if node.needs:
+        if node.requirements:
             self._judge(node)
         if node.waiting:
             return
@@ -343,16 +349,20 @@ class Graph:
         self.ready.append(node)
 
     def _note_missing(self, node: Node) -> None:
-        known = {path for need in node.needs if need.is_plain for path in need.absent} if node.lacking else NOBODY
+        known = (
+            {path for requirement in node.requirements if requirement.is_plain for path in requirement.absent}
+            if node.lacking
+            else NOBODY
+        )
         for path in node.reads:
             if path not in known and not self._has(path, node.instance):
                 self._miss(node, path)
 
     def _judge(self, node: Node) -> None:
         """See which reads with alternatives are not settled."""
-        for need in node.needs:
-            if not need.is_plain and not self._is_settled(need) and not need.is_open:
-                need.is_open = True
+        for requirement in node.requirements:
+            if not requirement.is_plain and not self._is_settled(requirement) and not requirement.is_open:
+                requirement.is_open = True
                 node.lacking += 1
 
     def _doom(self, node: Node, why: Why) -> None:
@@ -370,7 +380,7 @@ class Graph:
                 if isinstance(waiter, Node):
                     self._offer(waiter)
                 elif isinstance(waiter, Gate):
-                    self._look_again(waiter.need)
+                    self._look_again(waiter.requirement)
                 else:
                     further += waiter.dependants
 
@@ -389,8 +399,8 @@ class Graph:
         knot = knot_from(self._left[0])
         for member in sorted(knot, key=lambda each: each.at):
             if could_start(member, self._has):
-                for need in member.needs:
-                    need.close()
+                for requirement in member.requirements:
+                    requirement.close()
                 member.is_ready = True
                 self.pending -= 1
                 self.ready.append(member)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from acting.graph.nodes import NOBODY, Barrier, Group, Need, Node
+from acting.graph.nodes import NOBODY, Barrier, Group, Node, ReadRequirement
 from spar.data.dataflow import NOTHING, PathNode, child, descend, upwards
 from spar.data.paths import MISSING, Path, get
 
@@ -22,8 +22,8 @@ class Index:
     __slots__ = ("_instances", "_roots")
 
     def __init__(self) -> None:
-        self._roots: dict[str, Place] = {}
-        self._instances: dict[str, dict[str, Place]] = {}
+        self._roots: dict[str, IndexNode] = {}
+        self._instances: dict[str, dict[str, IndexNode]] = {}
 
     def block(self, waiter: Node | Barrier, path: Path, instance: str | None) -> bool:
         """Make `waiter` wait for those who live and write where `path` reads; False if there are none."""
@@ -48,20 +48,22 @@ class Index:
                         blocked = True
         return blocked
 
-    def register(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> list[tuple[Need, Place]]:
+    def register(
+        self, node: Node, alternatives: tuple[tuple[Path, ...], ...]
+    ) -> list[tuple[ReadRequirement, IndexNode]]:
         """Note who writes here; returns the readers that wait for just that and that nobody else feeds."""
         groups: list[Group] = []
-        fed: list[tuple[Need, Place]] = []
+        fed: list[tuple[ReadRequirement, IndexNode]] = []
         ends = []
         roots = self._roots if node.instance is None else self._instances.setdefault(node.instance, {})
         for paths in alternatives:
             for path in paths:
                 place = roots.get(path[0])
                 if place is None:
-                    place = roots[path[0]] = Place(None)
+                    place = roots[path[0]] = IndexNode(None)
                 for segment in path[1:]:
                     if place.unfed:
-                        fed += [(need, place) for need in place.unfed]
+                        fed += [(requirement, place) for requirement in place.unfed]
                     group = place.below
                     if group is None:
                         group = place.below = Group()
@@ -83,24 +85,24 @@ class Index:
             node.branches = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return fed
 
-    def watch(self, need: Need, path: Path) -> tuple[Place, ...]:
-        """Let `need` wait for a value at `path`, as yet unfed; the places where it does."""
-        places: tuple[Place, ...] = (walk(self._roots, path),)
-        instance = need.node.instance
+    def watch(self, requirement: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
+        """Let `requirement` wait for a value at `path`, as yet unfed; the places where it does."""
+        places: tuple[IndexNode, ...] = (walk(self._roots, path),)
+        instance = requirement.node.instance
         if instance is not None:
             places = (*places, walk(self._instances.setdefault(instance, {}), path))
-        need.absent[path] = places
+        requirement.absent[path] = places
         for place in places:
-            place.enter(need, path)
+            place.enter(requirement, path)
         return places
 
-    def awaiting(self, path: Path, value: object, instance: str | None) -> list[tuple[Need, Path]]:
+    def awaiting(self, path: Path, value: object, instance: str | None) -> list[tuple[ReadRequirement, Path]]:
         """Who waits for what is there now that `value` stands at `path`, and at which path each."""
         roots = self._roots if instance is None else self._instances.get(instance, NOBODY)
-        place: Place | None = roots.get(path[0])
+        place: IndexNode | None = roots.get(path[0])
         if place is None or not place.waiters_sub:
             return []
-        found: list[tuple[Need, Path]] = []
+        found: list[tuple[ReadRequirement, Path]] = []
         for segment in path[1:]:
             if place.waiters:
                 found += place.waiters.items()
@@ -110,19 +112,19 @@ class Index:
         return [*found, *(item for below in present(place, value) for item in below.waiters.items())]
 
 
-class Place(PathNode):
+class IndexNode(PathNode):
     """One segment of the index by path: who writes exactly here (`own`) or further in (`below`), who waits here."""
 
     __slots__ = ("below", "own", "unfed", "unfed_sub", "waiters", "waiters_sub")
 
-    def __init__(self, up: Place | None = None) -> None:
-        self.up: Place | None = up
-        self.children: dict[str, Place] = NOTHING
+    def __init__(self, up: IndexNode | None = None) -> None:
+        self.up: IndexNode | None = up
+        self.children: dict[str, IndexNode] = NOTHING
         # Made when there is one: most places only ever have a writer.
         self.own: Group | None = None
         self.below: Group | None = None
-        self.waiters: dict[Need, Path] = NOBODY
-        self.unfed: dict[Need, None] = NOBODY  # waiters that have nobody on record who is going to feed them
+        self.waiters: dict[ReadRequirement, Path] = NOBODY
+        self.unfed: dict[ReadRequirement, None] = NOBODY  # waiters that have nobody on record who is going to feed them
         self.waiters_sub = self.unfed_sub = 0  # here and further in
 
     def groups(self) -> Iterator[Group]:
@@ -150,59 +152,59 @@ class Place(PathNode):
             bits |= group.lost
         return bits
 
-    def enter(self, need: Need, path: Path) -> None:
-        """`need` waits here, as yet unfed."""
+    def enter(self, requirement: ReadRequirement, path: Path) -> None:
+        """Note that `requirement` waits here, as yet unfed."""
         if self.waiters is NOBODY:
             self.waiters, self.unfed = {}, {}
-        self.waiters[need] = path
-        self.unfed[need] = None
-        above: Place | None = self
+        self.waiters[requirement] = path
+        self.unfed[requirement] = None
+        above: IndexNode | None = self
         while above is not None:  # not `upwards`: this is the longest way of a call that comes before its writer
             above.waiters_sub += 1
             above.unfed_sub += 1
             above = above.up
 
-    def leave(self, need: Need) -> None:
-        del self.waiters[need]
-        unfed = 0 if need.fed.pop(self, None) else 1
+    def leave(self, requirement: ReadRequirement) -> None:
+        del self.waiters[requirement]
+        unfed = 0 if requirement.fed.pop(self, None) else 1
         if unfed:
-            del self.unfed[need]
-        above: Place | None = self
+            del self.unfed[requirement]
+        above: IndexNode | None = self
         while above is not None:
             above.waiters_sub -= 1
             above.unfed_sub -= unfed
             above = above.up
 
-    def set_fed(self, need: Need, feeder: Node | None) -> None:
+    def set_fed(self, requirement: ReadRequirement, feeder: Node | None) -> None:
         """Put on record who is going to feed a waiter."""
         if feeder is None:
-            if need.fed.pop(self, None) is None:
+            if requirement.fed.pop(self, None) is None:
                 return
-            self.unfed[need], change = None, 1
+            self.unfed[requirement], change = None, 1
         else:
             feeder.feeds = feeder.feeds or []
-            feeder.feeds.append((need, self))
-            was = need.fed.get(self)
-            need.fed[self] = feeder
+            feeder.feeds.append((requirement, self))
+            was = requirement.fed.get(self)
+            requirement.fed[self] = feeder
             if was is not None:
                 return
-            del self.unfed[need]
+            del self.unfed[requirement]
             change = -1
-        above: Place | None = self
+        above: IndexNode | None = self
         while above is not None:
             above.unfed_sub += change
             above = above.up
 
 
-def walk(roots: dict[str, Place], path: Path) -> Place:
+def walk(roots: dict[str, IndexNode], path: Path) -> IndexNode:
     """The place of `path`, made if there is none."""
     place = roots.get(path[0])
     if place is None:
-        place = roots[path[0]] = Place()
+        place = roots[path[0]] = IndexNode()
     return descend(place, path[1:])
 
 
-def present(place: Place, value: Any) -> Iterator[Place]:
+def present(place: IndexNode, value: Any) -> Iterator[IndexNode]:
     """The places at and below `place` that somebody waits at and at which `value` has something."""
     stack = [(place, value)]
     while stack:
@@ -218,14 +220,14 @@ def present(place: Place, value: Any) -> Iterator[Place]:
             stack += [(here.children[key], found[key]) for key in smaller if key in larger]
 
 
-def unfed_below(place: Place) -> list[tuple[Need, Place]]:
+def unfed_below(place: IndexNode) -> list[tuple[ReadRequirement, IndexNode]]:
     """Those who wait here or further in and whom nobody feeds."""
-    found: list[tuple[Need, Place]] = []
+    found: list[tuple[ReadRequirement, IndexNode]] = []
     stack = [place]
     while stack:
         here = stack.pop()
         if here.unfed_sub:
-            found += [(need, here) for need in here.unfed]
+            found += [(requirement, here) for requirement in here.unfed]
             if here.unfed_sub > len(here.unfed):
                 stack += here.children.values()
     return found

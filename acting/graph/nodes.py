@@ -21,14 +21,14 @@ NOBODY: Final[Any] = MappingProxyType({})
 NONE: Final[Any] = ()
 
 
-class WaitingPlace(Protocol):
-    """A segment of the index by path (`index`) as a need that waits there sees it."""
+class RequirementNode(Protocol):
+    """A segment of the index by path (`index`) as a requirement that waits there sees it."""
 
     @property
     def lost(self) -> int: ...
     def writer(self, *but: Node) -> Node | None: ...
-    def set_fed(self, need: Need, feeder: Node | None) -> None: ...
-    def leave(self, need: Need) -> None: ...
+    def set_fed(self, requirement: ReadRequirement, feeder: Node | None) -> None: ...
+    def leave(self, requirement: ReadRequirement) -> None: ...
 
 
 class Barrier:
@@ -49,11 +49,11 @@ class Barrier:
 class Gate(Barrier):
     """A barrier before one alternative of a read: when it ends, the read is looked at again."""
 
-    __slots__ = ("need",)
+    __slots__ = ("requirement",)
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, requirement: ReadRequirement) -> None:
         super().__init__()
-        self.need = need
+        self.requirement = requirement
 
 
 class Node:
@@ -62,26 +62,45 @@ class Node:
     `why` says why the graph gave it up, empty while it has not.
     """
 
-    __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers", "groups", "id",
-                 "instance", "is_doomed", "is_ready", "lacking", "needs", "ok", "reads", "waiting", "why",
-                 "writes")  # fmt: skip
+    __slots__ = (
+        "after",
+        "at",
+        "blockers",
+        "branches",
+        "dependants",
+        "ended",
+        "feeds",
+        "followers",
+        "groups",
+        "id",
+        "instance",
+        "is_doomed",
+        "is_ready",
+        "lacking",
+        "ok",
+        "reads",
+        "requirements",
+        "waiting",
+        "why",
+        "writes",
+    )  # fmt: skip
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.at = 0  # its number in the order of arrival
         self.instance: str | None = None
-        self.reads: Sequence[Path] = ()  # each must be present; reads with alternatives are needs
+        self.reads: Sequence[Path] = ()  # each must be present; reads with alternatives are requirements
         self.writes: tuple[tuple[Path, ...], ...] = ()
         self.waiting = self.after = 0  # calls and barriers that block it, and those of them that it named
-        self.lacking = 0  # its open needs
+        self.lacking = 0  # its open requirements
         self.ended = self.ok = self.is_doomed = self.is_ready = False
         self.why: Why | Literal[""] = ""
         self.blockers: list[Node | Barrier] = []
         self.dependants: list[Node | Barrier] = []  # wait for this to end
         # These most calls do not have.
         self.followers: list[Node] = NONE  # wait for this to end well
-        self.feeds: list[tuple[Need, WaitingPlace]] = NONE  # it is to write what they lack
-        self.needs: dict[Need, None] = NOBODY
+        self.feeds: list[tuple[ReadRequirement, RequirementNode]] = NONE  # it is to write what they lack
+        self.requirements: dict[ReadRequirement, None] = NOBODY
         self.groups: Sequence[Group] = ()
         self.branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
 
@@ -100,7 +119,7 @@ class Node:
                     group.lost |= CHOSE_ANOTHER
 
 
-class Need:
+class ReadRequirement:
     """A read that has to be waited for by value: one path that is missing, or several alternatives.
 
     `absent` are its paths at which nothing stands, with the places where it waits for them; `fed` says of such a
@@ -114,8 +133,8 @@ class Need:
         self.alternatives = alternatives
         self.is_open = True
         self.gates: Sequence[Gate | None] = ()
-        self.absent: dict[Path, tuple[WaitingPlace, ...]] = {}
-        self.fed: dict[WaitingPlace, Node] = {}
+        self.absent: dict[Path, tuple[RequirementNode, ...]] = {}
+        self.fed: dict[RequirementNode, Node] = {}
 
     @property
     def is_plain(self) -> bool:

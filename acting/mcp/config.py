@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from acting.mcp.diagnostics import Words
+from acting.mcp.diagnostics import ServerDiagnostics
 from acting.net.addresses import Guard
 from acting.net.http_client import read_headers
-from acting.process.detect import Offer, offered
+from acting.process.detect import SandboxCapability, offered
 from acting.process.launcher import Program, environment, find_program
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
@@ -30,7 +30,7 @@ Level = Literal["auto", 0, 1, 2]
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 
 
-class Grants(Struct, frozen=True):
+class SandboxGrants(Struct, frozen=True):
     """In which sandbox a program runs, and what it may touch there beside the workspace; see `shell`."""
 
     sandbox: Level = 0
@@ -38,7 +38,7 @@ class Grants(Struct, frozen=True):
     network: bool = False
 
 
-class Place:
+class ServerLocation:
     """Raises: ConfigError for options that make no sense."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Place:
         url: str,
         headers: Mapping[str, str],
         env: tuple[str, ...],
-        grants: Grants,
+        grants: SandboxGrants,
     ) -> None:
         if bool(command) == bool(url):
             found = "both" if url else "neither"
@@ -62,16 +62,16 @@ class Place:
         self._command, self._url, self._env, self._grants = command, url, env, grants
         self._workspace = os.path.realpath(home.workspace)
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in grants.readable)  # noqa: PTH118
-        self._offer: Offer | None = None
+        self._capability: SandboxCapability | None = None
         #: How a person would call it, and the level of the sandbox that the program was started in last.
         self.shown, self.level = url or command[0], 0
 
     def prepare(self) -> None:
         """Find out which sandbox there is, if one is wanted; in a thread."""
         if self._command and self._grants.sandbox:
-            self._offer = offered(find_program("bwrap", self._environment()))
+            self._capability = offered(find_program("bwrap", self._environment()))
 
-    def connect(self, words: Words, resolver: Threads, silence: float) -> AbstractAsyncContextManager[Any]:
+    def connect(self, words: ServerDiagnostics, resolver: Threads, silence: float) -> AbstractAsyncContextManager[Any]:
         """A new transport; names are resolved in `resolver`, an HTTP answer may be silent for `silence` seconds.
 
         Raises: PermanentError when there is no such program, or not the sandbox that is asked for.
@@ -90,12 +90,14 @@ class Place:
         if path is None:
             raise PermanentError(f"program {name!r} is not there or cannot be executed; PATH is {env['PATH']!r}")
         os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
-        cage = None
-        if self._offer is not None:
+        spec = None
+        if self._capability is not None:
             least = 0 if self._grants.sandbox == "auto" else self._grants.sandbox
-            cage = self._offer.cage(self._workspace, least=least, readable=self._readable, network=self._grants.network)
-        self.level = cage.level if cage else 0
-        return Program(path, self._command, self._workspace, env, cage=cage)
+            spec = self._capability.spec(
+                self._workspace, least=least, readable=self._readable, network=self._grants.network
+            )
+        self.level = spec.level if spec else 0
+        return Program(path, self._command, self._workspace, env, sandbox=spec)
 
     def _environment(self) -> dict[str, str]:
         given = dict(entry.split("=", 1) for entry in self._env if "=" in entry)

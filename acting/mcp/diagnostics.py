@@ -24,7 +24,7 @@ _ERROR = re.compile(
 )
 
 
-class Words:
+class ServerDiagnostics:
     """The last lines of standard error, what was no message, and how many messages were too long."""
 
     __slots__ = ("_own", "_stray", "dropped", "lines", "strays")

@@ -1,7 +1,7 @@
 """What the tools of an MCP server were when they were accepted, kept so that none changes under who trusted it.
 
 A server may describe a harmless tool until it is trusted and another one afterwards. So each tool's name, description,
-schemas and annotations are kept at first use, with the sha256 over their canonical JSON (the pin). From then on a tool
+schemas and annotations are kept at first use, with the sha256 over their encoded JSON (the pin). From then on a tool
 that differs, or that was not there, is off until a person accepts it. What waits for that is in the same file, so it
 can be accepted while the service runs or does not. Deleting the file accepts what the server offers next.
 
@@ -40,14 +40,14 @@ class PinsError(PermanentError):
     """The file of pins cannot be read or written: no tool may be used."""
 
 
-def canonical(value: Any) -> str:
+def encoded(value: Any) -> str:
     """JSON with sorted keys and no spaces, in ASCII: the same text for the same value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def pin(definition: Definition) -> str:
     """The sha256 that stands for a definition."""
-    text = canonical({field: definition.get(field) for field in FIELDS})
+    text = encoded({field: definition.get(field) for field in FIELDS})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -56,7 +56,7 @@ def difference(old: Definition, new: Definition) -> str:
     told = []
     for field, word in FIELDS.items():
         was, now = old.get(field), new.get(field)
-        if canonical(was) == canonical(now):
+        if encoded(was) == encoded(now):
             continue
         told.append(_in_schema(was, now) if field == "inputSchema" else f"its {word} changed")
     return ", ".join(told) or "nothing changed"
@@ -66,7 +66,7 @@ def _in_schema(was: Any, now: Any) -> str:
     before, after = _properties(was), _properties(now)
     added = [name for name in after if name not in before]
     removed = [name for name in before if name not in after]
-    changed = [name for name in before if name in after and canonical(before[name]) != canonical(after[name])]
+    changed = [name for name in before if name in after and encoded(before[name]) != encoded(after[name])]
     parts = (("added", added), ("removed", removed), ("changed", changed))
     told = [f"{word} {_listed(names)}" for word, names in parts if names]
     return f"its parameters changed ({'; '.join(told)})" if told else "its parameters changed"
@@ -145,9 +145,9 @@ class Pins:
             with open(self.path.parent / ".lock", "ab") as lock:  # noqa: PTH123
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 rows = self._read()
-                before = canonical(rows)
+                before = encoded(rows)
                 yield rows
-                if canonical(rows) != before:
+                if encoded(rows) != before:
                     self._write(rows)
         except OSError as error:
             raise PinsError(f"the pins in {str(self.path)!r} cannot be kept: {error.strerror or error}") from error

@@ -18,11 +18,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.mcp.config import PASSED, Grants, Level, Place
-from acting.mcp.diagnostics import Words
+from acting.mcp.config import PASSED, Level, SandboxGrants, ServerLocation
+from acting.mcp.diagnostics import ServerDiagnostics
 from acting.mcp.pins import Definition, Pins
 from acting.mcp.results import error_of, value_of
-from acting.mcp.tools import MOST_DEFINITION, MOST_NAME, MOST_TOOLS, Offer, Policy, RemoteTool, offer, server_name
+from acting.mcp.tools import (
+    MOST_DEFINITION,
+    MOST_NAME,
+    MOST_TOOLS,
+    OfferedTools,
+    RemoteTool,
+    ToolPolicy,
+    offer,
+    server_name,
+)
 from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
@@ -92,9 +101,9 @@ class McpServer:
                 "MCP servers need a library that is not installed; install it with: pip install 'spar-agent[mcp]'",
                 path=("command",),
             )
-        grants = Grants(sandbox, tuple(readable), network)
-        self._home, self._place = home, Place(home, tuple(command), url, headers or {}, tuple(env), grants)
-        self._policy = Policy(frozenset(allow), effects or {}, approval or {}, frozenset(safe), timeout)
+        grants = SandboxGrants(sandbox, tuple(readable), network)
+        self._home, self._place = home, ServerLocation(home, tuple(command), url, headers or {}, tuple(env), grants)
+        self._policy = ToolPolicy(frozenset(allow), effects or {}, approval or {}, frozenset(safe), timeout)
         self._start_timeout, self._wait, self._refresh = start_timeout, wait, refresh
         self._parallel, self._max_output = parallel, max_output
         self.name = "mcp"
@@ -102,7 +111,7 @@ class McpServer:
         self.on_change: Callable[[], None] | None = None
         self._use(SystemClock())
         self._publish: Callable[[Any], None] = lambda event: None
-        self._words = Words()
+        self._words = ServerDiagnostics()
         self._link: Link | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._forget()
@@ -110,7 +119,7 @@ class McpServer:
     def _forget(self) -> None:
         self._listing: Mapping[str, Definition] | None = None
         self._stamp = (0, 0)
-        self._offer = Offer()
+        self._offer = OfferedTools()
         self._left_out = 0
         self._told: set[tuple[str, str]] = set()
 
@@ -221,7 +230,7 @@ class McpServer:
             before = {tool.key: tool for tool in self._offer.tools}
             tools = tuple(before.get(tool.key, tool) for tool in made.tools)
             has_changed = tools != self._offer.tools
-            self._offer = Offer(tools, made.refused if listing is not None else {})
+            self._offer = OfferedTools(tools, made.refused if listing is not None else {})
         self._tell_tools()
         if has_changed and self.on_change is not None:
             self.on_change()

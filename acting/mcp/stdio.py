@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
-from acting.mcp.diagnostics import MOST_MESSAGE, TOO_LARGE, Words
+from acting.mcp.diagnostics import MOST_MESSAGE, TOO_LARGE, ServerDiagnostics
 from acting.process.launcher import Process, Program, launch
 from spar.errors import TransientError
 
@@ -78,7 +78,9 @@ def request_of(head: bytes, tail: bytes) -> int | None:
 class _Pipes:
     """What the tasks of one connection share."""
 
-    def __init__(self, process: Process, words: Words, incoming: MemoryObjectSendStream[SessionMessage | Exception]):
+    def __init__(
+        self, process: Process, words: ServerDiagnostics, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+    ):
         self.process, self.words, self.incoming = process, words, incoming
         self.ended, self.drained = anyio.Event(), anyio.Event()
         self.asked = self.garbage = 0
@@ -174,7 +176,7 @@ async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def pipes(program: Program, words: Words) -> AsyncIterator[Streams]:
+async def pipes(program: Program, words: ServerDiagnostics) -> AsyncIterator[Streams]:
     """A transport for `mcp.Client`: starts the program; on leaving, nothing of it is left.
 
     Raises, in a group: TransientError when the connection breaks; PermanentError when it cannot be started.

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from acting.mcp.pins import Definition, canonical, pin
+from acting.mcp.pins import Definition, encoded, pin
 from acting.tooling.text import visible
 from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
@@ -32,7 +32,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 Send = Callable[["RemoteTool", dict[str, Any], ToolContext], Awaitable[Any]]
 
 
-class Policy(Struct, frozen=True):
+class ToolPolicy(Struct, frozen=True):
     """What the configuration says of a server's tools, by their own names; `*` stands for all that are not named."""
 
     allow: frozenset[str] = frozenset()
@@ -52,7 +52,7 @@ class Policy(Struct, frozen=True):
 class RemoteTool:
     """A tool of a server. With `off` it only says why it must not be called."""
 
-    def __init__(self, name: str, definition: Definition, policy: Policy, send: Send, off: str = "") -> None:
+    def __init__(self, name: str, definition: Definition, policy: ToolPolicy, send: Send, off: str = "") -> None:
         remote = str(definition["name"])
         self.name, self.remote, self.off, self._send = name, remote, off, send
         #: Two tools with one key are the same tool.
@@ -71,15 +71,15 @@ class RemoteTool:
         return await self._send(self, params, _context)
 
 
-class Offer(Struct, frozen=True):
+class OfferedTools(Struct, frozen=True):
     """What came of a listing: the tools, and those that cannot be one, with the reason."""
 
     tools: tuple[RemoteTool, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], policy: Policy, send: Send, *,
-          can_accept: bool = True) -> Offer:  # fmt: skip
+def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], policy: ToolPolicy, send: Send, *,
+          can_accept: bool = True) -> OfferedTools:  # fmt: skip
     """The tools among `found` that the policy allows, named `server__tool`; those in `off` say why they are.
 
     Args: can_accept: whether people can accept those that are off; not where the file of the accepted is damaged.
@@ -101,7 +101,7 @@ def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], 
             tools[name] = RemoteTool(name, definition, policy, send, sentence)
     for remote in sorted(policy.named() - set(found)):
         refused[remote] = "the configuration names it, but the server has no such tool"
-    return Offer(tuple(tools.values()), refused)
+    return OfferedTools(tuple(tools.values()), refused)
 
 
 def name_of(server: str, remote: str) -> str:
@@ -116,7 +116,7 @@ def server_name(name: str) -> str:
 
 def is_small(definition: Definition) -> bool:
     """Whether this is small enough to be looked at any further."""
-    return len(definition["name"]) <= MOST_NAME and len(canonical(definition)) <= MOST_DEFINITION
+    return len(definition["name"]) <= MOST_NAME and len(encoded(definition)) <= MOST_DEFINITION
 
 
 def unusable(definition: Definition) -> str:

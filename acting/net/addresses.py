@@ -90,14 +90,14 @@ def _carried(address: IPv6Address) -> IPv4Address | None:
     return None
 
 
-class Entry(Struct, frozen=True):
+class AllowedHost(Struct, frozen=True):
     """One line of an allow list: `example.org`, `*.corp.local`, `127.0.0.1:8080`, `[::1]:9090`, `*` (any host)."""
 
     host: str
     port: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Entry:
+    def parse(cls, text: str) -> AllowedHost:
         """Raises: ValueError for what is no host, pattern or address with an optional port."""
         host, port = text.strip(), ""
         if host.startswith("["):
@@ -129,13 +129,13 @@ class Guard(Struct, frozen=True):
     is itself an address permits exactly that, whatever it is. `private` permits local addresses and any port.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AllowedHost, ...] = ()
     private: bool = False
 
     @classmethod
     def of(cls, allow: Sequence[str], *, private: bool = False) -> Guard:
         """Raises: ValueError naming the entry that cannot be read."""
-        return cls(tuple(Entry.parse(text) for text in allow), private)
+        return cls(tuple(AllowedHost.parse(text) for text in allow), private)
 
     def against(self, host: str, port: int, addresses: Sequence[str]) -> str | None:
         """Why this must not be connected to, as a sentence, or None. One bad address among several refuses all."""
@@ -165,6 +165,6 @@ def _plain(host: str) -> str:
         return name
 
 
-def _shown(entry: Entry) -> str:
+def _shown(entry: AllowedHost) -> str:
     host = f"[{entry.host}]" if ":" in entry.host else entry.host
     return host if entry.port is None else f"{host}:{entry.port}"

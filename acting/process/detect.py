@@ -1,8 +1,8 @@
-"""Finds out which sandbox this machine really gives, by trying to break out of it, and hands out such cages.
+"""Finds out which sandbox this machine really gives, by trying to break out of it, and hands out such sandboxes.
 
-    offer = offered(which("bwrap"))            # a tenth of a second, once in the life of the process
-    cage = offer.cage(workspace, least=1)      # PermanentError below level 1
-    await run(Program(path, argv, workspace, env, cage=cage), timeout=10)
+    capability = offered(which("bwrap"))            # a tenth of a second, once in the life of the process
+    spec = capability.spec(workspace, least=1)      # PermanentError below level 1
+    await run(Program(path, argv, workspace, env, sandbox=spec), timeout=10)
 
 Level 0 is what `launcher` gives every program: it bounds what a program uses, and hides nothing from it. Level 1 is
 the kernel's own means, all of them: namespaces, read-only mounts, Landlock, a filter of system calls. Level 2 is
@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from acting.process import probes
 from acting.process.launcher import Program, run
 from acting.sandbox import landlock
-from acting.sandbox.spec import EMPTY, Cage
+from acting.sandbox.spec import EMPTY, SandboxSpec
 from spar.errors import PermanentError, SparError
 
 _PATIENCE = 10.0
@@ -56,7 +56,7 @@ class Finding(Struct, frozen=True):
         return not self.through and not self.trouble
 
 
-class Offer(Struct, frozen=True):
+class SandboxCapability(Struct, frozen=True):
     """The strongest `level` that passed, and what was found on the way, the strongest first."""
 
     level: int
@@ -64,7 +64,7 @@ class Offer(Struct, frozen=True):
     missing: tuple[str, ...] = ()
     bwrap: str = ""
 
-    def cage(
+    def spec(
         self,
         workspace: str,
         *,
@@ -72,8 +72,8 @@ class Offer(Struct, frozen=True):
         readable: Sequence[str] = (),
         network: bool = False,
         level: int | None = None,
-    ) -> Cage | None:
-        """A cage of the strongest level, or of `level`; None is level 0.
+    ) -> SandboxSpec | None:
+        """A spec of the strongest level, or of `level`; None is level 0.
 
         Raises: PermanentError when that is below `least`, or `level` is not offered.
         """
@@ -85,7 +85,7 @@ class Offer(Struct, frozen=True):
             )
         if found is None:
             return None
-        return Cage(wanted, workspace, tuple(readable), network, self.bwrap)
+        return SandboxSpec(wanted, workspace, tuple(readable), network, self.bwrap)
 
     @property
     def why(self) -> str:
@@ -111,38 +111,40 @@ class Offer(Struct, frozen=True):
 
 
 @functools.cache
-def offered(bwrap: str | None = None, folder: str = "") -> Offer:
+def offered(bwrap: str | None = None, folder: str = "") -> SandboxCapability:
     """Try out every level, in this thread; the answer is kept for as long as the process lives.
 
     `bwrap` is the file of bubblewrap, if there is one that no tool can have put there; `folder` one that we may write
     in for a moment, best not in `/tmp`, which a sandbox hides anyway. Not for the event loop.
     """
     missing = () if bwrap else ("level 2: bubblewrap (bwrap) is not on PATH",)
-    candidates = [Cage(2, "", bwrap=bwrap)] if bwrap else []
-    candidates.append(Cage(1, ""))
-    findings = [examine(cage, folder) for cage in candidates]
-    offer = Offer(
+    candidates = [SandboxSpec(2, "", bwrap=bwrap)] if bwrap else []
+    candidates.append(SandboxSpec(1, ""))
+    findings = [examine(spec, folder) for spec in candidates]
+    capability = SandboxCapability(
         max((each.level for each in findings if each.counts), default=0), tuple(findings), missing, bwrap or ""
     )
     logger = logging.getLogger("spar.sandbox")
-    if offer.level:
-        logger.info("programs of tools run at sandbox level %d: %d probes refused", offer.level, len(probes.HOSTILE))
+    if capability.level:
+        logger.info(
+            "programs of tools run at sandbox level %d: %d probes refused", capability.level, len(probes.HOSTILE)
+        )
     else:
-        logger.warning("programs of tools run without a sandbox (level 0): %s", offer.why)
-    return offer
+        logger.warning("programs of tools run without a sandbox (level 0): %s", capability.why)
+    return capability
 
 
-def examine(cage: Cage | None, folder: str = "") -> Finding:
-    """Run the probes in a cage like this one (its grants are not used; None is level 0), in this thread.
+def examine(spec: SandboxSpec | None, folder: str = "") -> Finding:
+    """Run the probes in a spec like this one (its grants are not used; None is level 0), in this thread.
 
     What they try to reach lies in `folder` or the home; in `/tmp` only when neither can be written.
     """
     began = time.perf_counter()
-    level = cage.level if cage else 0
+    level = spec.level if spec else 0
     through: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix=".spar-", dir=_ground(folder), ignore_cleanup_errors=True) as name:
-            through, trouble = _attack(cage, Path(name).resolve())
+            through, trouble = _attack(spec, Path(name).resolve())
     except (OSError, SparError) as error:
         trouble = str(error)
     refused = () if trouble else tuple(probe for probe in probes.HOSTILE if probe not in through)
@@ -158,7 +160,7 @@ def _ground(folder: str) -> str | None:
     return None
 
 
-def _attack(cage: Cage | None, folder: Path) -> tuple[set[str], str]:
+def _attack(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
     """Which probes came through, and what went wrong otherwise."""
     workspace, outside, canary = folder / "workspace", folder / "outside", f"canary-{secrets.token_hex(16)}"
     workspace.mkdir()
@@ -179,8 +181,8 @@ def _attack(cage: Cage | None, folder: Path) -> tuple[set[str], str]:
             *map(str, ports),
             canary,
         )
-        own = None if cage is None else replace(cage, workspace=str(workspace), readable=(sys.prefix, sys.base_prefix))
-        program = Program(sys.executable, argv, str(workspace), {"PATH": "/usr/bin:/bin"}, cage=own)
+        own = None if spec is None else replace(spec, workspace=str(workspace), readable=(sys.prefix, sys.base_prefix))
+        program = Program(sys.executable, argv, str(workspace), {"PATH": "/usr/bin:/bin"}, sandbox=own)
         with ThreadPoolExecutor(1) as pool:  # a thread in which surely no event loop runs yet
             finished = pool.submit(asyncio.run, run(program, timeout=_PATIENCE)).result()
         said = finished.stdout.decode("utf-8", "replace")

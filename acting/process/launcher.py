@@ -7,7 +7,7 @@ large, and when we die. Should a program kill its own supervisor, what is left i
 only a program that also removes the mark gets away, and only one that runs outside of a sandbox can do either.
 
 Every program gets: a session of its own, `no_new_privs`, umask 077, no core dump, bounded files, default signals,
-no descriptor but 0-2, and only the environment that is named. That is level 0; with a `cage` (see `process/detect`,
+no descriptor but 0-2, and only the environment that is named. That is level 0; with a `sandbox` (see `process/detect`,
 which makes one) it runs at level 1 or 2. On an idle machine `true` takes 14 ms at level 0, 24 at level 1, 27 at level
 2, and 3 without a supervisor. There are no shell strings here and no allow list (that is the tool's). A process lives
 in real time, so its deadlines are the event loop's.

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from acting.process.supervisor import MARK, tasks
-from acting.sandbox.spec import Cage, bwrap_words, call_filter, confinement
+from acting.sandbox.spec import SandboxSpec, bwrap_words, call_filter, confinement
 from spar.errors import PermanentError
 
 _MOST_HASHES = 256  # files whose hash is remembered
@@ -33,8 +33,8 @@ class Program(Struct, frozen=True):
 
     It may open `files` files at once, write files of at most `file_bytes` bytes, and consist of about `processes`
     processes; each of them may use `cpu` seconds of processor time and `memory` bytes of address space (0: no limit).
-    `cage` confines it. With a `digest`, the SHA-256 in hexadecimal of the file, that very content is executed: a script
-    and what lies in the workspace as a sealed copy, another file by the descriptor through which it was read.
+    `sandbox` confines it. With a `digest`, the SHA-256 in hexadecimal of the file, that very content is executed: a
+    script and what lies in the workspace as a sealed copy, another file by the descriptor through which it was read.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Program(Struct, frozen=True):
     processes: int = 1024
     cpu: int = 0
     memory: int = 0
-    cage: Cage | None = None
+    sandbox: SandboxSpec | None = None
     digest: str = ""
 
 
@@ -67,36 +67,36 @@ def order(
 
     Raises: OSError or ValueError when the program cannot be started like this.
     """
-    granted = (program.cage.workspace, *program.cage.readable) if program.cage else ()
+    granted = (program.sandbox.workspace, *program.sandbox.readable) if program.sandbox else ()
     for word in (program.path, program.cwd, *program.argv, *program.env, *program.env.values(), *granted):
         if "\0" in word:  # bubblewrap would read on behind it
             raise ValueError("embedded null byte")
-    cage, descriptors, path = program.cage, [], program.path
+    spec, descriptors, path = program.sandbox, [], program.path
     argv, env = list(program.argv), {**program.env, MARK: mark}
     limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, program.files)]
     limits += [(resource.RLIMIT_FSIZE, program.file_bytes)]
     limits += [(resource.RLIMIT_CPU, program.cpu)] if program.cpu else []
     limits += [(resource.RLIMIT_AS, program.memory)] if program.memory else []
     # In users of its own the limit counts the program's processes alone, elsewhere all of the user; never root's.
-    others = 0 if cage is not None and cage.level == 1 else tasks()
+    others = 0 if spec is not None and spec.level == 1 else tasks()
     limits += [(resource.RLIMIT_NPROC, others + program.processes)]
     told: dict[str, Any] = {"cwd": os.fsencode(program.cwd), "processes": program.processes}
-    told |= {"cage": None, "report": None, "is_namespace": cage is not None}
+    told |= {"sandbox": None, "report": None, "is_namespace": spec is not None}
     if approved is not None:
         descriptors.append(approved.descriptor)
         path = f"/proc/self/fd/{descriptors[0]}"
-    if cage is not None and cage.level == 1:
-        told["cage"] = confinement(cage, program.path, processes=program.processes)
-        if told["cage"] is None:
+    if spec is not None and spec.level == 1:
+        told["sandbox"] = confinement(spec, program.path, processes=program.processes)
+        if told["sandbox"] is None:
             raise ValueError("this machine has no Landlock or no filter of system calls")
-    elif cage is not None:
+    elif spec is not None:
         filter_, report = call_filter(), lent_file(b"", lent)
         filter_at = None if filter_ is None else lent_file(filter_, lent)
-        words = bwrap_words(cage, program.path, cwd=program.cwd, env=env, filter_at=filter_at, report_at=report)
+        words = bwrap_words(spec, program.path, cwd=program.cwd, env=env, filter_at=filter_at, report_at=report)
         words_at = lent_file(b"".join(os.fsencode(word) + b"\0" for word in words), lent)
         descriptors += [each for each in (report, filter_at, words_at) if each is not None]
         argv = ["bwrap", "--args", str(words_at), "--", path, *argv[1:]]
-        path, env, told["report"] = cage.bwrap, {}, report
+        path, env, told["report"] = spec.bwrap, {}, report
     told |= {"path": os.fsencode(path), "argv": [os.fsencode(word) for word in argv], "limits": limits}
     told["env"] = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     return told, descriptors
@@ -149,7 +149,7 @@ class ApprovedFile:
         program = self._program
         opened = os.open(program.path, os.O_RDONLY | os.O_CLOEXEC)
         lent.callback(os.close, opened)
-        workspace = program.cage.workspace if program.cage else program.cwd
+        workspace = program.sandbox.workspace if program.sandbox else program.cwd
         is_ours = Path(os.path.realpath(program.path)).is_relative_to(workspace)
         with open(opened, "rb", closefd=False) as file:
             is_copied = is_ours or os.pread(opened, 2, 0) == b"#!"

@@ -53,7 +53,7 @@ def family(root: int) -> dict[int, int]:
 
 
 def _stat(pid: int) -> tuple[int, int, int] | None:
-    """Return parent, group and start (clock ticks since boot) of a process; None when there is none any more."""
+    """Return parent, group and start (clock batches since boot) of a process; None when there is none any more."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
             fields = stat.read().rpartition(b")")[2].split()
@@ -132,7 +132,7 @@ def supervise() -> None:
     me = os.getpid()
     first: Callable[[], None] = lambda: _become_program(order, say, me)  # noqa: E731
     try:
-        if order["cage"]:
+        if order["sandbox"]:
             from acting.sandbox.kernel import enter_namespaces
 
             enter_namespaces()
@@ -192,7 +192,7 @@ def _be_first(order: dict[str, Any], say: Callable[[str], None]) -> None:
     _C.prctl(_DEATH_SIGNAL, _KILL, 0, 0, 0)
     _C.prctl(_DUMPABLE, 0, 0, 0, 0)
     try:
-        furnish(order["cage"])
+        furnish(order["sandbox"])
     except OSError as error:
         say(f"error {error.errno} namespaces")
         return
@@ -228,11 +228,11 @@ def _become_program(order: dict[str, Any], say: Callable[[str], None], parent: i
         _C.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)  # what changes its user could outlive the kill
         step = "folder"
         os.chdir(order["cwd"])
-        if order["cage"]:
+        if order["sandbox"]:
             from acting.sandbox.kernel import give_up_rights
 
             step = "rights"
-            give_up_rights(order["cage"])
+            give_up_rights(order["sandbox"])
         step = "program"
         os.execve(order["path"], order["argv"], order["env"])
     except OSError as error:
@@ -306,7 +306,7 @@ def _judge(status: int, order: dict[str, Any], say: Callable[[str], None]) -> No
     report = order["report"]
     if report is not None and os.WIFEXITED(status):
         say(_told_by_bwrap(report))
-    elif not (order["cage"] and status == 0):  # else the first process in there has told
+    elif not (order["sandbox"] and status == 0):  # else the first process in there has told
         _tell(status, say)
 
 

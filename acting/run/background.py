@@ -7,76 +7,82 @@ from collections.abc import Callable
 from functools import partial
 
 from acting.calls import fault, wire_of
-from acting.run.call.attempt import Ended, Launch, begin, cut, finish, timed_out
+from acting.run.call.attempt import Attempt, AttemptOutcome, begin, cut, finish, timed_out
 from acting.run.call.call_state import Step
-from acting.run.journal import Minutes
-from acting.run.runtime import Stage
-from acting.tooling.limits import Gate, passed
+from acting.run.journal import CallJournalWriter
+from acting.run.runtime import Runtime
+from acting.tooling.limits import Permit, passed
 from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
 
 
-def detach(stage: Stage, launch: Launch, step: Step, minutes: Minutes | None) -> CallResult:
+def detach(runtime: Runtime, attempt: Attempt, step: Step, writer: CallJournalWriter | None) -> CallResult:
     """Start it and say so; a failed result when too many are on their way already."""
-    if len(stage.detached) >= stage.limits.max_detached:
-        message = f"{len(stage.detached)} detached calls are still running: {stage.limits.max_detached} are allowed"
-        return CallResult(launch.call, "failed", fault=fault("resources", message, launch.call.tool))
+    if len(runtime.detached) >= runtime.limits.max_detached:
+        message = f"{len(runtime.detached)} detached calls are still running: {runtime.limits.max_detached} are allowed"
+        return CallResult(attempt.call, "failed", fault=fault("resources", message, attempt.call.tool))
     is_to_be_safe = False
-    if stage.spending is not None:
-        stage.spending.begin(step, launch.scope)
-    if minutes is not None:
-        is_to_be_safe = minutes.start(step)
-        minutes.detached(launch)
-    work = _run(stage, launch, stage.gates_of(step.entry, step.params), step, minutes, is_to_be_safe=is_to_be_safe)
-    stage.detach(work, f"detached {launch.call.tool}")
-    return CallResult(launch.call, "ok", "detached", attempts=1, started_at=stage.clock.now())
+    if runtime.spending is not None:
+        runtime.spending.begin(step, attempt.scope)
+    if writer is not None:
+        is_to_be_safe = writer.start(step)
+        writer.detached(attempt)
+    work = _run(
+        runtime, attempt, runtime.permits_of(step.entry, step.params), step, writer, is_to_be_safe=is_to_be_safe
+    )
+    runtime.detach(work, f"detached {attempt.call.tool}")
+    return CallResult(attempt.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
 
 
-async def _run(stage: Stage, launch: Launch, gates: tuple[Gate, ...], step: Step, minutes: Minutes | None, *,
-               is_to_be_safe: bool) -> None:  # fmt: skip
-    held: list[Gate] = []
-    end = partial(_end, stage, launch, minutes, held)
+async def _run(
+    runtime: Runtime, attempt: Attempt, permits: tuple[Permit, ...], step: Step, writer: CallJournalWriter | None, *,
+    is_to_be_safe: bool,
+) -> None:  # fmt: skip
+    held: list[Permit] = []
+    end = partial(_end, runtime, attempt, writer, held)
     try:
-        for gate in gates:
-            await passed(gate)
-            held.append(gate)
-        if is_to_be_safe and minutes is not None and (against := await minutes.safe(step)) is not None:
-            end(Ended("failed", fault=against.fault))
+        for permit in permits:
+            await passed(permit)
+            held.append(permit)
+        if is_to_be_safe and writer is not None and (against := await writer.safe(step)) is not None:
+            end(AttemptOutcome("failed", fault=against.fault))
             return
-        ended = begin(stage, launch) or await finish(stage, launch, partial(_leave, stage, launch, end), None)
+        ended = begin(runtime, attempt) or await finish(runtime, attempt, partial(_leave, runtime, attempt, end), None)
     except asyncio.CancelledError:
-        end(cut(launch, launch.call.tool))
+        end(cut(attempt, attempt.call.tool))
         raise
     if ended is not None:
         end(ended)
 
 
-def _leave(stage: Stage, launch: Launch, end: Callable[[Ended], None], _: object) -> None:
-    assert launch.task is not None
-    stage.detached.discard(launch.task)
-    stage.leave(launch.task)
-    end(timed_out(launch))
+def _leave(runtime: Runtime, attempt: Attempt, end: Callable[[AttemptOutcome], None], _: object) -> None:
+    assert attempt.task is not None
+    runtime.detached.discard(attempt.task)
+    runtime.leave(attempt.task)
+    end(timed_out(attempt))
 
 
-def _end(stage: Stage, launch: Launch, minutes: Minutes | None, held: list[Gate], ended: Ended) -> None:
-    for gate in held:
-        gate.release()
-    result = launch.result(stage.clock, ended)
-    if minutes is not None:
-        minutes.attached(result)
+def _end(
+    runtime: Runtime, attempt: Attempt, writer: CallJournalWriter | None, held: list[Permit], ended: AttemptOutcome
+) -> None:
+    for permit in held:
+        permit.release()
+    result = attempt.result(runtime.clock, ended)
+    if writer is not None:
+        writer.attached(result)
     if type(ended.value) is Message:
         message = ended.value
-        stage.late.add(launch.scope.session, message_of(message.kind, message.data, message.instance))
+        runtime.late.add(attempt.scope.session, message_of(message.kind, message.data, message.instance))
         result = replace(result, output=message.data)
-    stage.tell(
+    runtime.tell(
         CallCompleted if ended.status == "ok" else CallFailed,
-        call=launch.call,
-        cycle_id=launch.scope.cycle_id,
-        run_id=stage.run_of(launch.call, launch.scope),
+        call=attempt.call,
+        cycle_id=attempt.scope.cycle_id,
+        run_id=runtime.run_of(attempt.call, attempt.scope),
         result=result,
     )
     if ended.fault is not None:
         error = {"kind": ended.fault.kind, "message": ended.fault.message}
-        data = {"call": without_service_keys(wire_of(launch.call)), "error": error}
-        stage.late.add(launch.scope.session, data, is_error=True)
+        data = {"call": without_service_keys(wire_of(attempt.call)), "error": error}
+        runtime.late.add(attempt.scope.session, data, is_error=True)

@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from acting.calls import Scope, fault
-from acting.tooling.bound_tool import Entry
+from acting.tooling.bound_tool import BoundTool
 from spar.ports.budgets import BudgetRefusal, CallBudgets, CallReservation
 from spar.types import Call, CallResult
 
 
 class Payer(Protocol):
-    """A call that is ready (`acting.run.call.call_state.Proposal`); `fare` is what is reserved for it."""
+    """A call that is ready (`acting.run.call.call_state.PreparedCall`); `reservation` is what is reserved for it."""
 
     call: Call
-    entry: Entry
+    entry: BoundTool
     params: dict[str, object]
-    fare: CallReservation | None
+    reservation: CallReservation | None
 
 
 class Spending:
@@ -35,19 +35,19 @@ class Spending:
         """Reserve what a call takes; False, and nobody is told, when there is not enough left."""
         if not self._budgets.limits_calls:
             return True
-        if payer.fare is None:
-            payer.fare = self._budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
-        return payer.fare is not None
+        if payer.reservation is None:
+            payer.reservation = self._budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
+        return payer.reservation is not None
 
     def against(self, payer: Payer, scope: Scope) -> str:
         """Reserve what a call takes; else tell everybody, and return what stands against it."""
-        if payer.fare is not None or not self._budgets.limits_calls:
+        if payer.reservation is not None or not self._budgets.limits_calls:
             return ""
         is_effect = self._is_effect(payer.entry, payer.params)
         found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=payer.entry.name)
         if isinstance(found, BudgetRefusal):
             return found.sentence
-        payer.fare = found
+        payer.reservation = found
         return ""
 
     def begin(self, payer: Payer, scope: Scope) -> None:
@@ -57,15 +57,17 @@ class Spending:
         """
         if not self._budgets.limits_calls:
             return
-        fare = payer.fare
-        if fare is None or (payer.call.meta and fare.is_effect != self._is_effect(payer.entry, payer.params)):
+        reservation = payer.reservation
+        if reservation is None or (
+            payer.call.meta and reservation.is_effect != self._is_effect(payer.entry, payer.params)
+        ):
             self.release(payer)
             is_effect = self._is_effect(payer.entry, payer.params)
-            fare = self._budgets.insist(_cycle(scope), is_effect=is_effect)
-        payer.fare = None
-        self._budgets.use(fare)
+            reservation = self._budgets.insist(_cycle(scope), is_effect=is_effect)
+        payer.reservation = None
+        self._budgets.use(reservation)
 
-    def again(self, entry: Entry, params: dict[str, Any], scope: Scope) -> bool:
+    def again(self, entry: BoundTool, params: dict[str, Any], scope: Scope) -> bool:
         """A further attempt starts now; False when there is not enough left: then there is none."""
         is_effect = self._is_effect(entry, params)
         found = self._budgets.demand(_cycle(scope), is_effect=is_effect, what=entry.name)
@@ -76,11 +78,11 @@ class Spending:
 
     def release(self, payer: Payer) -> None:
         """Give back what was reserved for a call that did not start."""
-        fare, payer.fare = payer.fare, None
-        if fare is not None:
-            self._budgets.release(fare)
+        reservation, payer.reservation = payer.reservation, None
+        if reservation is not None:
+            self._budgets.release(reservation)
 
-    def _is_effect(self, entry: Entry, params: dict[str, object]) -> bool:
+    def _is_effect(self, entry: BoundTool, params: dict[str, object]) -> bool:
         return self._budgets.limits_effects and entry.effect_of(params) != "read"
 
 

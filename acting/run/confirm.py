@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from acting.run.runtime import Stage
+from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import is_async
 from spar.checks import shorten
 from spar.types import Call, Verdict
@@ -19,12 +19,12 @@ from spar.types import Call, Verdict
 Confirm = Callable[[Call], Any]
 
 
-async def ask(stage: Stage, confirm: Confirm | None, call: Call) -> Verdict | None:
+async def ask(runtime: Runtime, confirm: Confirm | None, call: Call) -> Verdict | None:
     """The answer; None when there was none within `approval_timeout` seconds of asking."""
     if confirm is None:
         return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
     loop = asyncio.get_running_loop()
-    asking = loop.create_task(_answer(stage, confirm, call), name=f"approval of {call.tool}")
+    asking = loop.create_task(_answer(runtime, confirm, call), name=f"approval of {call.tool}")
     answered: asyncio.Future[bool] = loop.create_future()
 
     def settle(is_answered: bool) -> None:
@@ -33,21 +33,21 @@ async def ask(stage: Stage, confirm: Confirm | None, call: Call) -> Verdict | No
 
     asking.add_done_callback(lambda _: settle(True))
     timer = None
-    if stage.approval_timeout is not None:
-        timer = stage.clock.call_at(stage.clock.monotonic() + stage.approval_timeout, lambda: settle(False))
+    if runtime.approval_timeout is not None:
+        timer = runtime.clock.call_at(runtime.clock.monotonic() + runtime.approval_timeout, lambda: settle(False))
     try:
         if not await answered:
             return None
     except asyncio.CancelledError:
         asking.cancel()
-        await stage.settle([asking], stage.limits.grace)
+        await runtime.settle([asking], runtime.limits.grace)
         raise
     finally:
         if timer is not None:
             timer.cancel()
         if not asking.done():
             asking.cancel()
-            stage.leave(asking)
+            runtime.leave(asking)
     if asking.cancelled():
         return Verdict.deny("the approver was cancelled")
     if error := asking.exception():
@@ -55,8 +55,8 @@ async def ask(stage: Stage, confirm: Confirm | None, call: Call) -> Verdict | No
     return _verdict(asking.result())
 
 
-async def _answer(stage: Stage, confirm: Confirm, call: Call) -> Any:
-    found = confirm(call) if is_async(confirm) else await stage.approver.run(confirm, call)
+async def _answer(runtime: Runtime, confirm: Confirm, call: Call) -> Any:
+    found = confirm(call) if is_async(confirm) else await runtime.approver.run(confirm, call)
     return await found if inspect.isawaitable(found) else found
 
 

@@ -1,4 +1,4 @@
-"""What is written down of one tick, so that the next process can go on with it.
+"""What is written down of one batch, so that the next process can go on with it.
 
 A call that must not be repeated unknowingly starts only once it is on disk that it does; all that are ready at a time
 wait for one flush. How a call ended is told at once and waited for by nobody: should it get lost, the call is in doubt
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from acting.calls import Scope, fault
-from acting.run.call.attempt import Launch
+from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from spar.errors import SparError
 from spar.failpoints import crashpoint
@@ -21,8 +21,8 @@ from spar.types import Action, Call, CallResult
 _ALWAYS = ("denied", "in_doubt", "steered")
 
 
-class Minutes:
-    """The facts of one tick on their way to the journal."""
+class CallJournalWriter:
+    """The facts of one batch on their way to the journal."""
 
     __slots__ = ("_journal", "_scope", "_work", "is_streamed")
 
@@ -56,10 +56,10 @@ class Minutes:
         crashpoint("act.intent_committed")
         return None
 
-    def detached(self, launch: Launch) -> None:
-        """It goes on when its tick has ended."""
-        work = Action((launch.call,), id=self._scope.key, trust=self._scope.trust)
-        self._journal.detached(self._work, work, launch.effect, self._scope.session)
+    def detached(self, attempt: Attempt) -> None:
+        """It goes on when its batch has ended."""
+        work = Action((attempt.call,), id=self._scope.key, trust=self._scope.trust)
+        self._journal.detached(self._work, work, attempt.effect, self._scope.session)
 
     def ended(self, step: Step, result: CallResult) -> None:
         """How a call ended, before anything is made of what it brought. Parked ones are told once they are kept."""
@@ -74,7 +74,7 @@ class Minutes:
         self._journal.attached(self._work, result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
-        """These are kept until people have answered, or cannot be: this tick does nothing more for them."""
+        """These are kept until people have answered, or cannot be: this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
                 self._journal.ended(self._work, step.result)

@@ -1,4 +1,4 @@
-"""Messages and errors of detached calls that have ended, until the next tick of their session takes them."""
+"""Messages and errors of detached calls that have ended, until the next batch of their session takes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Entry(Struct):
     is_waiting: bool = True
 
 
-class Late:
+class LateMessages:
     """Messages and errors by session, of at most `limit` bytes together.
 
     Beyond that the oldest are dropped, which is counted, told by `tell` and to the session they were for.
@@ -38,7 +38,7 @@ class Late:
         self._size = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
-        """Keep a message or an error until the session's next tick."""
+        """Keep a message or an error until the session's next batch."""
         entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
         self._all.append(entry)
         self._sessions.setdefault(session, deque()).append(entry)

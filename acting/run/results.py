@@ -1,6 +1,6 @@
-"""What ended calls leave behind: data on the board, messages of the tick, errors, and the result of it all.
+"""What ended calls leave behind: data on the board, messages of the batch, errors, and the result of it all.
 
-While the tick runs only notes are taken; the messages are written from them at its end.
+While the batch runs only notes are taken; the messages are written from them at its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from acting.calls import Scope, fault, wire_of
 from acting.graph.graph import Graph
 from acting.run.call.attempt import fit, unfit
 from acting.run.call.call_state import Step
-from acting.run.runtime import Stage
+from acting.run.runtime import Runtime
 from spar.data.blackboard import Board, message_of, write_message, write_messages
 from spar.data.json_safe import NotJsonError, copied, text
 from spar.data.paths import MISSING, Expression, Path, TooLargeError, get, render
@@ -40,16 +40,16 @@ _GROWING = frozenset({"push", "concat"})  # adding to an array takes nothing awa
 _ERRORS = frozenset({"error", "failed", "failure"})
 
 
-class Ledger:
-    """The data of one tick. Moments are a count that orders beginnings and writes."""
+class ResultCollector:
+    """The data of one batch. Moments are a count that orders beginnings and writes."""
 
-    def __init__(self, stage: Stage, board: Board, graph: Graph, session: str,
+    def __init__(self, runtime: Runtime, board: Board, graph: Graph, session: str,
                  resume: ActionResult | None = None) -> None:  # fmt: skip
         self._session = session
-        self._stage, self._board, self._graph = stage, board, graph
+        self._runtime, self._board, self._graph = runtime, board, graph
         self._earlier = [each for each in resume.messages if each.get("kind") != "error"] if resume else []
         self._notes: list[Note] = []
-        self._writes = Writes()
+        self._writes = WriteLog()
         self._moment = 0
         self.at_work = 0  # calls that have begun and not ended: only those can write without having seen a write
 
@@ -110,7 +110,7 @@ class Ledger:
                 now = self.moment()
                 rival = self._writes.note(path, call.id, method, began=step.began, now=now, instance=call.instance)
                 if rival is not None:
-                    self._stage.tell(WriteConflict, path=render(path), calls=(rival, call.id))
+                    self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))
             graph.written(path, found, call.instance)
 
     def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
@@ -118,17 +118,17 @@ class Ledger:
         call = step.call
         chosen, stray = _chosen(step.target, message)
         if stray:
-            if self._stage.is_strict:
+            if self._runtime.is_strict:
                 return replace(result, status="failed", output=None, fault=fault("bad_output", stray, call.tool)), None
-            self._stage.tell(ContractViolation, part=call.tool, message=stray)
+            self._runtime.tell(ContractViolation, part=call.tool, message=stray)
         self._note(step, None, "", message)
         self._board.patch(message.kind, message.data, message.instance)
         self._graph.written((message.kind,), message.data, message.instance)
         return replace(result, output=message.data), chosen
 
     def _note(self, step: Step, paths: Sequence[Path] | None, method: str, value: Any) -> None:
-        stage = self._stage
-        self._notes.append((step, paths, method, value, stage.wall.at(stage.clock.monotonic())))
+        runtime = self._runtime
+        self._notes.append((step, paths, method, value, runtime.wall.at(runtime.clock.monotonic())))
 
     def outcome(
         self,
@@ -144,8 +144,8 @@ class Ledger:
 
         Args: corrections: what people and hooks made of its calls, told as messages of their own.
         """
-        # A tick that was cut off hands nothing over: nobody may read what it says.
-        late_errors, late = ([], []) if interrupted else self._stage.late.take(self._session)
+        # A batch that was cut off hands nothing over: nobody may read what it says.
+        late_errors, late = ([], []) if interrupted else self._runtime.late.take(self._session)
         told = [each for each in results if _is_told(each)]
         errors = (*late_errors, *map(self._error, told))
         told_apart = [*[message_of("correction", each) for each in corrections],
@@ -193,14 +193,14 @@ class Ledger:
         }
 
 
-async def reviewed(stage: Stage, scope: Scope, result: CallResult) -> CallResult:
+async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:
     """The result after the hooks have seen it; only `result_persist` may change it."""
-    if stage.asks("after_call"):
-        await stage.consult("after_call", result, scope)
-    if stage.asks("result_persist"):
-        found = (await stage.consult("result_persist", result, scope)).value
+    if runtime.asks("after_call"):
+        await runtime.consult("after_call", result, scope)
+    if runtime.asks("result_persist"):
+        found = (await runtime.consult("result_persist", result, scope)).value
         if isinstance(found, CallResult) and found is not result:
-            limit, tool = stage.limits.largest_result, result.call.tool
+            limit, tool = runtime.limits.largest_result, result.call.tool
             try:
                 return replace(found, call=result.call, output=fit(found.output, limit))
             except (TooLargeError, NotJsonError) as error:
@@ -258,7 +258,7 @@ def _status(results: tuple[CallResult, ...], why: Fault | None) -> ActionStatus:
     return "partial" if any(each.status == "ok" or each.reason == "parked" for each in results) else "failed"
 
 
-class Writes:
+class WriteLog:
     """The last write at and below each path, with the moment (a count) at which it was made."""
 
     __slots__ = ("_at", "_below", "_last")

@@ -19,9 +19,9 @@ from msgspec import Struct
 from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.run.deadlines import Deadlines
-from acting.run.late import Late
+from acting.run.late import LateMessages
 from acting.run.start_order import sequence
-from acting.tooling.limits import Gate, Rate, Slots
+from acting.tooling.limits import Permit, Rate, Slots
 from acting.tooling.registry import Catalog
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -33,9 +33,9 @@ from spar.tool_terms import Order
 from spar.types import Call
 
 if TYPE_CHECKING:
-    from acting.approvals.service import Office
+    from acting.approvals.service import ApprovalService
     from acting.run.budget import Spending
-    from acting.tooling.bound_tool import Entry
+    from acting.tooling.bound_tool import BoundTool
 
 
 class Limits(Struct, frozen=True):
@@ -108,7 +108,7 @@ class _Wanted:
             return False
 
 
-class Stage:
+class Runtime:
     """Where the runs of one executor take place."""
 
     def __init__(
@@ -122,13 +122,15 @@ class Stage:
         self.fallback: Literal["wait", "race"] = "wait"  # whether `||` waits for earlier writers of what stands left
         self.is_strict = False  # whether a message may only hold what its call says that it writes
         self.spending: Spending | None = None  # the budgets that calls take from
-        self.office: Office | None = None  # who is asked for approvals, beside the program itself
+        self.approvals: ApprovalService | None = None  # who is asked for approvals, beside the program itself
         self.guard = LoopGuard()
         self.agent = ""
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
-        self.late = Late(lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped"))
+        self.late = LateMessages(
+            lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
+        )
         self._approver: Threads | None = None
         #: Each stays as long as a call holds it, waits for it or is going to.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
@@ -141,23 +143,25 @@ class Stage:
         self.deadlines = Deadlines(clock)
         self.wall = Wall(clock)
 
-    # -- what a call passes before it starts
+    # -- what a call is_authorized before it starts
 
-    def gates_of(self, entry: Entry, params: Mapping[str, Any]) -> tuple[Gate, ...]:
-        """The gates of a ready call, in the order in which they are to be taken; none where its tool is free."""
-        gates: list[Gate] = [entry.slots] if entry.slots.limit else []
-        gates += [self._resource(name) for name in sorted(set(entry.resources_of(params)))]
+    def permits_of(self, entry: BoundTool, params: Mapping[str, Any]) -> tuple[Permit, ...]:
+        """The permits of a ready call, in the order in which they are to be taken; none where its tool is free."""
+        permits: list[Permit] = [entry.slots] if entry.slots.limit else []
+        permits += [self._resource(name) for name in sorted(set(entry.resources_of(params)))]
         if rate := self.rate_of(entry):
-            gates.append(rate)
-        return tuple(gates)
+            permits.append(rate)
+        return tuple(permits)
 
-    def rate_of(self, entry: Entry) -> Rate | None:
-        """Return what each attempt at a call of this tool passes; None where it has no rate."""
+    def rate_of(self, entry: BoundTool) -> Rate | None:
+        """Return what each attempt at a call of this tool is_authorized; None where it has no rate."""
         if not entry.terms.rate:
             return None
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
 
-    def lines_of(self, entry: Entry, params: Mapping[str, Any], unresolved: Collection[str]) -> tuple[str, ...] | None:
+    def lines_of(
+        self, entry: BoundTool, params: Mapping[str, Any], unresolved: Collection[str]
+    ) -> tuple[str, ...] | None:
         """Return the names at which a call keeps the order of the plan; None if they depend on values to come.
 
         There are none where its tool is free and calls run in parallel.
@@ -192,7 +196,7 @@ class Stage:
 
     def run_of(self, call: Call, scope: Scope) -> str | None:
         """The run that a call belongs to: one that goes on, to that which it was left behind by."""
-        known = self.office.parked.known if self.office is not None else None
+        known = self.approvals.parked.known if self.approvals is not None else None
         resumed = known.get(call.id) if known else None
         return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 

@@ -1,7 +1,7 @@
-"""Hands: tasks that take ready calls off one queue.
+"""WorkerPool: tasks that take ready calls off one queue.
 
-While a tool makes a hand wait, others take over; so a call that never waits costs no task, and one that waits costs
-one. A hand that is stuck in a tool at its deadline is left behind, and another one goes on without it.
+While a tool makes a worker wait, others take over; so a call that never waits costs no task, and one that waits costs
+one. A worker that is stuck in a tool at its deadline is left behind, and another one goes on without it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from acting.calls import Scope
 from acting.run.authorize import redeem
-from acting.run.call.attempt import Launch, begin, finish, timed_out
+from acting.run.call.attempt import Attempt, begin, finish, timed_out
 from acting.run.call.call_state import Step
-from acting.run.journal import Minutes
+from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
-from acting.run.runtime import Stage
+from acting.run.runtime import Runtime
 from spar.failpoints import crashpoint
 from spar.types import CallResult
 
-INLINE_LIMIT = 32  # calls in a row in one hand, before others get their turn
-LARGEST_CREW = 64  # hands put to the queue at once
+INLINE_LIMIT = 32  # calls in a row in one worker, before others get their turn
+LARGEST_START = 64  # workers started at once
 
 
 class OthersTurn:
@@ -35,44 +35,44 @@ class OthersTurn:
 OTHERS_TURN = OthersTurn()
 
 
-class Hands:
-    """The hands of one tick. `launch(step)` is asked when a call begins, `ended(step, result)` told when it has ended,
-    `broke(error)` when a hand breaks down over what is no fault of a tool. `held_back(step)` is asked after each wait
-    before a call begins: its result, if it is not to begin any more."""
+class WorkerPool:
+    """The worker tasks of one batch. `attempt(step)` is asked when a call begins, `ended(step, result)` told when it
+    has ended, `broke(error)` when a worker breaks down over what is no fault of a tool. `held_back(step)` is asked
+    after each wait before a call begins: its result, if it is not to begin any more."""
 
     def __init__(
         self,
-        stage: Stage,
+        runtime: Runtime,
         scope: Scope,
-        minutes: Minutes | None,
-        launch: Callable[[Step], Launch],
+        writer: CallJournalWriter | None,
+        attempt: Callable[[Step], Attempt],
         ended: Callable[[Step, CallResult], None],
         held_back: Callable[[Step], CallResult | None],
         broke: Callable[[BaseException], None],
     ) -> None:
-        self._stage, self._scope, self._minutes = stage, scope, minutes
-        self._launch, self._ended, self._held_back, self._broke = launch, ended, held_back, broke
+        self._runtime, self._scope, self._writer = runtime, scope, writer
+        self._attempt, self._ended, self._held_back, self._broke = attempt, ended, held_back, broke
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
         self._count = 0  # at work or about to be
         self._free = 0  # of them that are going to look at the queue
-        self._crew = 1  # how many are put to the queue at once; doubles while calls turn out to wait
+        self._start_count = 1  # how many are started at once; doubles while calls turn out to wait
 
     def offer(self, step: Step) -> None:
-        """A call may run, as soon as a hand is free for it."""
+        """A call may run, as soon as a worker is free for it."""
         self._queue.append(step)
         if not self._free:
-            self._man()
+            self._start_workers()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do other work of this tick in a task of its own."""
+        """Do other work of this batch in a task of its own."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def _man(self) -> None:
-        """Put hands to the queue, as many as it and the limit have room for."""
-        for _ in range(min(self._crew, len(self._queue), self._stage.limits.max_parallel - self._count)):
+    def _start_workers(self) -> None:
+        """Start workers, as many as the queue and the limit have room for."""
+        for _ in range(min(self._start_count, len(self._queue), self._runtime.limits.max_parallel - self._count)):
             self._free += 1
             self._count += 1
             self.spawn(self._work(), "calls")
@@ -86,26 +86,26 @@ class Hands:
                 if step.result is not None:
                     continue
                 step.is_started = True
-                if step.ticket and not await self._may_begin(step):
+                if step.approval_id and not await self._may_begin(step):
                     continue
-                if self._stage.spending is not None:
-                    self._stage.spending.begin(step, self._scope)
-                if self._minutes is not None and self._minutes.start(step) and not await self._is_written(step):
+                if self._runtime.spending is not None:
+                    self._runtime.spending.begin(step, self._scope)
+                if self._writer is not None and self._writer.start(step) and not await self._is_written(step):
                     continue
-                launch = self._launch(step)
-                ended = begin(self._stage, launch)
+                attempt = self._attempt(step)
+                ended = begin(self._runtime, attempt)
                 crashpoint("act.spawned")
                 if ended is None:
                     self._hand_over()
                     turns = 0
-                    ended = await finish(self._stage, launch, self._leave, step)
+                    ended = await finish(self._runtime, attempt, self._leave, step)
                     if ended is None:
                         return
                     self._free += 1
-                step.draft = launch.result(self._stage.clock, ended)
-                if self._stage.hooks is not None and self._stage.reviews:
+                step.draft = attempt.result(self._runtime.clock, ended)
+                if self._runtime.hooks is not None and self._runtime.reviews:
                     self._hand_over()
-                    step.draft = await reviewed(self._stage, self._scope, step.draft)
+                    step.draft = await reviewed(self._runtime, self._scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)
                 turns += 1
@@ -114,14 +114,14 @@ class Hands:
                     await OTHERS_TURN
             self._free -= 1
             self._count -= 1
-            self._crew = 1
+            self._start_count = 1
         except asyncio.CancelledError:
             # The run is cancelled, or the tool has cancelled its own task: then others go on.
             self._count -= 1
             if step is not None and step.result is None:
-                self._ended(step, step.cut(self._stage))
+                self._ended(step, step.cut(self._runtime))
             if not self._free and any(each.result is None for each in self._queue):
-                self._man()
+                self._start_workers()
             raise
         except BaseException as error:
             self._broke(error)
@@ -129,9 +129,9 @@ class Hands:
 
     async def _may_begin(self, step: Step) -> bool:
         """Use the approval that it has; it ends when that is not good any more."""
-        step.allowed = step.ticket
+        step.allowed = step.approval_id
         self._hand_over()
-        against = await redeem(self._stage, step) or self._held_back(step)
+        against = await redeem(self._runtime, step) or self._held_back(step)
         self._free += 1
         if against is not None:
             self._ended(step, against)
@@ -139,40 +139,40 @@ class Hands:
 
     async def _is_written(self, step: Step) -> bool:
         """Wait until it is on disk that it starts; it ends when that cannot be."""
-        assert self._minutes is not None
+        assert self._writer is not None
         self._hand_over()
-        against = await self._minutes.safe(step) or self._held_back(step)
+        against = await self._writer.safe(step) or self._held_back(step)
         self._free += 1
         if against is not None:
             self._ended(step, against)
         return against is None
 
     def _hand_over(self) -> None:
-        """This hand is about to wait: let others look after the queue."""
+        """Note that this worker is about to wait: let others look after the queue."""
         self._free -= 1
         if self._queue and not self._free:
-            self._crew = min(2 * self._crew, LARGEST_CREW)
-            self._man()
+            self._start_count = min(2 * self._start_count, LARGEST_START)
+            self._start_workers()
 
     def _leave(self, step: Step) -> None:
-        """Called by the deadline: the hand is stuck in its tool and the run goes on without it."""
-        launch = step.launch
-        assert launch is not None
-        assert launch.task is not None
-        self.tasks.discard(launch.task)
-        self._stage.leave(launch.task)
+        """Called by the deadline: the worker is stuck in its tool and the run goes on without it."""
+        attempt = step.attempt
+        assert attempt is not None
+        assert attempt.task is not None
+        self.tasks.discard(attempt.task)
+        self._runtime.leave(attempt.task)
         self._count -= 1
-        step.draft = launch.result(self._stage.clock, timed_out(launch))
-        if self._stage.reviews:
+        step.draft = attempt.result(self._runtime.clock, timed_out(attempt))
+        if self._runtime.reviews:
             self.spawn(self._close(step), step.call.tool)
         else:
             self._ended(step, step.draft)
         if self._queue and not self._free:
-            self._man()
+            self._start_workers()
 
     async def _close(self, step: Step) -> None:
         assert step.draft is not None
         try:
-            step.draft = await reviewed(self._stage, self._scope, step.draft)
+            step.draft = await reviewed(self._runtime, self._scope, step.draft)
         finally:
             self._ended(step, step.draft)

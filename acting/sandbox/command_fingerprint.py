@@ -26,7 +26,7 @@ _LEADING_OUT = {
 }
 
 
-def digest_of(path: str) -> str:
+def file_digest(path: str) -> str:
     """SHA-256 of a file's content, hexadecimal. Raises: OSError."""
     with open(path, "rb") as file:  # noqa: PTH123 - the descriptor that is read is the one that was opened
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -49,7 +49,7 @@ def operands(words: Sequence[str], workspace: str) -> dict[str, str]:
                 continue
             try:
                 if about.st_size <= _LARGEST:
-                    found[word] = digest_of(str(path))
+                    found[word] = file_digest(str(path))
                 else:
                     found[word] = f"large: {about.st_size} bytes, inode {about.st_ino}, changed {about.st_ctime_ns}"
             except OSError as error:

@@ -1,9 +1,9 @@
 """What a program in a sandbox may touch, and that written down for those who carry it out.
 
-A `Cage` is a value: a level and its grants. At level 1 the kernel's own means confine the program, in the words of an
-order for `kernel`; at level 2 bubblewrap does, in the words of its command line. Both get the same: the workspace to
-write, the system's programs and libraries and a few files of `/etc` to read, an empty `/tmp`, processes and network of
-their own, and the filter of system calls. Nothing here starts, opens or changes anything.
+A `SandboxSpec` is a value: a level and its grants. At level 1 the kernel's own means confine the program, in the words
+of an order for `kernel`; at level 2 bubblewrap does, in the words of its command line. Both get the same: the workspace
+to write, the system's programs and libraries and a few files of `/etc` to read, an empty `/tmp`, processes and network
+of their own, and the filter of system calls. Nothing here starts, opens or changes anything.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ EMPTY = ("/tmp", "/var/tmp", "/dev/shm")
 _TMP_BYTES = 256 << 20
 
 
-class Cage(Struct, frozen=True):
+class SandboxSpec(Struct, frozen=True):
     """The level at which a program runs, 1 or 2, and what it is granted beyond what every program is.
 
     It may write in `workspace` and read what is `readable`; without `network` it is alone. `bwrap` is the file of
-    bubblewrap, for level 2. `sandbox.Offer.cage` makes them.
+    bubblewrap, for level 2. `sandbox.Offer.spec` makes them.
     """
 
     level: int
@@ -67,9 +67,9 @@ class Cage(Struct, frozen=True):
         )
 
 
-def confinement(cage: Cage, program: str, *, processes: int) -> dict[str, Any] | None:
+def confinement(spec: SandboxSpec, program: str, *, processes: int) -> dict[str, Any] | None:
     """The order for `kernel`; None when this machine has no Landlock or no filter for its system calls."""
-    version, reads, filter_ = landlock.version(), cage.reads(program), call_filter()
+    version, reads, filter_ = landlock.version(), spec.reads(program), call_filter()
     if not version or filter_ is None:
         return None
     folders = [path for path in EMPTY if Path(path).is_dir() and not Path(path).is_symlink()]
@@ -77,16 +77,16 @@ def confinement(cage: Cage, program: str, *, processes: int) -> dict[str, Any] |
         **dict.fromkeys((*SYSTEM, *FILES, "/proc"), landlock.READ),
         **dict.fromkeys(reads, landlock.READ),
         **dict.fromkeys(_DEVICES, landlock.READ_FILE | landlock.WRITE),
-        **dict.fromkeys((cage.workspace, *folders), landlock.READ | landlock.writing(version)),
+        **dict.fromkeys((spec.workspace, *folders), landlock.READ | landlock.writing(version)),
     }
-    seen = {path for path in (*reads, cage.workspace) if any(Path(path).is_relative_to(each) for each in folders)}
+    seen = {path for path in (*reads, spec.workspace) if any(Path(path).is_relative_to(each) for each in folders)}
     hidden = [path for path in seen if not any(Path(path).is_relative_to(each) for each in seen - {path})]
     return {
-        "network": cage.network,
+        "network": spec.network,
         "processes": processes,
         "empty": [os.fsencode(path) for path in folders],
         "keep": [os.fsencode(path) for path in sorted(hidden) if os.access(path, os.F_OK)],
-        "writable": os.fsencode(cage.workspace),
+        "writable": os.fsencode(spec.workspace),
         "tmp_bytes": _TMP_BYTES,
         "ruleset": landlock.ruleset(version),
         "rules": [(os.fsencode(path), right) for path, right in rights.items()],
@@ -100,13 +100,13 @@ def call_filter() -> bytes | None:
 
 
 def bwrap_words(
-    cage: Cage, program: str, *, cwd: str, env: Mapping[str, str], filter_at: int | None, report_at: int
+    spec: SandboxSpec, program: str, *, cwd: str, env: Mapping[str, str], filter_at: int | None, report_at: int
 ) -> list[str]:
     """What bubblewrap is told before the program: its view of the file system, new everything else, and the numbers
     of the descriptors where its filter stands and its report goes.
     """
     words = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
-    words += ["--share-net"] if cage.network else []
+    words += ["--share-net"] if spec.network else []
     words += ["--cap-drop", "ALL", "--clearenv"]
     for name, value in env.items():
         words += ["--setenv", name, value]
@@ -120,7 +120,7 @@ def bwrap_words(
     words += ["--proc", "/proc", "--dev", "/dev"]
     for path in ("/tmp", "/var/tmp"):
         words += ["--size", str(_TMP_BYTES), "--tmpfs", path]
-    for path, kind in sorted([*((path, "--ro-bind-try") for path in cage.reads(program)), (cage.workspace, "--bind")]):
+    for path, kind in sorted([*((path, "--ro-bind-try") for path in spec.reads(program)), (spec.workspace, "--bind")]):
         words += [kind, path, path]
     # Root owns the kernel's settings in `/proc/sys` also without a capability, and bubblewrap leaves them writable.
     words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd, "--json-status-fd", str(report_at)]

@@ -58,7 +58,7 @@ class Resolved(Mapping[str, Any]):
         return len(self._params)
 
 
-class Entry:
+class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
     __slots__ = (
@@ -173,7 +173,7 @@ def _in_thread(function: Callable[..., Any], params: dict[str, Any]) -> Any:
         raise RuntimeError("the tool raised GeneratorExit") from error
 
 
-class SchemaEntry(Entry):
+class SchemaTool(BoundTool):
     """A tool that is a schema, carried out by `handler`."""
 
     __slots__ = ()
@@ -197,7 +197,7 @@ class SchemaEntry(Entry):
         return found if type(found) is CoroutineType else _awaited(found)
 
 
-class LatentEntry(Entry):
+class LatentTool(BoundTool):
     """A tool that nothing carries out: its result stands in the call."""
 
     __slots__ = ()
@@ -221,7 +221,7 @@ async def _told(output: Any) -> Any:
     return output
 
 
-def entry_of(tool: Any) -> Entry:
+def entry_of(tool: Any) -> BoundTool:
     """Read one tool. Raises: ConfigError that says what it lacks."""
     if not callable(tool) or isinstance(tool, type):
         raise ConfigError(f"a tool is a function or an object that can be called, found {shorten(tool)}")
@@ -237,10 +237,10 @@ def entry_of(tool: Any) -> Entry:
         parameters = Parameters.of_schema(name, given, context=_wants_context(tool))
     else:
         parameters = Parameters.of_function(name, tool, context_type=ToolContext)
-    return Entry(name, tool, terms, parameters, tool)
+    return BoundTool(name, tool, terms, parameters, tool)
 
 
-def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> Entry:
+def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> BoundTool:
     """Find what carries out a tool that is a schema. Raises: ConfigError when it names what is not there."""
     check_terms(rules.terms)
     if rules.activity and rules.activity not in activities:
@@ -248,7 +248,7 @@ def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> En
         raise ConfigError(f"tool {rules.name!r}: no activity named {rules.activity!r}; known: {known}")
     name = rules.name if rules.activity is None else rules.activity
     handler = activities.get(name) if name else None
-    return LatentEntry(rules) if handler is None else SchemaEntry(rules, name, handler)
+    return LatentTool(rules) if handler is None else SchemaTool(rules, name, handler)
 
 
 def _terms(tool: Any) -> ToolTerms:

@@ -20,7 +20,7 @@ _ONE_LINE = re.compile(rf"^({_TITLES}|{_OTHERS}):[ \t]+(?=\S)", re.MULTILINE)
 _BARE = re.compile(rf"({_TITLES}):\n(?=\S)(?!(?:{_TITLES}|{_OTHERS}):$)", re.MULTILINE)
 
 
-def read(function: Any, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+def read_docstring(function: Any, names: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The description (what stands before the first section) and a text for each documented parameter of `names`."""
     try:
         text = inspect.getdoc(function) or ""

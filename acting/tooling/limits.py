@@ -1,8 +1,8 @@
 """How many at once and how often: counts with a queue, where what waits is a callback rather than a task.
 
-A *gate* has `take(callback, about) -> bool` and `release()`. True: it is taken. False: `callback(about)` will be
+A *permit* has `take(callback, about) -> bool` and `release()`. True: it is taken. False: `callback(about)` will be
 called once, holding it; it returns False when it is no longer wanted, and the next in the queue then gets it. A call
-takes its gates in one order (its tool's slots, the names that exclude each other sorted, the rate last), so that
+takes its permits in one order (its tool's slots, the names that exclude each other sorted, the rate last), so that
 no two calls ever wait for each other.
 """
 
@@ -22,15 +22,15 @@ _PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 Callback = Callable[[Any], bool]
 
 
-class Gate(Protocol):
+class Permit(Protocol):
     """What a call passes before it starts; see the module."""
 
     def take(self, callback: Callback, about: Any = None) -> bool: ...
     def release(self) -> None: ...
 
 
-async def passed(gate: Gate) -> None:
-    """Wait for a gate and take it."""
+async def passed(permit: Permit) -> None:
+    """Wait for a permit and take it."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def called(_: Any) -> bool:
@@ -39,13 +39,13 @@ async def passed(gate: Gate) -> None:
         turn.set_result(None)
         return True
 
-    if gate.take(called):
+    if permit.take(called):
         return
     try:
         await turn
     except asyncio.CancelledError:
         if turn.done() and not turn.cancelled():
-            gate.release()
+            permit.release()
         raise
 
 

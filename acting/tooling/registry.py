@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from acting.tooling.bound_tool import Activity, Entry, SchemaEntry, entry_of, entry_of_schema, is_generator
+from acting.tooling.bound_tool import Activity, BoundTool, SchemaTool, entry_of, entry_of_schema, is_generator
 from acting.tooling.tool_schema import ToolSchema, named_schemas
 from spar.checks import shorten
 from spar.errors import ConfigError
 from spar.protocols import Lent
 
 
-class Catalog(Mapping[str, Entry]):
+class Catalog(Mapping[str, BoundTool]):
     """The tools of one executor, by name.
 
     A *source* offers tools that may change while it is open: it has a `name`, `tools()` and an `on_change` that is
@@ -24,7 +24,7 @@ class Catalog(Mapping[str, Entry]):
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
         self.activities = self._own = _checked(activities or {})
-        self._fixed: dict[str, Entry] = {}
+        self._fixed: dict[str, BoundTool] = {}
         self.sources: list[Any] = []
         for each in tools:
             if is_source(each):
@@ -34,8 +34,8 @@ class Catalog(Mapping[str, Entry]):
                 for entry in self._entries_of(each):
                     self._fixed.pop(entry.name, None)
                     self._fixed[entry.name] = entry
-        self._lent: dict[str, Entry] = {}
-        self._entries: dict[str, Entry] = {}
+        self._lent: dict[str, BoundTool] = {}
+        self._entries: dict[str, BoundTool] = {}
         #: What sources offer and cannot be used: a sentence by the tool's name.
         self.refused: dict[str, str] = {}
         self.refresh()
@@ -55,7 +55,7 @@ class Catalog(Mapping[str, Entry]):
                 except ConfigError as error:
                     self.refused[name] = str(error)
         self._entries = entries
-        self._others: dict[tuple[Entry, str], Entry] = {}
+        self._others: dict[tuple[BoundTool, str], BoundTool] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
@@ -65,7 +65,7 @@ class Catalog(Mapping[str, Entry]):
         self._lent = {entry.name: entry for tool in lent.tools for entry in self._entries_of(tool)}
         self.refresh()
 
-    def _entries_of(self, item: Any) -> list[Entry]:
+    def _entries_of(self, item: Any) -> list[BoundTool]:
         if not isinstance(item, (str, Mapping)):
             return [entry_of(item)]
         entries = []
@@ -75,7 +75,7 @@ class Catalog(Mapping[str, Entry]):
             entries.append(entry_of_schema(ToolSchema.of(name, schema), self.activities))
         return entries
 
-    def carried_out_by(self, entry: Entry, activity: str) -> Entry | None:
+    def carried_out_by(self, entry: BoundTool, activity: str) -> BoundTool | None:
         """The tool, carried out by another activity; None when there is no such."""
         handler = self.activities.get(activity)
         if handler is None:
@@ -83,15 +83,15 @@ class Catalog(Mapping[str, Entry]):
         found = self._others.get((entry, activity))
         if found is None:  # made once: its calls share its threads and its slots
             rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)
-            found = self._others[entry, activity] = SchemaEntry(rules, activity, handler)
+            found = self._others[entry, activity] = SchemaTool(rules, activity, handler)
             if entry.slots.limit:
                 found.slots = entry.slots
         return found
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> BoundTool | None:
         return self._entries.get(name)
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> BoundTool:
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

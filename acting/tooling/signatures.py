@@ -76,7 +76,7 @@ class Signature(Struct, frozen=True):
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
         """Read it. Raises: ConfigError for what cannot be called by name."""
         fields, context, is_open = _fields(tool, function, context_type)
-        return cls(tool, fields, context, is_open, *docstrings.read(function, fields))
+        return cls(tool, fields, context, is_open, *docstrings.read_docstring(function, fields))
 
 
 #: Types of which a schema can always be made, and containers of such.

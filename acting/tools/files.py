@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
 from acting.fs.protected import protected
-from acting.fs.rooted import Folder, file_resource, kind_of, look, open_file, split
+from acting.fs.rooted import RootedDir, file_kind, file_resource, look, open_file, split
 from acting.tooling.text import object_schema, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
@@ -48,7 +48,7 @@ _READ, _TAKE, _CHANGE = 0, 1, 2
 class _Place(Struct, frozen=True):
     """Where a path leads: `parts` beneath `folder`, and how much may be done there."""
 
-    folder: Folder
+    folder: RootedDir
     parts: tuple[str, ...]
     right: int
 
@@ -95,16 +95,16 @@ class FilesTool:
         max_read: Annotated[int, Gt(0)] = 1 << 20,
         max_write: Annotated[int, Gt(0)] = 10 << 20,
     ) -> None:
-        self._workspace, self._max_read, self._max_write = Folder(home.workspace), max_read, max_write
+        self._workspace, self._max_read, self._max_write = RootedDir(home.workspace), max_read, max_write
         parts = _inside(self._workspace.path, os.path.join(self._workspace.path, root))  # noqa: PTH118
         if parts is None:
             raise ConfigError(f"root {root!r} must lie in the workspace {home.workspace!r}", path=("root",))
         self._prefix, self._config = parts, home.config
-        self._sources: list[tuple[Folder, int]] = []
+        self._sources: list[tuple[RootedDir, int]] = []
         _refuse_own(self._workspace.path, home, "root")
         for key, folders, right in (("movable", movable, _TAKE), ("readable", readable, _READ)):
             for folder in folders:
-                source = Folder(os.path.join(home.config, folder))  # noqa: PTH118
+                source = RootedDir(os.path.join(home.config, folder))  # noqa: PTH118
                 _refuse_own(source.path, home, key)
                 self._sources.append((source, right))
         self._use(SystemClock())
@@ -275,7 +275,7 @@ def _described(status: os.stat_result) -> dict[str, Any]:
         modified_at = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
         modified_at = None  # a date that no calendar has
-    return {"kind": kind_of(status.st_mode), "bytes": status.st_size, "modified_at": modified_at}
+    return {"kind": file_kind(status.st_mode), "bytes": status.st_size, "modified_at": modified_at}
 
 
 def _write(place: _Place, content: bytes) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def _delete(place: _Place) -> dict[str, Any]:
     try:
         with place.folder.entry(place.parts) as (parent, name):
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            remove = os.rmdir if kind_of(status.st_mode) == "folder" else os.unlink
+            remove = os.rmdir if file_kind(status.st_mode) == "folder" else os.unlink
             remove(name, dir_fd=parent)
             make_durable(parent)
             return {"existed": True}

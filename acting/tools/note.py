@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.fs.rooted import Folder, file_resource, open_file, split
+from acting.fs.rooted import RootedDir, file_resource, open_file, split
 from acting.tooling.text import object_schema, text_of, visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError
@@ -69,7 +69,7 @@ class NoteTool:
             raise ConfigError(f"{error}; notes lie in the workspace {home.workspace!r}", path=("path",)) from None
         if not self._parts:
             raise ConfigError(f"path {path!r} must name a file in the workspace", path=("path",))
-        self._folder, self._max_bytes, self._keep = Folder(home.workspace), max_bytes, keep
+        self._folder, self._max_bytes, self._keep = RootedDir(home.workspace), max_bytes, keep
         #: `files` must not replace the file while an entry is written to it.
         self.resources = (file_resource(self._folder.path, self._parts),)
         self._use(SystemClock())

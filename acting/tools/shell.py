@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Len
 
-from acting.process.detect import Offer, offered
+from acting.process.detect import SandboxCapability, offered
 from acting.process.launcher import KILL_GRACE, Finished, Program, environment, find_program, run
 from acting.process.program import hide_memory
-from acting.sandbox.command_fingerprint import digest_of, operands, why_not_standing
-from acting.sandbox.spec import Cage
+from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
+from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of
 from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
@@ -88,7 +88,7 @@ class ShellTool:
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
         _refuse_own(home, self._workspace, self._readable)
         self._grantable: Sequence[str] = GRANTABLE
-        self._offer: Offer | None = None
+        self._capability: SandboxCapability | None = None
         self._clock: Clock = SystemClock()
         self.timeout = timeout + 3 * KILL_GRACE  # ours fires first, because it can say what the program said
         self.schema = object_schema(
@@ -127,7 +127,7 @@ class ShellTool:
 
     def snapshot(self) -> dict[str, Any]:
         """The sandbox that its programs run in, for people; `level` is None until it is known."""
-        found = self._offer.snapshot() if self._offer else {"level": None}
+        found = self._capability.snapshot() if self._capability else {"level": None}
         return {"sandbox": {**found, "asked": self._sandbox, "network": self._network}}
 
     async def __call__(
@@ -155,7 +155,7 @@ class ShellTool:
         env = self._environment()
         path = self._find(words[0], env)
         os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
-        cage = self._cage(await self._offered())
+        spec = self._spec(await self._offered())
         program = Program(
             path,
             words,
@@ -164,12 +164,12 @@ class ShellTool:
             processes=_PROCESSES,
             cpu=int(limit * (os.cpu_count() or 1)) + 1,
             memory=self._memory,
-            cage=cage,
+            sandbox=spec,
             digest=_approved(context),
         )
         with self._clock.working():
             finished = await run(program, stdin=given, timeout=limit, max_output=self._max_output)
-        return self._judged(words[0], limit, finished, cage.level if cage else 0)
+        return self._judged(words[0], limit, finished, spec.level if spec else 0)
 
     def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What decides, beside the parameters, what a call does: an approval holds for this and nothing else. Blocks.
@@ -181,15 +181,15 @@ class ShellTool:
         """
         words, env = _words(params.get("argv")), self._environment()
         path = os.path.realpath(self._find(words[0], env))
-        cage = self._cage(offered(self._bwrap(), self._home.state))
+        spec = self._spec(offered(self._bwrap(), self._home.state))
         return {
             "program": path,
-            "sha256": digest_of(path),
+            "sha256": file_digest(path),
             "cwd": self._workspace,
             "variables": sorted(env),
             "path": env["PATH"],
             "operands": operands(words[1:], self._workspace),
-            "sandbox": {"level": cage.level if cage else 0, "network": self._network, "readable": list(self._readable)},
+            "sandbox": {"level": spec.level if spec else 0, "network": self._network, "readable": list(self._readable)},
         }
 
     def grantable(self, params: Mapping[str, Any]) -> str:
@@ -213,17 +213,17 @@ class ShellTool:
         found = find_program("bwrap", self._environment())
         return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._workspace) else found
 
-    async def _offered(self) -> Offer:
-        if self._offer is None:
+    async def _offered(self) -> SandboxCapability:
+        if self._capability is None:
             with self._clock.working():
-                self._offer = await Threads("sandbox", self._clock).run(offered, self._bwrap(), self._home.state)
-        return self._offer
+                self._capability = await Threads("sandbox", self._clock).run(offered, self._bwrap(), self._home.state)
+        return self._capability
 
-    def _cage(self, offer: Offer) -> Cage | None:
+    def _spec(self, capability: SandboxCapability) -> SandboxSpec | None:
         if self._sandbox == 0:
             return None
         least = 0 if self._sandbox == "auto" else self._sandbox
-        return offer.cage(self._workspace, least=least, readable=self._readable, network=self._network)
+        return capability.spec(self._workspace, least=least, readable=self._readable, network=self._network)
 
     def _find(self, name: str, env: dict[str, str]) -> str:
         found = self._file(name, env)

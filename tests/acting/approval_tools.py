@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from acting import Executor
-from acting.approvals.queue import Desk
+from acting.approvals.queue import ApprovalQueue
 from memory import Memory
 from spar.bus.bus import Events
 from spar.protocols import Host, Store
@@ -61,7 +61,7 @@ def remembering(path: Path, clock: VirtualClock) -> Memory:
     return memory
 
 
-def desk_of(made: Executor) -> Desk:
+def desk_of(made: Executor) -> ApprovalQueue:
     assert made.approvals is not None
     return made.approvals
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
-from acting.run.late import Late
+from acting.run.late import LateMessages
 from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
@@ -905,7 +905,7 @@ async def test_what_a_detached_call_brings_is_for_its_own_session() -> None:
 
 def test_what_waits_too_long_for_a_tick_is_dropped_oldest_first_and_told() -> None:
     told: list[tuple[str, str]] = []
-    late = Late(lambda session, fault: told.append((session, fault.kind)), limit=100)
+    late = LateMessages(lambda session, fault: told.append((session, fault.kind)), limit=100)
     for number in range(4):
         late.add("a" if number < 2 else "b", {"data": str(number) * 30}, is_error=number == 3)
 

@@ -13,7 +13,7 @@ from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault
 from tests.effort import effort
 
-Tick = list[tuple[dict[str, Any], CallResult]]
+Batch = list[tuple[dict[str, Any], CallResult]]
 
 
 def ended(output: Any = None, tool: str = "look", status: Any = "ok", reason: str = "", **params: Any) -> Any:
@@ -24,9 +24,9 @@ def failed(message: str, **params: Any) -> Any:
     return params, CallResult(Call("look", params), "failed", fault=Fault("io", message))
 
 
-def verdicts(ticks: list[Tick], run_id: str | None = "run") -> list[str]:
+def verdicts(batches: list[Batch], run_id: str | None = "run") -> list[str]:
     guard = LoopGuard()
-    found = [guard.note(run_id, tick) for tick in ticks]
+    found = [guard.note(run_id, batch) for batch in batches]
     return [notice.verdict if notice else "" for notice in found]
 
 
@@ -53,7 +53,7 @@ def test_what_is_said_names_tool_and_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "ticks",
+    "batches",
     [
         [[ended(n)] for n in range(9)],
         [[ended("same", page=n)] for n in range(9)],
@@ -67,11 +67,11 @@ def test_what_is_said_names_tool_and_times() -> None:
         [[ended(f"{n} of 100 files, ready in {90 - n} s")] for n in range(9)],
         [[ended({"branch": "main", "commit": f"{n}" * 40})] for n in range(9)],
     ],
-    ids=["another result", "other parameters", "another tool", "with news in the same tick", "with other work between",
+    ids=["another result", "other parameters", "another tool", "with news in the same batch", "with other work between",
          "another message", "a list that grows", "a day that is news", "a number", "a countdown", "a commit"],
 )  # fmt: skip
-def test_news_is_no_repetition(ticks: list[Tick]) -> None:
-    assert not any(verdicts(ticks))
+def test_news_is_no_repetition(batches: list[Batch]) -> None:
+    assert not any(verdicts(batches))
 
 
 def test_errors_repeat_like_results() -> None:
@@ -93,7 +93,7 @@ KINDS = ["unknown_tool", "bad_parameters", "bad_reference", "bad_call", "duplica
 
 
 @pytest.mark.parametrize(
-    "ticks",
+    "batches",
     [
         [[unable()] for _ in range(8)],
         [[unable(x=n)] for n in range(8)],
@@ -104,8 +104,8 @@ KINDS = ["unknown_tool", "bad_parameters", "bad_reference", "bad_call", "duplica
     ],
     ids=["the same", "other parameters", "other tools", "parameters that never fit", "other errors", "several"],
 )
-def test_calls_that_cannot_run_are_told_of_the_second_time_and_end_the_run_the_sixth(ticks: list[Tick]) -> None:
-    assert verdicts(ticks)[:6] == ["", "told", "told", "told", "told", "ended"]
+def test_calls_that_cannot_run_are_told_of_the_second_time_and_end_the_run_the_sixth(batches: list[Batch]) -> None:
+    assert verdicts(batches)[:6] == ["", "told", "told", "told", "told", "ended"]
 
 
 def test_from_the_third_time_on_the_planner_is_told_not_to_retry() -> None:
@@ -123,9 +123,9 @@ def test_from_the_third_time_on_the_planner_is_told_not_to_retry() -> None:
 def test_what_is_known_already_between_them_is_no_news() -> None:
     look = [ended("same")]
 
-    ticks = [look, *[[unable(x=n)] if n % 2 else look for n in range(1, 12)]]
+    batches = [look, *[[unable(x=n)] if n % 2 else look for n in range(1, 12)]]
 
-    assert "ended" in verdicts(ticks)[:8]
+    assert "ended" in verdicts(batches)[:8]
 
 
 def test_news_lets_a_planner_try_again_but_a_tool_that_is_not_there_never_comes() -> None:
@@ -157,10 +157,10 @@ def test_other_calls_that_are_denied_once_each_end_nothing() -> None:
 
 
 def test_two_calls_that_take_turns_are_found_also_if_each_says_when() -> None:
-    ticks = [[ended({"ok": True, "at": n, "id": f"{n:08}-0000-4000-8000-{n:012}"}, tool=("ping", "pong")[n % 2])]
+    batches = [[ended({"ok": True, "at": n, "id": f"{n:08}-0000-4000-8000-{n:012}"}, tool=("ping", "pong")[n % 2])]
              for n in range(8)]  # fmt: skip
 
-    assert verdicts(ticks)[:7] == ["", "", "", "", "", "told", "ended"]
+    assert verdicts(batches)[:7] == ["", "", "", "", "", "told", "ended"]
 
 
 def test_two_calls_that_take_turns_are_found() -> None:
@@ -301,8 +301,8 @@ def test_it_costs_a_few_steps_a_call_however_many_they_are_and_nothing_without_a
     guard = LoopGuard()
 
     def cost(run_id: str | None, calls: int) -> int:
-        tick = [ended({"id": n, "at": "2026-01-01T00:00:00Z", "ok": True}, text="hello", n=n) for n in range(calls)]
-        return effort(lambda: guard.note(run_id, tick))
+        batch = [ended({"id": n, "at": "2026-01-01T00:00:00Z", "ok": True}, text="hello", n=n) for n in range(calls)]
+        return effort(lambda: guard.note(run_id, batch))
 
     assert all(cost("run", calls) < 150 * calls for calls in (10, 100, 1_000))
     assert cost(None, 1_000) == cost(None, 1)
@@ -335,7 +335,7 @@ def test_the_end_of_a_run_is_the_fault_of_its_last_result() -> None:
 # -- after a restart
 
 
-def tick(*results: CallResult, messages: Any = (), output: Any = None) -> ActionResult:
+def batch(*results: CallResult, messages: Any = (), output: Any = None) -> ActionResult:
     return ActionResult(Action(output=output), results=results, messages=tuple(messages))
 
 
@@ -347,7 +347,7 @@ def came(output: Any, *, attempts: int = 1, status: Any = "ok", tool: str = "loo
 def test_a_new_process_counts_on_from_what_the_earlier_ticks_came_to(before: int) -> None:
     guard = LoopGuard()
 
-    guard.recall("run", [tick(came("same", x=1))] * before)
+    guard.recall("run", [batch(came("same", x=1))] * before)
     found = [guard.note("run", [ended("same", x=1)]) for _ in range(before, 4)]
 
     assert [notice.verdict if notice else "" for notice in found] == ["", "", "told", "ended"][before:]
@@ -357,7 +357,7 @@ def test_a_new_process_knows_what_was_denied_and_what_could_not_run() -> None:
     guard = LoopGuard()
     was_denied, could_not = denied(x=1)[1], unable(x=1)[1]
 
-    guard.recall("run", [tick(was_denied, could_not), tick(was_denied, could_not)])
+    guard.recall("run", [batch(was_denied, could_not), batch(was_denied, could_not)])
 
     assert guard.is_refused("run", "act", {"x": 1})
     assert [verdict(guard.note("run", [unable(x=n)])) for n in range(4)] == ["told", "told", "told", "ended"]
@@ -369,7 +369,7 @@ def verdict(notice: Notice | None) -> str:
 
 def test_what_is_known_of_a_run_is_not_counted_twice() -> None:
     guard = LoopGuard()
-    earlier = [tick(came("same"))]
+    earlier = [batch(came("same"))]
 
     guard.note("run", [ended("same")])
     guard.recall("run", earlier)
@@ -381,7 +381,7 @@ def test_what_is_known_of_a_run_is_not_counted_twice() -> None:
 def test_results_that_came_back_from_the_store_are_the_same() -> None:
     guard = LoopGuard()
     output = {"rows": [1, 2.5, "x", None], "took": 0.3}
-    stored = msgspec.json.encode([tick(came(output, x=(1, 2)))] * 2)
+    stored = msgspec.json.encode([batch(came(output, x=(1, 2)))] * 2)
 
     guard.recall("run", msgspec.json.decode(stored, type=list[ActionResult]))
 
@@ -393,7 +393,7 @@ def test_results_that_came_back_from_the_store_are_the_same() -> None:
 def test_what_a_call_referred_to_is_read_from_what_had_been_written() -> None:
     guard = LoopGuard()
     save = came("saved", tool="save", text="†state.page", note="††literal")
-    earlier = [tick(save, messages=[{"type": "state", "state": {"page": page}}]) for page in ("a", "a", "b", "b")]
+    earlier = [batch(save, messages=[{"type": "state", "state": {"page": page}}]) for page in ("a", "a", "b", "b")]
 
     guard.recall("run", earlier)
 
@@ -406,7 +406,7 @@ def test_what_cannot_be_told_any_more_is_news() -> None:
     guard = LoopGuard()
     lost = came("saved", tool="save", text="†state.gone")
 
-    guard.recall("run", [tick(lost), tick(lost, messages=[{"no": "type"}]), tick(came("same")), tick(came("same"))])
+    guard.recall("run", [batch(lost), batch(lost, messages=[{"no": "type"}]), batch(came("same")), batch(came("same"))])
 
     notice = guard.note("run", [ended("same")])
     assert notice is not None
@@ -418,7 +418,7 @@ def test_ticks_that_were_not_judged_are_not_judged_afterwards() -> None:
     guard = LoopGuard()
     parked = CallResult(Call("look"), "skipped", "parked")
 
-    guard.recall("run", [tick(came("same"), output="an answer"), tick(came("same"), parked), tick()] * 3)
+    guard.recall("run", [batch(came("same"), output="an answer"), batch(came("same"), parked), batch()] * 3)
 
     assert not any(guard.note("run", [ended("same")]) for _ in range(2))
 
@@ -427,7 +427,7 @@ def test_ticks_that_were_not_judged_are_not_judged_afterwards() -> None:
 
 
 async def acted(made: Executor, count: int, call: Any) -> list[str]:
-    """How the ticks of one run ended, until one ended the run."""
+    """How the batches of one run ended, until one ended the run."""
     found: list[str] = []
     for number in range(count):
         run = RunContext("r1", "goal", number + 1)

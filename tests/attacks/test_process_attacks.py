@@ -50,8 +50,8 @@ AT_ALL = 60
 def program(level: int, workspace: Path, *argv: str, **limits: int) -> Program:
     path = find_program(argv[0], ENV)
     assert path is not None
-    cage = OFFER.cage(str(workspace), level=level)
-    return Program(path, argv, str(workspace), {**ENV, "HOME": str(workspace)}, cage=cage, **limits)
+    spec = OFFER.spec(str(workspace), level=level)
+    return Program(path, argv, str(workspace), {**ENV, "HOME": str(workspace)}, sandbox=spec, **limits)
 
 
 async def sh(level: int, workspace: Path, script: str, *, timeout: float = 30, **limits: int) -> Finished:
@@ -347,7 +347,7 @@ held = os.open(os.environ["HELD"], os.O_RDONLY)
 kept = os.environ["SPAR_TOKEN"]
 argv = (sys.executable, "-c", code, str(os.getpid()), str(held))
 env = {"PATH": "/usr/bin:/bin", "HOME": workspace}
-program = Program(sys.executable, argv, workspace, env, cage=offered(bwrap).cage(workspace, level=level))
+program = Program(sys.executable, argv, workspace, env, sandbox=offered(bwrap).spec(workspace, level=level))
 finished = asyncio.run(run(program, timeout=20))
 sys.stdout.buffer.write(finished.stdout + finished.stderr)
 """
@@ -476,8 +476,8 @@ async def test_with_network_granted_the_loopback_is_the_hosts(level: int, worksp
         address = listener.getsockname()
         code = f"import socket; socket.create_connection({address!r}, timeout=5); print('reached')"
         path = sys.executable
-        cage = OFFER.cage(str(workspace), network=True, level=level)
-        finished = await run(Program(path, (path, "-c", code), str(workspace), ENV, cage=cage), timeout=20)
+        spec = OFFER.spec(str(workspace), network=True, level=level)
+        finished = await run(Program(path, (path, "-c", code), str(workspace), ENV, sandbox=spec), timeout=20)
 
     assert (finished.stdout, finished.stderr) == (b"reached\n", b"")
 

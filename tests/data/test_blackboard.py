@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from acting.run.results import Writes
+from acting.run.results import WriteLog
 from spar.data.blackboard import Board, write_message, write_messages
 from spar.data.paths import BadReferenceError, Path, parse_read
 
@@ -218,7 +218,7 @@ def test_a_context_message_that_is_none_is_refused() -> None:
 
 
 def test_only_writes_to_one_place_of_one_instance_are_rivals() -> None:
-    writes = Writes()
+    writes = WriteLog()
 
     assert writes.note(("state", "a"), "one", "set", began=0, now=1, instance="i") is None
     assert writes.note(("state", "a"), "two", "set", began=0, now=2) is None

@@ -11,8 +11,8 @@ from tests.changed import select_tests
     ("changed", "tests"),
     [
         (["spar/loop/loop.py", "spar/loop/cycle.py"], ["tests/loop"]),
-        (["acting/run/run.py"], ["tests/acting/run"]),
-        (["acting/executor.py", "acting/run/run.py"], ["tests/acting"]),  # the folder holds the other one
+        (["acting/run/batch.py"], ["tests/acting/run"]),
+        (["acting/executor.py", "acting/run/batch.py"], ["tests/acting"]),  # the folder holds the other one
         (["spar/types.py"], ["tests/core"]),
         (["tests/loop/test_loop.py", "tests/loop/no_test.py"], ["tests/loop/test_loop.py"]),
         (["README.md", "config.toml", "spar/loop/gone.py"], []),

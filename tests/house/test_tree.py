@@ -26,12 +26,6 @@ OWN = ("spar/agent/", "spar/__init__.py")
 #: Classes that share their name with another one of the package, which are left to be renamed.
 NAMES_LEFT: frozenset[str] = frozenset(
     {
-        "acting: Entry",
-        "acting: Gate",
-        "acting: Grants",
-        "acting: Offer",
-        "acting: Place",
-        "acting: Policy",
         "memory: Broken",
         "memory: Copies",
         "memory: Row",

@@ -22,8 +22,8 @@ from msgspec import Struct
 from acting.calls import MESSAGE_LIMIT, Scope, fault, fault_of
 from acting.run.call.postconditions import is_expecting, unmet
 from acting.run.deadlines import Deadline
-from acting.run.runtime import Stage
-from acting.tooling.bound_tool import Entry
+from acting.run.runtime import Runtime
+from acting.tooling.bound_tool import BoundTool
 from acting.tooling.limits import passed
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
@@ -39,7 +39,7 @@ _LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which
 _LONGEST_KIND = 200  # characters of the kind of a message
 
 
-class Ended(Struct, frozen=True):
+class AttemptOutcome(Struct, frozen=True):
     """What the attempts came to; `value` is what the tool returned, fit to keep."""
 
     status: CallStatus
@@ -48,17 +48,17 @@ class Ended(Struct, frozen=True):
     verified: bool | None = None
 
 
-class Launch(Struct):
+class Attempt(Struct):
     """One call on its way: what is to be done, and how far it got."""
 
     call: Call
-    entry: Entry
+    entry: BoundTool
     params: dict[str, Any]
     scope: Scope
     context: Context  # copied for each attempt: what a tool sets in it nobody else sees
     messages: tuple[dict[str, Any], ...] = ()  # what its scopes let it see
     binds: Mapping[str, Any] | None = None  # what bound it when it was let run
-    attempts: int = 0
+    number: int = 0  # of the attempts that have begun
     started_at: datetime | None = None
     began: float = 0.0
     is_in_flight: bool = False
@@ -66,32 +66,32 @@ class Launch(Struct):
     deadline: float | None = None
     task: asyncio.Task[Any] | None = None
     rest: _Rest | None = None
-    ended: Ended | None = None
+    ended: AttemptOutcome | None = None
 
     @property
     def effect(self) -> str:
         """What this call does to the world, by its parameters if the tool can tell."""
         return self.entry.effect_of(self.params)  # the values, where the call itself holds references
 
-    def result(self, clock: Clock, ended: Ended) -> CallResult:
+    def result(self, clock: Clock, ended: AttemptOutcome) -> CallResult:
         """The result of this call."""
-        duration = clock.monotonic() - self.began if self.attempts else 0.0
-        return CallResult(self.call, ended.status, "", ended.value, ended.fault, self.attempts, self.started_at,
+        duration = clock.monotonic() - self.began if self.number else 0.0
+        return CallResult(self.call, ended.status, "", ended.value, ended.fault, self.number, self.started_at,
                           duration, ended.verified)  # fmt: skip
 
 
 class _Limit:
-    """Cancels the current task when its launch is due, and calls `leave` when that has not helped after the grace."""
+    """Cancels the current task when its attempt is due, and calls `leave` when that has not helped after the grace."""
 
-    __slots__ = ("_deadline", "_grace", "_launch", "_leave", "_stage", "is_left")
+    __slots__ = ("_attempt", "_deadline", "_grace", "_leave", "_runtime", "is_left")
 
-    def __init__(self, stage: Stage, launch: Launch, leave: Callable[[], object]) -> None:
-        self._stage, self._launch, self._leave = stage, launch, leave
+    def __init__(self, runtime: Runtime, attempt: Attempt, leave: Callable[[], object]) -> None:
+        self._runtime, self._attempt, self._leave = runtime, attempt, leave
         self.is_left = False
         self._grace: Timer | None = None
         self._deadline: Deadline | None = None
-        if launch.deadline is not None:
-            self._deadline = stage.deadlines.add(launch.entry.terms.timeout, launch.deadline, self._expire)
+        if attempt.deadline is not None:
+            self._deadline = runtime.deadlines.add(attempt.entry.terms.timeout, attempt.deadline, self._expire)
 
     def close(self) -> None:
         if self._deadline is not None:
@@ -100,11 +100,11 @@ class _Limit:
             self._grace.cancel()
 
     def _expire(self) -> None:
-        assert self._launch.task is not None
-        self._launch.is_late = True
-        self._launch.task.cancel()
-        clock = self._stage.clock
-        self._grace = clock.call_at(clock.monotonic() + self._stage.limits.grace, self._abandon)
+        assert self._attempt.task is not None
+        self._attempt.is_late = True
+        self._attempt.task.cancel()
+        clock = self._runtime.clock
+        self._grace = clock.call_at(clock.monotonic() + self._runtime.limits.grace, self._abandon)
 
     def _abandon(self) -> None:
         self.is_left = True
@@ -136,92 +136,94 @@ class _Rest:
             return stop.value
 
 
-def begin(stage: Stage, launch: Launch) -> Ended | None:
+def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
     """Start the call in the current task; None when it waits or is to be tried again: then `finish` goes on.
 
     Raises: nothing but what ends the process.
     """
-    began = launch.began = stage.clock.monotonic()
-    launch.started_at = stage.wall.at(began)
-    ended = _attempt(stage, launch)
-    if ended is not None and ended.fault is not None and _pause(launch, ended) is not None:
-        launch.ended, ended = ended, None
+    began = attempt.began = runtime.clock.monotonic()
+    attempt.started_at = runtime.wall.at(began)
+    ended = _first_step(runtime, attempt)
+    if ended is not None and ended.fault is not None and _pause(attempt, ended) is not None:
+        attempt.ended, ended = ended, None
     return ended
 
 
-async def finish(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+async def finish(
+    runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any
+) -> AttemptOutcome | None:
     """Go on with what `begin` began; None when it was left behind, after `leave(about)` was called for it.
 
     Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
     """
-    launch.task = asyncio.current_task()
-    ended, launch.ended = launch.ended, None
+    attempt.task = asyncio.current_task()
+    ended, attempt.ended = attempt.ended, None
     while True:
-        if launch.rest is not None:
-            ended = await _wait(stage, launch, leave, about)
+        if attempt.rest is not None:
+            ended = await _wait(runtime, attempt, leave, about)
             if ended is None:
                 return None
         assert ended is not None
-        pause = _pause(launch, ended)
+        pause = _pause(attempt, ended)
         if pause is None:
             return ended
-        await stage.clock.sleep(pause)
-        if rate := stage.rate_of(launch.entry):
+        await runtime.clock.sleep(pause)
+        if rate := runtime.rate_of(attempt.entry):
             await passed(rate)
-        if stage.spending is not None and not stage.spending.again(launch.entry, launch.params, launch.scope):
+        if runtime.spending is not None and not runtime.spending.again(attempt.entry, attempt.params, attempt.scope):
             return ended
-        ended = _attempt(stage, launch)
+        ended = _first_step(runtime, attempt)
 
 
-def _attempt(stage: Stage, launch: Launch) -> Ended | None:
-    """The first step of an attempt; None when it waits (`launch.rest`)."""
-    entry = launch.entry
-    launch.attempts += 1
+def _first_step(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
+    """The first step of an attempt; None when it waits (`attempt.rest`)."""
+    entry = attempt.entry
+    attempt.number += 1
     timeout = entry.terms.timeout
     if timeout != inf:
-        launch.deadline = (launch.began if launch.attempts == 1 else stage.clock.monotonic()) + timeout
-    if launch.attempts > 1 and stage.journal is not None:
-        work = launch.scope.cycle_id or launch.scope.key
-        stage.journal.started(work, launch.call.id, launch.attempts, launch.effect, "retry")
-    if stage.wanted[CallStarted]:
-        call, scope = launch.call, launch.scope
-        run_id = stage.run_of(call, scope)
-        stage.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=launch.attempts))
-    params = launch.params
+        attempt.deadline = (attempt.began if attempt.number == 1 else runtime.clock.monotonic()) + timeout
+    if attempt.number > 1 and runtime.journal is not None:
+        work = attempt.scope.cycle_id or attempt.scope.key
+        runtime.journal.started(work, attempt.call.id, attempt.number, attempt.effect, "retry")
+    if runtime.wanted[CallStarted]:
+        call, scope = attempt.call, attempt.scope
+        run_id = runtime.run_of(call, scope)
+        runtime.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=attempt.number))
+    params = attempt.params
     if entry.parameters.context:
-        params = {**params, entry.parameters.context: _tool_context(stage, launch)}
-    context = launch.context.copy()
-    launch.is_in_flight = True
+        params = {**params, entry.parameters.context: _tool_context(runtime, attempt)}
+    context = attempt.context.copy()
+    attempt.is_in_flight = True
     try:
-        coroutine = entry.invoke(params, stage.clock, launch.call, launch.messages)
+        coroutine = entry.invoke(params, runtime.clock, attempt.call, attempt.messages)
         # A tool that never waits needs no timer: nothing could cancel it before it is done.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:
-        ended = _judged(stage, launch, stop.value)
+        ended = _judged(runtime, attempt, stop.value)
     except asyncio.CancelledError:
-        ended = _cancelled_itself(launch)
+        ended = _cancelled_itself(attempt)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         ended = _failed(entry, error)
     else:
-        launch.rest = _Rest(coroutine, waits_for, context)
+        attempt.rest = _Rest(coroutine, waits_for, context)
         return None
-    launch.is_in_flight = False
+    attempt.is_in_flight = False
     return ended
 
 
-def _tool_context(stage: Stage, launch: Launch) -> ToolContext:
+def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
     """The context of the attempt that is about to begin."""
-    loop, home, attempt = asyncio.get_running_loop(), threading.get_ident(), launch.attempts
+    loop, home, number = asyncio.get_running_loop(), threading.get_ident(), attempt.number
 
     def publish(value: Any) -> None:
-        is_current = launch.is_in_flight and launch.attempts == attempt and not launch.is_late
-        if is_current and stage.wanted[CallProgressed]:
+        is_current = attempt.is_in_flight and attempt.number == number and not attempt.is_late
+        if is_current and runtime.wanted[CallProgressed]:
             progress = plain(value, _LARGEST_PROGRESS)
-            call, scope = launch.call, launch.scope
-            run_id = stage.run_of(call, scope)
-            stage.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))
+            call, scope = attempt.call, attempt.scope
+            run_id = runtime.run_of(call, scope)
+            runtime.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))
 
     def progress(value: Any) -> None:
         if threading.get_ident() == home:
@@ -233,34 +235,36 @@ def _tool_context(stage: Stage, launch: Launch) -> ToolContext:
             pass
 
     return ToolContext(
-        launch.call,
-        stage.agent,
-        launch.deadline,
-        attempt,
-        f"{launch.scope.key}/{launch.call.id}",
+        attempt.call,
+        runtime.agent,
+        attempt.deadline,
+        number,
+        f"{attempt.scope.key}/{attempt.call.id}",
         progress,
-        launch.entry.schema,
-        launch.messages,
-        stage.next_fence(),
-        launch.scope.session,
-        launch.binds,
-        stage.run_of(launch.call, launch.scope),
+        attempt.entry.schema,
+        attempt.messages,
+        runtime.next_fence(),
+        attempt.scope.session,
+        attempt.binds,
+        runtime.run_of(attempt.call, attempt.scope),
     )
 
 
-async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], about: Any) -> Ended | None:
+async def _wait(
+    runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any
+) -> AttemptOutcome | None:
     """The rest of an attempt, to its end or its deadline."""
-    rest, launch.rest = launch.rest, None
-    entry, task = launch.entry, launch.task
+    rest, attempt.rest = attempt.rest, None
+    entry, task = attempt.entry, attempt.task
     assert task is not None
     assert rest is not None
-    limit = _Limit(stage, launch, partial(leave, about))
+    limit = _Limit(runtime, attempt, partial(leave, about))
     try:
-        ended = _judged(stage, launch, await rest)
+        ended = _judged(runtime, attempt, await rest)
     except asyncio.CancelledError:
-        if not launch.is_late and task.cancelling():
+        if not attempt.is_late and task.cancelling():
             raise  # the run is being cancelled: it says what becomes of this call
-        ended = _cancelled_itself(launch)
+        ended = _cancelled_itself(attempt)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -269,33 +273,33 @@ async def _wait(stage: Stage, launch: Launch, leave: Callable[[Any], object], ab
         limit.close()
     if limit.is_left:
         return None
-    launch.is_in_flight = False
-    if not launch.is_late:
+    attempt.is_in_flight = False
+    if not attempt.is_late:
         return ended
-    launch.is_late = False
+    attempt.is_late = False
     if task.uncancel():
         raise asyncio.CancelledError  # late and cancelled from outside as well
-    return timed_out(launch)
+    return timed_out(attempt)
 
 
-def _judged(stage: Stage, launch: Launch, value: Any) -> Ended:
+def _judged(runtime: Runtime, attempt: Attempt, value: Any) -> AttemptOutcome:
     """What a tool returned: fit to keep, of the promised shape, and what was expected of it."""
-    entry = launch.entry
+    entry = attempt.entry
     try:
-        value = fit(value, stage.limits.largest_result)
+        value = fit(value, runtime.limits.largest_result)
     except (TooLargeError, NotJsonError) as error:
-        return Ended("failed", fault=unfit(error, value, entry.name, stage.limits.largest_result))
+        return AttemptOutcome("failed", fault=unfit(error, value, entry.name, runtime.limits.largest_result))
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
-        return Ended("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
-    if not (launch.call.meta and is_expecting(launch.call.meta)):
-        return Ended("ok", value)
+        return AttemptOutcome("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
+    if not (attempt.call.meta and is_expecting(attempt.call.meta)):
+        return AttemptOutcome("ok", value)
     found = value.data if type(value) is Message else value
-    if wrong := unmet(launch.call.meta, found):
+    if wrong := unmet(attempt.call.meta, found):
         message = f"it finished, but its result is not what was expected: {wrong}"
-        return Ended("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
+        return AttemptOutcome("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
                      verified=False)  # fmt: skip
-    return Ended("ok", value, verified=True)
+    return AttemptOutcome("ok", value, verified=True)
 
 
 def fit(value: Any, limit: int) -> Any:
@@ -328,48 +332,52 @@ def _beginning(value: Any) -> dict[str, Any]:
     return {"output": shown, "truncated": True} if is_cut else {"output": shown}
 
 
-def _failed(entry: Entry, error: BaseException) -> Ended:
-    return Ended("in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name))
+def _failed(entry: BoundTool, error: BaseException) -> AttemptOutcome:
+    return AttemptOutcome(
+        "in_doubt" if isinstance(error, InDoubtError) else "failed", fault=fault_of(error, entry.name)
+    )
 
 
-def _cancelled_itself(launch: Launch) -> Ended:
+def _cancelled_itself(attempt: Attempt) -> AttemptOutcome:
     """It may have had its effect before it did: what must not be repeated is in doubt."""
-    name = launch.entry.name
-    if launch.effect == "once":
+    name = attempt.entry.name
+    if attempt.effect == "once":
         message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
-        return Ended("in_doubt", fault=fault("in_doubt", message, name))
-    return Ended("cancelled", fault=fault("cancelled", f"tool {name!r} cancelled itself", name))
+        return AttemptOutcome("in_doubt", fault=fault("in_doubt", message, name))
+    return AttemptOutcome("cancelled", fault=fault("cancelled", f"tool {name!r} cancelled itself", name))
 
 
-def timed_out(launch: Launch) -> Ended:
+def timed_out(attempt: Attempt) -> AttemptOutcome:
     """The end of a call that is late, whether it obeyed or was left behind."""
-    seconds = launch.entry.terms.timeout
-    message = f"tool {launch.entry.name!r} did not end within {seconds:g} s"
-    if launch.effect == "once":
+    seconds = attempt.entry.terms.timeout
+    message = f"tool {attempt.entry.name!r} did not end within {seconds:g} s"
+    if attempt.effect == "once":
         message = f"{message} and may have had its effect: find out before repeating it"
-        return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act", False, {"in_doubt": True}))
-    return Ended("timeout", fault=Fault("timeout", message, launch.entry.name, "act"))
+        return AttemptOutcome(
+            "timeout", fault=Fault("timeout", message, attempt.entry.name, "act", False, {"in_doubt": True})
+        )
+    return AttemptOutcome("timeout", fault=Fault("timeout", message, attempt.entry.name, "act"))
 
 
-def cut(launch: Launch | None, tool: str = "") -> Ended:
+def cut(attempt: Attempt | None, tool: str = "") -> AttemptOutcome:
     """The end of a call that was cancelled: in doubt if it may have had an effect that must not be repeated."""
-    if launch is not None and launch.is_in_flight and launch.effect == "once":
-        message = f"tool {launch.entry.name!r} was cut off and may have had its effect: find out before repeating it"
-        return Ended("in_doubt", fault=fault("in_doubt", message, launch.entry.name))
-    return Ended("cancelled", fault=fault("cancelled", "the run was cancelled", tool))
+    if attempt is not None and attempt.is_in_flight and attempt.effect == "once":
+        message = f"tool {attempt.entry.name!r} was cut off and may have had its effect: find out before repeating it"
+        return AttemptOutcome("in_doubt", fault=fault("in_doubt", message, attempt.entry.name))
+    return AttemptOutcome("cancelled", fault=fault("cancelled", "the run was cancelled", tool))
 
 
-def _pause(launch: Launch, ended: Ended) -> float | None:
+def _pause(attempt: Attempt, ended: AttemptOutcome) -> float | None:
     """Seconds until the next attempt; None when there is none.
 
     What is not to be repeated is not, nor what would fail again, nor what the other side wants left alone for long.
     """
-    found, retries = ended.fault, launch.entry.terms.retries
-    if found is None or launch.attempts > retries or not found.retryable or ended.status not in ("failed", "timeout"):
+    found, retries = ended.fault, attempt.entry.terms.retries
+    if found is None or attempt.number > retries or not found.retryable or ended.status not in ("failed", "timeout"):
         return None
-    if launch.effect == "once":
+    if attempt.effect == "once":
         return None
     asked = found.detail.get("retry_after")
     if not isinstance(asked, (int, float)):
         asked = 0.0
-    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(launch.attempts))
+    return None if asked > BACKOFF.cap else max(asked, BACKOFF.delay(attempt.number))

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from acting.calls import fault, wire_of
 from acting.graph.nodes import NOBODY, Node
-from acting.run.call.attempt import Launch, cut
+from acting.run.call.attempt import Attempt, cut
 from acting.run.call.prepare import BadCallError, prescribed, read, rewritten
-from acting.run.runtime import Stage
-from acting.tooling.bound_tool import Entry, LatentEntry
-from acting.tooling.limits import Gate
+from acting.run.runtime import Runtime
+from acting.tooling.bound_tool import BoundTool, LatentTool
+from acting.tooling.limits import Permit
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS
@@ -67,26 +67,26 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
 STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
 
 
-class Proposal:
+class PreparedCall:
     """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
 
-    `ticket` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it. `binds` is
-    what bound the call when it was let run (None: nobody had to), `fare` what is reserved for it of the budgets,
-    `corrections` what people and hooks made of it, in order.
+    `approval_id` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it.
+    `binds` is what bound the call when it was let run (None: nobody had to), `reservation` what is reserved for it of
+    the budgets, `corrections` what people and hooks made of it, in order.
     """
 
     if not TYPE_CHECKING:
-        __slots__ = ()  # whoever is a proposal has the room for these
+        __slots__ = ()  # the subclass has the room for these
 
     call: Call
-    entry: Entry
+    entry: BoundTool
     params: dict[str, Any]
     arguments: dict[str, Any]
     target: Expression | None
-    ticket: str
+    approval_id: str
     is_guest: bool
     binds: Mapping[str, Any] | None
-    fare: CallReservation | None
+    reservation: CallReservation | None
     corrections: tuple[dict[str, Any], ...]
 
     def shown(self) -> Call:
@@ -126,7 +126,7 @@ class Proposal:
             arguments = entry.parameters.validate(params)
             place = None if new.output_path is None else parse_write(new.output_path)
         except STRUCTURAL as error:
-            return fault(kind_of(error), str(error), new.tool)
+            return fault(fault_kind(error), str(error), new.tool)
         if objection := objection_to(new, entry, place):
             return objection
         self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
@@ -137,7 +137,7 @@ def _shown(call: Call) -> dict[str, Any]:
     return without_service_keys(wire_of(call))
 
 
-def objection_to(call: Call, entry: Entry, target: Expression | None) -> Fault | None:
+def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
     """Return what is wrong with a call as a whole."""
     if target is not None and entry.detaches(call):
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
@@ -145,23 +145,47 @@ def objection_to(call: Call, entry: Entry, target: Expression | None) -> Fault |
     return None
 
 
-def kind_of(error: Exception) -> str:
+def fault_kind(error: Exception) -> str:
     """The kind of structural error that this one is."""
     known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
     return known.get(type(error), "bad_call")
 
 
-class Step(Node, Proposal):
+class Step(Node, PreparedCall):
     """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
-    gates that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
+    permits that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
     starts. `is_small` says that its parameters are short scalars, fit to keep as they are. `asking` is the task in
     which people are asked about it."""
 
-    __slots__ = ("allowed", "arguments", "asking", "began", "binds", "call", "corrections", "draft", "entry", "fare",
-                 "found", "gates", "is_admitted", "is_guest", "is_reading", "is_small", "is_started", "is_told",
-                 "launch", "lines", "params", "passed", "result", "target", "ticket")  # fmt: skip
+    __slots__ = (
+        "allowed",
+        "approval_id",
+        "arguments",
+        "asking",
+        "attempt",
+        "began",
+        "binds",
+        "call",
+        "corrections",
+        "draft",
+        "entry",
+        "found",
+        "is_admitted",
+        "is_guest",
+        "is_reading",
+        "is_small",
+        "is_started",
+        "is_told",
+        "lines",
+        "params",
+        "passed",
+        "permits",
+        "reservation",
+        "result",
+        "target",
+    )  # fmt: skip
 
-    entry: Entry
+    entry: BoundTool
     params: dict[str, Any]
     arguments: dict[str, Any]
 
@@ -169,15 +193,15 @@ class Step(Node, Proposal):
         Node.__init__(self, call.id)
         self.call = call
         self.target: Expression | None = None
-        self.launch: Launch | None = None
+        self.attempt: Attempt | None = None
         self.draft: CallResult | None = None  # it has ended, and hooks are looking at the result
         self.result: CallResult | None = None
         self.is_reading = self.is_small = self.is_admitted = self.is_started = False
-        self.gates: Sequence[Gate] = ()
+        self.permits: Sequence[Permit] = ()
         self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
         self.passed = self.began = 0
-        self.ticket, self.is_guest, self.binds = "", False, None
-        self.fare: CallReservation | None = None
+        self.approval_id, self.is_guest, self.binds = "", False, None
+        self.reservation: CallReservation | None = None
         self.corrections: tuple[dict[str, Any], ...] = ()
         self.allowed, self.is_told = "", False
         self.asking: asyncio.Task[Any] | None = None
@@ -186,7 +210,7 @@ class Step(Node, Proposal):
     @property
     def has_started(self) -> bool:
         """Whether its first attempt has begun."""
-        return self.launch is not None
+        return self.attempt is not None
 
     def told_corrections(self) -> Sequence[dict[str, Any]]:
         """What people and hooks made of it; `ran` is None where nothing of it has run."""
@@ -217,7 +241,7 @@ class Step(Node, Proposal):
                 reads = distinct(chain.from_iterable(found.values()))
                 if reads:
                     self.is_reading = True
-                    if isinstance(entry, LatentEntry) and not all(board.knows(each, call.instance) for each in reads):
+                    if isinstance(entry, LatentTool) and not all(board.knows(each, call.instance) for each in reads):
                         self.entry = rewritten(call, entry, catalog)
                     self.arguments = entry.parameters.validate(params, found)
                     return reads, objection_to(self.call, self.entry, self.target)
@@ -225,9 +249,9 @@ class Step(Node, Proposal):
             self.arguments = entry.parameters.validate(params)
         except TooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody
-            return (), fault(kind_of(error), str(error), call.tool)
+            return (), fault(fault_kind(error), str(error), call.tool)
         except STRUCTURAL as error:
-            return (), fault(kind_of(error), str(error), call.tool)
+            return (), fault(fault_kind(error), str(error), call.tool)
         except Exception as error:  # a stranger's object among the parameters that cannot even be looked at
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
         return (), objection_to(self.call, self.entry, self.target)
@@ -243,7 +267,7 @@ class Step(Node, Proposal):
             }
             self.arguments = self.entry.parameters.validate(self.params)
         except STRUCTURAL as error:
-            return fault(kind_of(error), str(error), call.tool)
+            return fault(fault_kind(error), str(error), call.tool)
         return None
 
     def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
@@ -263,11 +287,11 @@ class Step(Node, Proposal):
         """The result when a call that it waits for took another branch: nothing is wrong with that."""
         return CallResult(self.call, "skipped", "branch")
 
-    def cut(self, stage: Stage) -> CallResult:
+    def cut(self, runtime: Runtime) -> CallResult:
         """The result when it is cancelled: the one that it already has, or that it was cut off."""
         if self.draft is not None:
             return self.draft
-        ended = cut(self.launch, self.call.tool)
-        if self.launch is None:
+        ended = cut(self.attempt, self.call.tool)
+        if self.attempt is None:
             return CallResult(self.call, ended.status, fault=ended.fault)
-        return self.launch.result(stage.clock, ended)
+        return self.attempt.result(runtime.clock, ended)

@@ -20,7 +20,7 @@ from spar.data.json_schema import Output
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"
 
-#: Words of JSON Schema that judge a value, in any draft.
+#: ServerDiagnostics of JSON Schema that judge a value, in any draft.
 _JUDGING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "anyOf", "const",
     "contains", "dependencies", "dependentRequired", "dependentSchemas", "disallow", "else", "enum",
@@ -29,7 +29,7 @@ _JUDGING: Final = frozenset({
     "multipleOf", "not", "oneOf", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames",
     "required", "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
 })  # fmt: skip
-#: Words that only describe.
+#: ServerDiagnostics that only describe.
 _DESCRIBING: Final = frozenset({
     "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
     "examples", "id", "readOnly", "title", "writeOnly",

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from acting.run.call.postconditions import SCHEMA, VALUE, objection_to_schema, objection_to_value
-from acting.tooling.bound_tool import Entry, LatentEntry
+from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_schema import ToolSchema
 from spar.checks import shorten
@@ -127,7 +127,7 @@ def _stand_in(item: Any) -> Call:
     return Call(name, id=id, meta=meta) if type(id) is str and id else Call(name, meta=meta)
 
 
-def checked(call: Call, catalog: Catalog) -> tuple[Call, Entry]:
+def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
     """Return a call that people decided on with what its tool prescribes, and that tool as it is now.
 
     Raises: ValueError that says what is wrong with it.
@@ -147,7 +147,7 @@ def checked(call: Call, catalog: Catalog) -> tuple[Call, Entry]:
     return call, entry
 
 
-def prescribed(call: Call, entry: Entry, catalog: Catalog) -> tuple[Call, Entry]:
+def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, BoundTool]:
     """The call with what its tool prescribes, and what carries it out.
 
     Raises: BadCallError, BadReferenceError.
@@ -159,20 +159,20 @@ def prescribed(call: Call, entry: Entry, catalog: Catalog) -> tuple[Call, Entry]
     if meta.get("_delegate"):
         return call, _other(catalog, entry, DELEGATE, "be delegated")
     wanted = meta.get("_activity")
-    if isinstance(entry, LatentEntry) and wanted == LATENT:
+    if isinstance(entry, LatentTool) and wanted == LATENT:
         return call, rewritten(call, entry, catalog)
     # A call that chose its handler would run it under the terms of the tool it names.
     if wanted is not None and wanted != entry.activity:
         by = f"by {entry.activity!r}" if entry.activity else "by no activity"
         raise BadCallError(f"tool {call.tool!r} is carried out {by}, not by {shorten(wanted)}")
-    if isinstance(entry, LatentEntry) and "_output" not in meta:
+    if isinstance(entry, LatentTool) and "_output" not in meta:
         if LATENT not in catalog.activities:
             raise BadCallError(f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'")
         return call, rewritten(call, entry, catalog)
     return call, entry
 
 
-def rewritten(call: Call, entry: Entry, catalog: Catalog) -> Entry:
+def rewritten(call: Call, entry: BoundTool, catalog: Catalog) -> BoundTool:
     """What carries out a latent call that refers to what was not there when its result was written.
 
     Raises: BadCallError when nothing here can.
@@ -180,7 +180,7 @@ def rewritten(call: Call, entry: Entry, catalog: Catalog) -> Entry:
     return _other(catalog, entry, LATENT, "be written once what it refers to is there")
 
 
-def _other(catalog: Catalog, entry: Entry, activity: str, purpose: str) -> Entry:
+def _other(catalog: Catalog, entry: BoundTool, activity: str, purpose: str) -> BoundTool:
     found = catalog.carried_out_by(entry, activity)
     if found is None:
         known = ", ".join(sorted(catalog.activities)) or "none"

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from acting.approvals.queue import KEPT, Desk, moved
+from acting.approvals.queue import KEPT, ApprovalQueue, moved
 from acting.approvals.records import InMemory
 from memory import Memory
 from spar.bus.bus import Events
@@ -52,7 +52,7 @@ async def test_only_what_the_table_says_may_become_of_an_approval(
 async def test_the_desk_is_an_approver(clock: VirtualClock) -> None:
     approver: Approver = desk_of(executor(World(), clock))
 
-    assert isinstance(approver, Desk)
+    assert isinstance(approver, ApprovalQueue)
     assert list(await approver.list(None)) == []
 
 

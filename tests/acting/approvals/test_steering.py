@@ -215,7 +215,7 @@ async def test_nobody_is_asked_about_a_call_once_there_is_a_new_message(clock: V
 
     hooks.add("before_call", hook)
     made = executor(World(), clock)
-    made._stage.hooks = hooks
+    made._runtime.hooks = hooks
     acting = asyncio.create_task(made.act(Action((Call("act"),)), context()))
     await asked.wait()
     made.steer("r1")
@@ -260,12 +260,12 @@ async def test_a_store_that_fails_then_keeps_nobody_waiting(clock: VirtualClock)
 async def test_an_approval_that_was_given_is_void_if_its_call_has_not_started(clock: VirtualClock) -> None:
     bench, world = Bench(), World()
     made = executor(world, clock, tools=[*bench.tools(), *world.tools()])
-    made._stage.limits = type(made._stage.limits)(max_parallel=1)
+    made._runtime.limits = type(made._runtime.limits)(max_parallel=1)
     acting = asyncio.create_task(made.act(Action((Call("work"), Call("act"))), context()))
     await begun(bench)
     (asked,) = await pending(made)
     await answer(made, asked)
-    await until(lambda: not any(step.asking for tick in made._ticks for step in tick.steps))
+    await until(lambda: not any(step.asking for tick in made._batches for step in tick.steps))
     made.steer("r1")
     bench.may_end.set()
 

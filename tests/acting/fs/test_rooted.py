@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acting.fs.rooted import Folder, Opener, best_opener, by_openat2, by_walking, look, open_file, split
+from acting.fs.rooted import Opener, RootedDir, best_opener, by_openat2, by_walking, look, open_file, split
 
 #: Reads until a race must have been seen from both sides.
 MOST_READS = 1_000_000
@@ -23,15 +23,15 @@ def opener(request: pytest.FixtureRequest) -> Opener:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, opener: Opener) -> Folder:
+def folder(tmp_path: Path, opener: Opener) -> RootedDir:
     (tmp_path / "root/a/b").mkdir(parents=True)
     (tmp_path / "root/a/b/file").write_text("inside")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").write_text("secret")
-    return Folder(str(tmp_path / "root"), opener=opener)
+    return RootedDir(str(tmp_path / "root"), opener=opener)
 
 
-def read(folder: Folder, path: str) -> str:
+def read(folder: RootedDir, path: str) -> str:
     with folder.entry(split(path)) as (parent, name):
         file = open_file(parent, name, os.O_RDONLY)
         with os.fdopen(file) as stream:
@@ -42,7 +42,7 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_file_beneath_is_opened(folder: Folder) -> None:
+def test_a_file_beneath_is_opened(folder: RootedDir) -> None:
     assert read(folder, "a/b/file") == "inside"
     assert read(folder, "./a//b/./file") == "inside"
 
@@ -56,21 +56,21 @@ def test_a_path_that_is_none_is_refused_before_anything_is_opened(path: str) -> 
 
 
 @pytest.mark.parametrize("target", ["../outside", "/etc", "a", "/proc/self/root"])
-def test_a_link_on_the_way_is_refused_wherever_it_leads(folder: Folder, tmp_path: Path, target: str) -> None:
+def test_a_link_on_the_way_is_refused_wherever_it_leads(folder: RootedDir, tmp_path: Path, target: str) -> None:
     (tmp_path / "root/link").symlink_to(target)
 
     with pytest.raises(PermissionError, match="symbolic link"):
         read(folder, "link/file")
 
 
-def test_a_link_as_the_file_is_refused(folder: Folder, tmp_path: Path) -> None:
+def test_a_link_as_the_file_is_refused(folder: RootedDir, tmp_path: Path) -> None:
     (tmp_path / "root/link").symlink_to("a/b/file")
 
     with pytest.raises(PermissionError, match="'link' is a symbolic link"):
         read(folder, "link")
 
 
-def test_special_files_are_refused_without_blocking(folder: Folder, tmp_path: Path) -> None:
+def test_special_files_are_refused_without_blocking(folder: RootedDir, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "root/pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "root/sock"))
@@ -83,14 +83,14 @@ def test_special_files_are_refused_without_blocking(folder: Folder, tmp_path: Pa
             read(folder, "a")
 
 
-def test_a_file_with_a_second_hard_link_is_refused(folder: Folder, tmp_path: Path) -> None:
+def test_a_file_with_a_second_hard_link_is_refused(folder: RootedDir, tmp_path: Path) -> None:
     os.link(tmp_path / "outside/file", tmp_path / "root/hard")
 
     with pytest.raises(PermissionError, match="2 hard links"):
         read(folder, "hard")
 
 
-def test_what_is_missing_or_no_folder_is_said_with_its_path(folder: Folder) -> None:
+def test_what_is_missing_or_no_folder_is_said_with_its_path(folder: RootedDir) -> None:
     with pytest.raises(FileNotFoundError, match="'a/x' does not exist"):
         read(folder, "a/x/file")
     with pytest.raises(FileNotFoundError, match="'x' does not exist"):
@@ -99,7 +99,7 @@ def test_what_is_missing_or_no_folder_is_said_with_its_path(folder: Folder) -> N
         read(folder, "a/b/file/x")
 
 
-def test_missing_folders_are_made_but_not_over_a_link(folder: Folder, tmp_path: Path) -> None:
+def test_missing_folders_are_made_but_not_over_a_link(folder: RootedDir, tmp_path: Path) -> None:
     (tmp_path / "root/link").symlink_to("../outside")
 
     with folder.directory(("n", "e", "w"), make=True):
@@ -111,12 +111,12 @@ def test_missing_folders_are_made_but_not_over_a_link(folder: Folder, tmp_path: 
     assert not (tmp_path / "outside/new").exists()
 
 
-def test_the_folder_itself_is_no_entry(folder: Folder) -> None:
+def test_the_folder_itself_is_no_entry(folder: RootedDir) -> None:
     with pytest.raises(ValueError, match="name something in it"), folder.entry(()):
         pass
 
 
-def test_no_descriptor_is_lost_whatever_happens(folder: Folder, tmp_path: Path) -> None:
+def test_no_descriptor_is_lost_whatever_happens(folder: RootedDir, tmp_path: Path) -> None:
     (tmp_path / "root/link").symlink_to("../outside")
     before = open_descriptors()
 
@@ -129,7 +129,7 @@ def test_no_descriptor_is_lost_whatever_happens(folder: Folder, tmp_path: Path) 
     assert open_descriptors() == before
 
 
-def test_creating_makes_a_regular_file_in_the_open_folder(folder: Folder, tmp_path: Path) -> None:
+def test_creating_makes_a_regular_file_in_the_open_folder(folder: RootedDir, tmp_path: Path) -> None:
     with folder.entry(("a", "new")) as (parent, name):
         os.close(open_file(parent, name, os.O_WRONLY | os.O_CREAT))
         assert look(parent, name).st_size == 0
@@ -137,7 +137,7 @@ def test_creating_makes_a_regular_file_in_the_open_folder(folder: Folder, tmp_pa
     assert (tmp_path / "root/a/new").is_file()
 
 
-def test_swapping_a_folder_for_a_link_never_leads_out(folder: Folder, tmp_path: Path) -> None:
+def test_swapping_a_folder_for_a_link_never_leads_out(folder: RootedDir, tmp_path: Path) -> None:
     root, is_over = tmp_path / "root", threading.Event()
     (root / "d").mkdir()
     (root / "d/file").write_text("inside")

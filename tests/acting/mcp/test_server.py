@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.mcp.diagnostics import Words
+from acting.mcp.diagnostics import ServerDiagnostics
 from acting.mcp.server import McpServer
 from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
@@ -417,7 +417,7 @@ async def test_a_call_that_is_not_answered_in_time_leaves_a_server_that_answers_
     ],
 )
 def test_of_what_a_program_said_the_telling_line_is_quoted(said: list[str], quoted: str) -> None:
-    words = Words()
+    words = ServerDiagnostics()
     words.hear(b"Error: of the program before")
     words.begin()
     for line in said:

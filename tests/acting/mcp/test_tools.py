@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acting.mcp.tools import Offer, Policy, name_of, offer, server_name
+from acting.mcp.tools import OfferedTools, ToolPolicy, name_of, offer, server_name
 from acting.tooling.parameters import Parameters
 from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
@@ -21,8 +21,10 @@ async def send(tool: Any, params: dict[str, Any], context: Any) -> Any:
     return params
 
 
-def offered(*found: dict[str, Any], off: dict[str, str] | None = None, policy: Policy | None = None) -> Offer:
-    return offer("git", {each["name"]: each for each in found}, off or {}, policy or Policy(), send)
+def offered(
+    *found: dict[str, Any], off: dict[str, str] | None = None, policy: ToolPolicy | None = None
+) -> OfferedTools:
+    return offer("git", {each["name"]: each for each in found}, off or {}, policy or ToolPolicy(), send)
 
 
 def test_tools_are_named_after_their_server() -> None:
@@ -57,7 +59,7 @@ def test_what_the_server_says_of_itself_decides_nothing() -> None:
 
 
 def test_the_configuration_gives_the_terms_by_name_and_for_all_others() -> None:
-    policy = Policy(
+    policy = ToolPolicy(
         effects={"log": "read", "*": "idempotent"}, approval={"*": "ask", "log": "auto"}, safe=frozenset({"log"})
     )
     log, commit = offered(definition("log"), definition("commit"), policy=policy).tools
@@ -67,7 +69,7 @@ def test_the_configuration_gives_the_terms_by_name_and_for_all_others() -> None:
 
 
 def test_only_allowed_tools_are_offered_and_a_name_that_is_none_is_told() -> None:
-    made = offered(definition("log"), definition("push"), policy=Policy(allow=frozenset({"log", "lag"})))
+    made = offered(definition("log"), definition("push"), policy=ToolPolicy(allow=frozenset({"log", "lag"})))
 
     assert [tool.remote for tool in made.tools] == ["log"]
     assert made.refused == {"lag": "the configuration names it, but the server has no such tool"}

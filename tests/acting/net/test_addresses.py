@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acting.net.addresses import Entry, Guard, judge
+from acting.net.addresses import AllowedHost, Guard, judge
 
 pytestmark = pytest.mark.usefixtures("offline")
 
@@ -153,9 +153,9 @@ def test_private_permits_the_own_network_on_any_port() -> None:
 )
 def test_an_entry_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
-        Entry.parse(text)
+        AllowedHost.parse(text)
 
 
 def test_addresses_are_compared_by_value_not_by_spelling() -> None:
-    assert Entry.parse("[0:0::1]:80").matches("::1", 80)
-    assert Entry.parse("FE80::0:1").matches("fe80::1", 443)
+    assert AllowedHost.parse("[0:0::1]:80").matches("::1", 80)
+    assert AllowedHost.parse("FE80::0:1").matches("fe80::1", 443)

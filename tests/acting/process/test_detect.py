@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from acting.process import probes
-from acting.process.detect import Finding, Offer, examine, offered
-from acting.sandbox.spec import SYSTEM, Cage
+from acting.process.detect import Finding, SandboxCapability, examine, offered
+from acting.sandbox.spec import SYSTEM, SandboxSpec
 from spar.errors import PermanentError
 
 pytestmark = pytest.mark.process
@@ -32,12 +32,12 @@ def test_without_a_sandbox_every_probe_but_the_last_comes_through() -> None:
 
 
 def test_what_is_offered_has_refused_all_probes_and_lets_ordinary_work_be_done() -> None:
-    offer = offered(shutil.which("bwrap"))
+    capability = offered(shutil.which("bwrap"))
 
-    for found in offer.findings:
+    for found in capability.findings:
         if found.counts:
             assert found.refused == probes.HOSTILE
-    assert offer.level == max((found.level for found in offer.findings if found.counts), default=0)
+    assert capability.level == max((found.level for found in capability.findings if found.counts), default=0)
 
 
 def test_the_probes_are_run_once_in_a_process() -> None:
@@ -48,10 +48,12 @@ def test_the_probes_are_run_once_in_a_process() -> None:
 
 def test_in_ci_there_is_a_sandbox_or_what_is_missing_is_named() -> None:
     if not os.environ.get("CI"):
-        pytest.skip("the machine of a developer may offer what it likes; in CI (variable CI) this says what is there")
-    offer = offered(shutil.which("bwrap"))
+        pytest.skip(
+            "the machine of a developer may capability what it likes; in CI (variable CI) this says what is there"
+        )
+    capability = offered(shutil.which("bwrap"))
 
-    assert offer.level >= 1 or re.search("namespace|Landlock|filter|rights|bubblewrap|not refused", offer.why)
+    assert capability.level >= 1 or re.search("namespace|Landlock|filter|rights|bubblewrap|not refused", capability.why)
 
 
 def test_a_bubblewrap_that_does_nothing_is_found_out(tmp_path: Path) -> None:
@@ -59,10 +61,10 @@ def test_a_bubblewrap_that_does_nothing_is_found_out(tmp_path: Path) -> None:
     fake.write_text('#!/bin/sh\nshift 3\necho \'{"exit-code": 0}\' >&2\nexec "$@"\n')
     fake.chmod(0o755)
 
-    offer = offered(str(fake))
+    capability = offered(str(fake))
 
-    assert offer.level < 2
-    assert offer.why.startswith("level 2: ")
+    assert capability.level < 2
+    assert capability.why.startswith("level 2: ")
 
 
 def test_a_bubblewrap_that_is_missing_or_broken_leaves_the_level_below(tmp_path: Path) -> None:
@@ -75,31 +77,33 @@ def test_a_bubblewrap_that_is_missing_or_broken_leaves_the_level_below(tmp_path:
 
 
 def test_cages_are_of_the_strongest_level_and_never_below_what_is_asked_for() -> None:
-    offer = Offer(1, (finding(2, trouble="it broke"), finding(1)), bwrap="/usr/bin/bwrap")
+    capability = SandboxCapability(1, (finding(2, trouble="it broke"), finding(1)), bwrap="/usr/bin/bwrap")
 
-    assert offer.cage("/w", readable=("/r",), network=True) == Cage(1, "/w", ("/r",), True, "/usr/bin/bwrap")
-    assert offer.cage("/w", least=1) == offer.cage("/w", level=1)
+    assert capability.spec("/w", readable=("/r",), network=True) == SandboxSpec(
+        1, "/w", ("/r",), True, "/usr/bin/bwrap"
+    )
+    assert capability.spec("/w", least=1) == capability.spec("/w", level=1)
     with pytest.raises(PermanentError) as caught:
-        offer.cage("/w", least=2)
+        capability.spec("/w", least=2)
     assert str(caught.value) == "sandbox level 2 is asked for, this machine offers level 1: level 2: it broke"
 
 
 def test_where_nothing_is_offered_nothing_is_confined_and_the_reason_is_told() -> None:
-    offer = Offer(0, (finding(1, through=("read a file outside",)),), ("level 2: no bwrap",))
+    capability = SandboxCapability(0, (finding(1, through=("read a file outside",)),), ("level 2: no bwrap",))
 
-    assert offer.cage("/w") is None
-    assert offer.snapshot() == {
+    assert capability.spec("/w") is None
+    assert capability.snapshot() == {
         "level": 0,
         "refused": 0,
         "probes": 11,
-        "landlock": offer.snapshot()["landlock"],
+        "landlock": capability.snapshot()["landlock"],
         "why": "level 2: no bwrap; level 1: not refused: read a file outside",
         "seconds": 0.1,
     }
     with pytest.raises(PermanentError, match="level 1 is asked for, this machine offers level 0"):
-        offer.cage("/w", least=1)
+        capability.spec("/w", least=1)
     with pytest.raises(PermanentError, match="level 1 is asked for"):
-        offer.cage("/w", level=1)
+        capability.spec("/w", level=1)
 
 
 def test_a_level_at_which_ordinary_work_fails_does_not_count() -> None:
@@ -113,10 +117,10 @@ def test_that_there_is_no_sandbox_is_logged_as_a_warning(
     name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with caplog.at_level("INFO", logger=name):
-        offer = offered(str(tmp_path / "another-missing-bwrap"))
+        capability = offered(str(tmp_path / "another-missing-bwrap"))
 
     levels = {record.levelname for record in caplog.records if record.name == name}
-    assert levels == ({"INFO"} if offer.level else {"WARNING"})
+    assert levels == ({"INFO"} if capability.level else {"WARNING"})
 
 
 def test_the_document_says_of_each_probe_what_became_of_it() -> None:
@@ -133,8 +137,8 @@ async def test_it_can_also_be_found_out_where_an_event_loop_runs() -> None:
 
 def test_a_program_reads_itself_and_its_own_python_but_no_home(tmp_path: Path) -> None:
     tool, python = tmp_path / "bin/tool", Path(sys.executable)
-    cage = Cage(1, str(tmp_path / "workspace"), readable=("/srv/inbox", "/srv/inbox/deeper", "/usr/share"))
+    spec = SandboxSpec(1, str(tmp_path / "workspace"), readable=("/srv/inbox", "/srv/inbox/deeper", "/usr/share"))
 
-    assert cage.reads("/usr/bin/env") == ("/srv/inbox",)
-    assert cage.reads(str(tool)) == tuple(sorted(("/srv/inbox", str(tool))))
-    assert any(python.is_relative_to(part) for part in (*cage.reads(str(python)), *SYSTEM))
+    assert spec.reads("/usr/bin/env") == ("/srv/inbox",)
+    assert spec.reads(str(tool)) == tuple(sorted(("/srv/inbox", str(tool))))
+    assert any(python.is_relative_to(part) for part in (*spec.reads(str(python)), *SYSTEM))

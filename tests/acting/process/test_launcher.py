@@ -392,16 +392,16 @@ def test_a_capture_keeps_all_that_fits_and_counts_the_rest() -> None:
 
 @pytest.fixture(params=[0, 1, 2], ids=["level 0", "level 1", "level 2"])
 def level(request: pytest.FixtureRequest) -> int:
-    offer = offered(shutil.which("bwrap"))
-    if request.param and not any(found.counts and found.level == request.param for found in offer.findings):
-        pytest.skip(f"this machine does not offer the level: {offer.why}")
+    capability = offered(shutil.which("bwrap"))
+    if request.param and not any(found.counts and found.level == request.param for found in capability.findings):
+        pytest.skip(f"this machine does not capability the level: {capability.why}")
     return int(request.param)
 
 
 def caged(level: int, workspace: Path, *argv: str, **more: Any) -> Program:
-    cage = offered(shutil.which("bwrap")).cage(str(workspace), level=level)
+    spec = offered(shutil.which("bwrap")).spec(str(workspace), level=level)
     path = find_program(argv[0], ENV) or argv[0]
-    return Program(path, argv, str(workspace), ENV, cage=cage, **more)
+    return Program(path, argv, str(workspace), ENV, sandbox=spec, **more)
 
 
 async def test_at_every_level_a_program_gets_words_input_and_variables_and_tells_its_end(

@@ -55,7 +55,7 @@ class Ready:
         entry = CATALOG.find(name)
         assert entry is not None
         self.call, self.entry, self.params = Call(name, params), entry, params
-        self.fare: CallCharge | None = None
+        self.reservation: CallCharge | None = None
 
 
 class Told:
@@ -178,7 +178,7 @@ async def test_without_limits_for_calls_nothing_is_counted(limits: Any, clock: V
         assert case.spending.again(payer.entry, payer.params, SCOPE)
 
     assert case.journal.spends == case.events.seen == []
-    assert not any(payer.fare for payer in payers)
+    assert not any(payer.reservation for payer in payers)
 
 
 async def test_limits_that_come_with_a_new_configuration_count_from_then_on(clock: VirtualClock) -> None:

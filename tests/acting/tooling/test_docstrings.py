@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acting.tooling.docstrings import read
+from acting.tooling.docstrings import read_docstring
 
 
 def documented(text: Any) -> Any:
@@ -28,7 +28,7 @@ STYLES = {
 
 @pytest.mark.parametrize("text", STYLES.values(), ids=STYLES.keys())
 def test_every_usual_style_is_read(text: str) -> None:
-    assert read(documented(text), ["city", "days"]) == (
+    assert read_docstring(documented(text), ["city", "days"]) == (
         HEAD,
         {"city": "its name", "days": "how: many"},
     )
@@ -37,20 +37,20 @@ def test_every_usual_style_is_read(text: str) -> None:
 def test_only_known_parameters_are_told() -> None:
     text = "Args:\n    city: its name\n    **more: others\n    gone: was here once"
 
-    assert read(documented(text), ["city", "more"]) == ("", {"city": "its name", "more": "others"})
+    assert read_docstring(documented(text), ["city", "more"]) == ("", {"city": "its name", "more": "others"})
 
 
 def test_a_docstring_without_sections_is_all_description() -> None:
     text = "Look: it works.\n\n    indented\n\nback"
 
-    assert read(documented(text), ["it"]) == (text, {})
+    assert read_docstring(documented(text), ["it"]) == (text, {})
 
 
 @pytest.mark.parametrize(
     "text", [None, "", 5, b"bytes", "\ud800\0", ":param", ":param :", "Args:", "Args:\n\n\n  :", "-" * 10_000]
 )
 def test_what_cannot_be_read_describes_nothing_and_does_no_harm(text: Any) -> None:
-    assert read(documented(text), ["a"])[1] == {}
+    assert read_docstring(documented(text), ["a"])[1] == {}
 
 
 def test_an_object_whose_docstring_raises_has_none() -> None:
@@ -59,4 +59,4 @@ def test_an_object_whose_docstring_raises_has_none() -> None:
         def __doc__(self) -> str:  # type: ignore[override]
             raise RuntimeError("no")
 
-    assert read(Hostile(), ["a"]) == ("", {})
+    assert read_docstring(Hostile(), ["a"]) == ("", {})

@@ -1,7 +1,7 @@
 """One run of calls: they arrive, start the moment nothing blocks them, end, and free others.
 
 It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
-decides what is ready, the gates when, hands carry it out, the board holds the data; this file only brings them
+decides what is ready, the permits when, workers carry it out, the board holds the data; this file only brings them
 together and owes one result for each call, whatever happens.
 """
 
@@ -17,17 +17,17 @@ from acting.approvals.parking import Parking
 from acting.calls import Scope, fault, fault_of
 from acting.graph.deadlock import reaches
 from acting.graph.graph import Graph
-from acting.run.authorize import judged, pass_gate, passes, redeem
+from acting.run.authorize import authorize, is_authorized, judged, redeem
 from acting.run.background import detach
-from acting.run.call.attempt import Launch
+from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from acting.run.call.prepare import read
 from acting.run.confirm import Confirm
-from acting.run.journal import Minutes
-from acting.run.results import Ledger
-from acting.run.runtime import Stage
+from acting.run.journal import CallJournalWriter
+from acting.run.results import ResultCollector
+from acting.run.runtime import Runtime
 from acting.run.start_order import StartOrder
-from acting.run.workers import OTHERS_TURN, Hands
+from acting.run.workers import OTHERS_TURN, WorkerPool
 from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import Expression
@@ -41,29 +41,29 @@ READ_LIMIT = 64  # calls read in a row from a list, before others get their turn
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
 
-class Tick:
+class Batch:
     """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
-    def __init__(self, stage: Stage, board: Board, confirm: Confirm | None, scope: Scope,
+    def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
                  resume: ActionResult | None = None, known: Sequence[CallResult] = (),
                  earlier: Callable[[str], bool | None] = lambda id: None) -> None:  # fmt: skip
         self.steps: list[Step] = []
         self.fault: Fault | None = None
-        self._stage, self._board, self._confirm, self._scope = stage, board, confirm, scope
-        self._graph = Graph(board.has, stage.fallback, earlier)
-        self._ledger = Ledger(stage, board, self._graph, scope.session, resume)
+        self._runtime, self._board, self._confirm, self._scope = runtime, board, confirm, scope
+        self._graph = Graph(board.has, runtime.fallback, earlier)
+        self._collector = ResultCollector(runtime, board, self._graph, scope.session, resume)
         self._ended = {each.call.id: each for each in resume.results if is_final(each)} if resume else {}
         self._known = {each.call.id: each for each in known}
         self._replayed: dict[str, Step] = {}
-        self._minutes = None if stage.journal is None else Minutes(stage.journal, scope)
+        self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()
         self._order: StartOrder[Step] = StartOrder()
         self._context = copy_context()
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        stage.wall.look()
-        self._hands = Hands(
-            stage, scope, self._minutes, self._launch, self._complete, self._held_back, self._break_down
+        runtime.wall.look()
+        self._workers = WorkerPool(
+            runtime, scope, self._writer, self._attempt, self._complete, self._held_back, self._break_down
         )
         self._busy = 0  # calls that are admitted, and without a result; questions that are being taken back
         self._is_live = False  # whether the calls come from a stream, which may itself wait for what they bring
@@ -76,11 +76,11 @@ class Tick:
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         """Write down what is going to be done; of a stream its calls as they come."""
-        if self._minutes is not None:
-            self._minutes.begin(action, is_streamed=is_streamed)
+        if self._writer is not None:
+            self._writer.begin(action, is_streamed=is_streamed)
 
     async def read(self, calls: Any) -> None:
-        """Take in every item of a list or stream; what a stream raises becomes the tick's `fault`."""
+        """Take in every item of a list or stream; what a stream raises becomes the batch's `fault`."""
         if self._known:
             self._replay(calls)
             return
@@ -107,11 +107,11 @@ class Tick:
         call, wrong = read(item)
         step = Step(call)
         self.steps.append(step)
-        if self._minutes is not None and self._minutes.is_streamed:
-            self._minutes.planned(call)
-        if self._stage.wanted[CallProposed]:
-            run_id = self._stage.run_of(call, self._scope)
-            self._stage.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id, run_id=run_id))
+        if self._writer is not None and self._writer.is_streamed:
+            self._writer.planned(call)
+        if self._runtime.wanted[CallProposed]:
+            run_id = self._runtime.run_of(call, self._scope)
+            self._runtime.publish(CallProposed(call=call, cycle_id=self._scope.cycle_id, run_id=run_id))
         why: Fault | None
         reads: Sequence[Expression] = ()
         if wrong:
@@ -119,7 +119,7 @@ class Tick:
         elif self._graph.knows(call.id):
             why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         else:
-            reads, why = step.examine(self._stage.catalog, self._board)
+            reads, why = step.examine(self._runtime.catalog, self._board)
             if why is None and self._ended and (ended := self._ended.get(call.id)) is not None:
                 self._adopt(step, ended)
                 return
@@ -130,7 +130,7 @@ class Tick:
         if why is not None:
             self._finish(step, step.failed(why))
         else:
-            if not step.entry.is_free or self._stage.is_sequential:
+            if not step.entry.is_free or self._runtime.is_sequential:
                 self._take_place(step)
             if self._known and call.id in self._known:
                 self._replayed[call.id] = step
@@ -138,30 +138,30 @@ class Tick:
             self._drain()
 
     def _replay(self, calls: Iterable[Any]) -> None:
-        """Take in the calls of a tick that was cut off; those whose end is known end so again, in their order."""
+        """Take in the calls of a batch that was cut off; those whose end is known end so again, in their order."""
         for item in calls:
             self.arrive(item)
-        known, minutes, self._minutes = self._known, self._minutes, None
+        known, writer, self._writer = self._known, self._writer, None
         self._known = {}
         for call_id, result in known.items():
             if (step := self._replayed.get(call_id)) is not None and step.result is None:
-                step.began = self._ledger.moment()
-                judged(self._stage, step, self._scope.trust, self._scope)
+                step.began = self._collector.moment()
+                judged(self._runtime, step, self._scope.trust, self._scope)
                 self._finish(step, replace(result, call=step.call))
-        self._minutes = minutes
+        self._writer = writer
         self._drain()
 
     def _adopt(self, step: Step, ended: CallResult) -> None:
         """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
         self._graph.refuse(step, step.target, step.call.instance)
-        judged(self._stage, step, self._scope.trust, self._scope)
+        judged(self._runtime, step, self._scope.trust, self._scope)
         step.result = replace(ended, call=step.call)
         self._graph.end(step, ended.status == "ok")
         self._drain()
 
     def _take_place(self, step: Step) -> None:
         """Take its place among those that are to start in the order of the plan."""
-        lines = self._stage.lines_of(step.entry, step.params, step.found if step.is_reading else ())
+        lines = self._runtime.lines_of(step.entry, step.params, step.found if step.is_reading else ())
         if lines != ():
             self._order.enter(step, lines)
 
@@ -226,36 +226,36 @@ class Tick:
         else:
             self._busy += 1
             step.is_admitted = True
-            if passes(self._stage, step, self._scope):
+            if is_authorized(self._runtime, step, self._scope):
                 self._go(step)
             else:
                 step.is_started = True
-                self._hands.spawn(self._gated(step), step.call.tool)
+                self._workers.spawn(self._authorize(step), step.call.tool)
 
     def _go(self, step: Step) -> None:
-        """It may run: detached, or by a hand as soon as it is its turn and its gates are open."""
+        """It may run: detached, or by a worker as soon as it is its turn and it has its permits."""
         order = self._order
         if step.lines is None:
-            order.name(step, self._stage.lines_of(step.entry, step.params, ()) or ())
+            order.name(step, self._runtime.lines_of(step.entry, step.params, ()) or ())
         if (step.lines or order.waiting) and not order.is_first(step):
             step.is_started = False
             return
         if step.entry.detaches(step.call):
             step.is_started = True
             self._busy -= 1
-            self._finish(step, detach(self._stage, self._launch(step), step, self._minutes))
+            self._finish(step, detach(self._runtime, self._attempt(step), step, self._writer))
             return
-        step.is_started = False  # while it waits for a gate it can still be skipped
+        step.is_started = False  # while it waits for a permit it can still be skipped
         if not step.entry.is_free:
-            step.gates = self._stage.gates_of(step.entry, step.params)
+            step.permits = self._runtime.permits_of(step.entry, step.params)
             if not self._pass(step):
                 return
-        self._hands.offer(step)
+        self._workers.offer(step)
 
     def _pass(self, step: Step) -> bool:
-        """Take the gates that it has not passed yet; False when it must wait at one."""
-        while step.passed < len(step.gates):
-            if not step.gates[step.passed].take(self._opened, step):
+        """Take the permits that it does not hold yet; return False when it must wait for one."""
+        while step.passed < len(step.permits):
+            if not step.permits[step.passed].take(self._opened, step):
                 return False
             step.passed += 1
         if step.lines:
@@ -263,29 +263,29 @@ class Tick:
         return True
 
     def _opened(self, step: Step) -> bool:
-        """The gate that it waited at is open for it."""
+        """Go on with a call that has been given the permit it waited for; return whether it still wants it."""
         if step.result is not None or self._is_aborted:
             return False
         step.passed += 1
         if self._pass(step):
-            self._hands.offer(step)
+            self._workers.offer(step)
             if self._order.due:  # not now: whoever has given way may be in the middle of its end
                 asyncio.get_running_loop().call_soon(self._drain)
         return True
 
-    def _launch(self, step: Step) -> Launch:
-        step.began = self._ledger.moment()
-        self._ledger.at_work += 1
+    def _attempt(self, step: Step) -> Attempt:
+        step.began = self._collector.moment()
+        self._collector.at_work += 1
         messages = step.messages(self._board) if step.call.meta else ()
-        launch = step.launch = Launch(
+        attempt = step.attempt = Attempt(
             step.call, step.entry, step.arguments, self._scope, self._context, messages, binds=step.binds
         )
-        return launch
+        return attempt
 
-    async def _gated(self, step: Step) -> None:
+    async def _authorize(self, step: Step) -> None:
         try:
-            against, ends_run = await pass_gate(
-                self._stage, self._board, step, self._confirm, self._scope, self._graph.ended_well,
+            against, ends_run = await authorize(
+                self._runtime, self._board, step, self._confirm, self._scope, self._graph.ended_well,
                 partial(self._may_ask, step),
             )  # fmt: skip
             step.asking = None
@@ -293,9 +293,9 @@ class Tick:
                 self.fault = against.fault
             if against is None:
                 against = self._held_back(step)
-            if against is None and step.ticket and step.entry.detaches(step.call):
-                step.allowed = step.ticket
-                against = await redeem(self._stage, step) or self._held_back(step)
+            if against is None and step.approval_id and step.entry.detaches(step.call):
+                step.allowed = step.approval_id
+                against = await redeem(self._runtime, step) or self._held_back(step)
             if against is None:
                 self._go(step)
                 self._drain()
@@ -306,8 +306,8 @@ class Tick:
             self._finish(step, against)
             self._drain()
         except asyncio.CancelledError:
-            if step.result is None and not self._is_aborted and not step.launch:
-                self._complete(step, self._held_back(step) or step.cut(self._stage))
+            if step.result is None and not self._is_aborted and not step.attempt:
+                self._complete(step, self._held_back(step) or step.cut(self._runtime))
             raise
         except BaseException as error:
             self._break_down(error)
@@ -328,32 +328,32 @@ class Tick:
             self._release(step)
         if step.lines != ():
             self._order.end(step)
-        if step.fare is not None and self._stage.spending is not None:
-            self._stage.spending.release(step)
-        if self._minutes is not None:
-            self._minutes.ended(step, result)
+        if step.reservation is not None and self._runtime.spending is not None:
+            self._runtime.spending.release(step)
+        if self._writer is not None:
+            self._writer.ended(step, result)
         chosen: int | None = None
         if result.status == "ok" and result.reason != "detached":
-            result, chosen = self._ledger.keep(step, result)
+            result, chosen = self._collector.keep(step, result)
         if result.status in ("failed", "timeout") and result.attempts:
-            result, chosen = self._ledger.handled(step, result)
+            result, chosen = self._collector.handled(step, result)
         step.result = result
-        if step.launch is not None:
-            self._ledger.at_work -= 1
+        if step.attempt is not None:
+            self._collector.at_work -= 1
         if result.reason == "parked":
             self._parking.add(step)
         self._graph.end(step, result.status == "ok", chosen=chosen)
         kind = _END_EVENTS.get(result.status, CallFailed)
-        if result.reason != "detached" and self._stage.wanted[kind]:  # at the end: who hears it may steer
+        if result.reason != "detached" and self._runtime.wanted[kind]:  # at the end: who hears it may steer
             call, scope = result.call, self._scope
-            run_id = self._stage.run_of(call, scope)
-            self._stage.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=run_id, result=result))
+            run_id = self._runtime.run_of(call, scope)
+            self._runtime.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=run_id, result=result))
         crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
-        held, step.passed = step.gates[: step.passed], 0
-        for gate in held:
-            gate.release()
+        held, step.passed = step.permits[: step.passed], 0
+        for permit in held:
+            permit.release()
 
     def _skip(self, step: Step, why: str) -> None:
         if step.result is None:
@@ -377,7 +377,7 @@ class Tick:
                 step.asking.cancel()
             elif not step.is_started:
                 if step.is_admitted:
-                    self._busy -= 1  # it waited for a gate or a hand
+                    self._busy -= 1  # it waited for a permit or a worker
                 self._skip(step, why)
 
     def _may_ask(self, step: Step) -> bool:
@@ -389,15 +389,15 @@ class Tick:
         """The result of a call that is not to start any more, if it is not: what people were asked about it is void."""
         if not self._stopped:
             return None
-        if self._stage.office is not None and (ticket := self._stage.office.parked.own_ticket(step)):
+        if self._runtime.approvals is not None and (approval_id := self._runtime.approvals.parked.own_approval(step)):
             self._busy += 1
-            self._hands.spawn(self._take_back(ticket), "take back")
+            self._workers.spawn(self._take_back(approval_id), "take back")
         return step.skipped(*self._stopped)
 
-    async def _take_back(self, ticket: str) -> None:
-        assert self._stage.office is not None
+    async def _take_back(self, approval_id: str) -> None:
+        assert self._runtime.approvals is not None
         try:
-            await self._stage.office.parked.refuse(ticket, self._stopped[0])
+            await self._runtime.approvals.parked.refuse(approval_id, self._stopped[0])
         finally:
             self._busy -= 1
             self._drain()
@@ -417,14 +417,14 @@ class Tick:
 
     async def _leave_behind(self) -> None:
         """What waits for people goes on in a later cycle."""
-        if self._stage.office is not None:
-            await self._stage.office.leave_behind(
+        if self._runtime.approvals is not None:
+            await self._runtime.approvals.leave_behind(
                 self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
             )
 
     def _tell_parked(self) -> None:
-        if self._minutes is not None:
-            self._minutes.parked(self._parking.steps)
+        if self._writer is not None:
+            self._writer.parked(self._parking.steps)
 
     async def abort(self) -> None:
         """Cancel everything, wait a moment for it to end, leave behind what does not."""
@@ -432,15 +432,15 @@ class Tick:
         self._parking.take_asking(self.steps, self._finish)
         for step in self.steps:
             if step.result is None and not step.is_started:
-                self._finish(step, self._parking.result(step) or step.cut(self._stage))
-        tasks = list(self._hands.tasks)
+                self._finish(step, self._parking.result(step) or step.cut(self._runtime))
+        tasks = list(self._workers.tasks)
         for task in tasks:
             task.cancel()
         try:
-            tasks = await self._stage.settle(tasks, self._stage.limits.grace)
+            tasks = await self._runtime.settle(tasks, self._runtime.limits.grace)
         finally:
             for task in tasks:
-                self._stage.leave(task)
+                self._runtime.leave(task)
             self.give_up()
             await self._leave_behind()
 
@@ -449,7 +449,7 @@ class Tick:
         self._is_aborted = True
         for step in self.steps:
             if step.result is None:
-                self._complete(step, step.cut(self._stage))
+                self._complete(step, step.cut(self._runtime))
 
     def _break_down(self, error: BaseException) -> None:
         self._breakdown = error
@@ -472,9 +472,9 @@ class Tick:
     def result(self, action: Action, began: float) -> ActionResult:
         """What became of it all."""
         results = tuple(step.result for step in self.steps if step.result is not None)
-        duration = self._stage.clock.monotonic() - began
+        duration = self._runtime.clock.monotonic() - began
         corrections = [each for step in self.steps if step.corrections for each in step.told_corrections()]
-        return self._ledger.outcome(
+        return self._collector.outcome(
             action,
             results,
             self.fault,
