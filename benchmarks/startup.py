@@ -22,10 +22,8 @@ from benchmarks.counted import ACTION, PERCEPTIONS, plan, reflect
 from benchmarks.harness import Cost, Effort
 from benchmarks.journalled import folder
 from benchmarks.table import Line, number
-from memory import Memory
-from memory import events as facts
-from memory.sqlite import connection as database
-from memory.sqlite import schema
+from memory import Memory, events
+from memory.sqlite import database, schema
 from spar import Action, ActionResult, Agent, Call, Perception
 from spar.records.journal import Item, Unfinished
 
@@ -65,7 +63,7 @@ def lived(place: Path, rows: int) -> int:
             (1.8e9 + place, f"cyc_{place // len(KINDS):026d}", "", KINDS[place % len(KINDS)], BODY)
             for place in range(first, first + AT_ONCE)
         ]
-        facts.append(connection, told)
+        events.append(connection, told)
         connection.execute("COMMIT")
     connection.close()
     return (place / FILE).stat().st_size

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Raw, Struct, ValidationError, field
 from msgspec.json import encode as as_json
 
-from memory import events as facts
-from memory import pieces
+from memory import events, pieces
 from memory.codec import decode, encode, look, read, safe, sealed, seconds, seems_small, shortened, unsealed
 from memory.sqlite import seals
 from spar.data.scrub import mask_json, masked, may_hold
@@ -78,7 +77,7 @@ ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = exclude
 _UPSERT_NUMBERED = f"{UPSERT} RETURNING seq"
 
 
-class Taped(Struct, frozen=True):
+class CycleBody(Struct, frozen=True):
     """What stands in a row's body. `cut` says of each part that was cut how many of how many items are there."""
 
     record: Any
@@ -88,14 +87,14 @@ class Taped(Struct, frozen=True):
     has_pieces: bool = False
 
 
-class Row(NamedTuple):
+class CycleRow(NamedTuple):
     """A cycle as it will be written: its columns, and the pieces of it that stand elsewhere."""
 
     columns: tuple[Any, ...]
     pieces: dict[str, str]
 
 
-def row(cycle: CycleRecord) -> Row:
+def row(cycle: CycleRecord) -> CycleRow:
     """The cycle as it will be written. Raises: ContractError when it is none."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
@@ -105,18 +104,18 @@ def row(cycle: CycleRecord) -> Row:
         cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
     seen = look(cycle, _SMALL)
     if seen.is_small:
-        text = encode(Taped(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
+        text = encode(CycleBody(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
     else:
         cut: dict[str, tuple[int, int]] = {}
         record = _shared_out(cycle, cut)
-        text = as_json(Taped(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
+        text = as_json(CycleBody(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
     # No secret begins in one text and ends in another, and what we write beside them are no secrets: where the texts
     # have no hint of one, the much longer row need not be searched.
     if not seen.is_small or not seen.is_plain or may_hold(seen.text):
         text = mask_json(text)
     calls = _calls(cycle)
     summary = mask_json(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
-    return Row(_columns(cycle, summary, sealed(text)), found.texts)
+    return CycleRow(_columns(cycle, summary, sealed(text)), found.texts)
 
 
 def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
@@ -126,12 +125,12 @@ def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
     return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
 
 
-def size_of(row: Row) -> int:
+def size_of(row: CycleRow) -> int:
     """About how many bytes a row takes, what it has in common with others counted in."""
     return int(row.columns[2]) + sum(map(len, row.pieces.values()))
 
 
-def insert(connection: Connection, row: Row) -> None:
+def insert(connection: Connection, row: CycleRow) -> None:
     """Write it. A cycle whose id is known is replaced: a chain of steps is recorded again as it grows."""
     _keep_pieces(connection, row)
     connection.execute(UPSERT, row.columns)
@@ -139,17 +138,17 @@ def insert(connection: Connection, row: Row) -> None:
         sealing.tops.pop("cycle", None)  # to be read again
 
 
-def prepared(cycle: CycleRecord) -> Row | CycleRecord:
+def prepared(cycle: CycleRecord) -> CycleRow | CycleRecord:
     """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has nothing to do but
     to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`."""
     try:
         text = "\n".join(_words(cycle) or ())
         if not text or len(text) > _FEW or may_hold(text):
             return cycle
-        raw = as_json(Taped(cycle))
+        raw = as_json(CycleBody(cycle))
     except Exception:  # a field that is not what it should be, or a lone surrogate
         return cycle
-    return Row(_columns(cycle, _LATER, sealed(raw.decode())), {}) if raw.isascii() else cycle
+    return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {}) if raw.isascii() else cycle
 
 
 def _words(cycle: CycleRecord) -> list[str] | None:
@@ -184,12 +183,12 @@ def _words(cycle: CycleRecord) -> list[str] | None:
     return words
 
 
-def write(connection: Connection, cycles: Sequence[Row | CycleRecord]) -> None:
+def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> None:
     """Write these, and encode those that are not. Called in the writer's thread, so that a large cycle holds up no
     loop; never raises for what a cycle holds: the others of its transaction must not suffer for it."""
     encoded: list[tuple[Any, ...]] = []
     for cycle in cycles:
-        if isinstance(cycle, Row):
+        if isinstance(cycle, CycleRow):
             encoded.append(cycle.columns)
             continue
         _insert_all(connection, encoded)
@@ -218,7 +217,7 @@ def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
     sealing.tops["cycle"] = top
 
 
-def _surely(cycle: CycleRecord) -> Row:
+def _surely(cycle: CycleRecord) -> CycleRow:
     try:
         return row(cycle)
     except Exception as error:  # a value that changes while it is read, or a stranger's object
@@ -227,7 +226,7 @@ def _surely(cycle: CycleRecord) -> Row:
         return row(head)
 
 
-def _keep_pieces(connection: Connection, row: Row) -> None:
+def _keep_pieces(connection: Connection, row: CycleRow) -> None:
     if row.pieces:
         last = connection.execute("SELECT max(seq) FROM cycle").get
         pieces.write(connection, row.pieces, (last if isinstance(last, int) else 0) + 1)
@@ -365,7 +364,7 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
         notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
         cycle = replace(cycle, notes=tuple(notes))
     if "result.results" in (plain.get("cut") or {}) and cycle.result is not None:
-        ends = {call: text for call, kind, text, _ in facts.of_work(connection, safe(cycle_id)) if kind == "ended"}
+        ends = {call: text for call, kind, text, _ in events.of_work(connection, safe(cycle_id)) if kind == "ended"}
         results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
         cycle = _linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
     if missed:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import seals
+from memory.sqlite import hash_chain, seals
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -47,18 +46,18 @@ _FORGET = (
 KEPT_DAYS = 30.0  # for which a key that was accepted is known again
 
 #: A fact before it has its place: when, which work, what it is about, kind, body.
-Told = tuple[float, str, str, str, str]
+EventRow = tuple[float, str, str, str, str]
 
 
-def append(connection: Connection, told: Sequence[Told]) -> None:
+def append(connection: Connection, told: Sequence[EventRow]) -> None:
     """Add facts behind the last one."""
     sealing = seals.of(connection)
-    last = (sealing.newest if sealing is not None else None) or chain.last(connection)
-    seq, link = last if last is not None else chain.anchor(connection)
+    last = (sealing.newest if sealing is not None else None) or hash_chain.last(connection)
+    seq, link = last if last is not None else hash_chain.anchor(connection)
     rows = []
     for at, work, call, kind, body in told:
         seq += 1
-        link = chain.link(link, seq, at, work, call, kind, body)
+        link = hash_chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
     if sealing is None:
         connection.executemany(_INSERT, rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from memory import events as facts
+from memory import events
 from memory.codec import decode, encode
 from spar.errors import ConflictError
 from spar.protocols import Record
@@ -49,4 +49,4 @@ def drop(connection: Connection, kind: str, id: str, at: float) -> bool:
 
 
 def _note(connection: Connection, at: float, kind: str, id: str, body: dict[str, int]) -> None:
-    facts.append(connection, [(at, "", id, f"record.{kind}", encode(body))])
+    events.append(connection, [(at, "", id, f"record.{kind}", encode(body))])

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from memory import pieces
 from memory.journal import orphans
-from memory.sqlite import hash_chain as chain
+from memory.sqlite import hash_chain
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _MERGE_PAGES = 200  # pages of the text index merged at once in idle time; merge
 _VACUUM_PAGES = 500
 
 
-class Limits(Struct, frozen=True):
+class RetentionLimits(Struct, frozen=True):
     """What is kept; None means all. `bytes` is about what the rows take in the file, without facts and transcripts."""
 
     days: float | None
@@ -72,7 +72,7 @@ def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
     return {kind: max(0, size - max(half, limit - (total - size))) for kind, size in held.items()}
 
 
-def trim(connection: Connection, limits: Limits, now: float) -> int:
+def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
     """Delete one batch of what is due; returns how many rows went. Writes nothing when nothing is due."""
     held = {kind: _held(connection, kind) for kind in _TIMES}
     sizes = {kind: size for kind, (_, size) in held.items()}
@@ -93,7 +93,7 @@ def trim(connection: Connection, limits: Limits, now: float) -> int:
     return deleted
 
 
-def trim_facts(connection: Connection, limits: Limits, now: float, live: Collection[str] | None = None) -> int:
+def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
     """Delete one batch of the oldest facts, as far as they are due; returns how many. The last one always stays.
 
     Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too; not so
@@ -123,12 +123,12 @@ def trim_facts(connection: Connection, limits: Limits, now: float, live: Collect
         except ValueError:  # its facts stay, and it is put aside in time
             return 0
     crashpoint("retention.delete")
-    chain.move_anchor(connection, end - 1)
+    hash_chain.move_anchor(connection, end - 1)
     connection.execute("DELETE FROM fact WHERE seq < ?", (end,))
     return connection.changes()
 
 
-def trim_transcripts(connection: Connection, limits: Limits, now: float) -> int:
+def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float) -> int:
     """Delete one batch of the oldest entries of transcripts, as far as they are due; how many rows went."""
     days = limits.transcript_days
     horizon = None if days is None else now - days * _DAY

@@ -18,25 +18,20 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 import anyio
 from annotated_types import Ge, Gt
 
-from memory import cycle_log as tape
-from memory import events as facts
-from memory import own_rows, pieces, records, retention
-from memory.care import losses
-from memory.care import repair as salvage
-from memory.care.doctor import Care
+from memory import cycle_log, events, own_rows, pieces, records, retention
+from memory.care import losses, repair
+from memory.care.doctor import Doctor
 from memory.care.opening import open_file
 from memory.codec import decode, encode, exactly, safe, sealed
-from memory.experiences import jsonl as interchange
+from memory.experiences import jsonl
 from memory.experiences import rows as experiences
-from memory.experiences.rows import Where
-from memory.journal import budgets as spending
-from memory.journal import orphans
-from memory.journal import replay as recollect
-from memory.journal.in_flight import Hand
+from memory.experiences.rows import ExperienceFilter
+from memory.journal import budgets, orphans, replay
+from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
-from memory.sqlite import connection as database
-from memory.sqlite.connection import IN_MEMORY, SYNCHRONOUS, Durability
-from memory.sqlite.session import Opened
+from memory.sqlite import database
+from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
+from memory.sqlite.session import DatabaseSession
 from memory.transcript_store import Transcripts
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ConflictError, SparError, TransientError
@@ -98,7 +93,7 @@ class Memory:
         keep_transcripts: Annotated[int, Gt(0)] | None = 200_000,
         keep_transcript_bytes: Annotated[int, Gt(0)] | None = 100 << 20,
         ballast: Annotated[int, Ge(0)] = 64 << 20,
-        on_damage: salvage.OnDamage = "restore",
+        on_damage: repair.OnDamage = "restore",
         read_only: bool = False,
         home: Home | None = None,
     ) -> None:
@@ -124,13 +119,13 @@ class Memory:
         if read_only and self.path == IN_MEMORY:
             raise ConfigError("a memory that is new and in memory cannot be read-only", path=("read_only",))
         self.read_only, self.durability = read_only, durability
-        if on_damage not in get_args(salvage.OnDamage):
-            known = ", ".join(get_args(salvage.OnDamage))
+        if on_damage not in get_args(repair.OnDamage):
+            known = ", ".join(get_args(repair.OnDamage))
             raise ConfigError(f"on_damage cannot be {on_damage!r}; known: {known}", path=("on_damage",))
         if not ballast >= 0:
             raise ConfigError(f"ballast must be bytes, 0 or more, found {ballast!r}", path=("ballast",))
         self._ballast, self._on_damage = ballast, on_damage
-        self._limits = retention.Limits(
+        self._limits = retention.RetentionLimits(
             keep_days,
             keep_cycles,
             keep_experiences,
@@ -144,7 +139,7 @@ class Memory:
         self.on_fault: Callable[[Fault | None], None] = _ignore
         self._clock: Clock = SystemClock()
         self._opening, self._openings = anyio.Lock(), 0
-        self._opened: Opened | None = None
+        self._opened: DatabaseSession | None = None
         self._opened_mono = 0.0
         self._opened_at = 0.0  # wall time of the monotonic clock's beginning, as it was when the file was opened
         self._journal: Journal | None = None
@@ -185,9 +180,9 @@ class Memory:
             self._openings += 1
         return self
 
-    async def _begin_journal(self, opened: Opened) -> None:
+    async def _begin_journal(self, opened: DatabaseSession) -> None:
         try:
-            hand = Hand(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
+            hand = InFlightFile(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
             self._journal = Journal(opened, self._clock, hand, self._told)
             await self._journal.load()
         except BaseException:
@@ -196,9 +191,9 @@ class Memory:
             raise
 
     @property
-    def care(self) -> Care:
+    def care(self) -> Doctor:
         """What people do to look after the file: copy it, put a copy in its place, look whether all of it is well."""
-        return Care(self.path, self._ballast)
+        return Doctor(self.path, self._ballast)
 
     @property
     def journal(self) -> Journal:
@@ -231,7 +226,7 @@ class Memory:
                 raise
             self._forget_file(opened)
 
-    def _forget_file(self, opened: Opened) -> None:
+    def _forget_file(self, opened: DatabaseSession) -> None:
         self._last, self._opened, self._openings = opened.snapshot(), None, 0
         journal, self._journal = self._journal, None
         if journal is not None:
@@ -264,7 +259,7 @@ class Memory:
         most 10,000.
         Raises: TransientError when the file cannot be read now.
         """
-        where = Where(session=session, task=task, success=success, since=since)
+        where = ExperienceFilter(session=session, task=task, success=success, since=since)
         number = max(0, min(k, _MOST))
         found, unreadable = await self._read(lambda c: experiences.search(c, query, number, where))
         self._unreadable += unreadable
@@ -284,8 +279,8 @@ class Memory:
 
         Raises: ValueError when nothing is given: all of them is never meant by accident.
         """
-        where = Where(id, session, task, success, since, before)
-        if where == Where():
+        where = ExperienceFilter(id, session, task, success, since, before)
+        if where == ExperienceFilter():
             raise ValueError("forget needs an id or a filter; known: session, task, success, since, before")
         return await self._file.commit(lambda connection: experiences.delete(connection, where))
 
@@ -304,7 +299,7 @@ class Memory:
                 yield from (body for _, body in batch)
                 seq = batch[-1][0] if batch else seq
 
-        return await Threads("memory export", self._clock, limit=1).run(interchange.write_lines, target, bodies())
+        return await Threads("memory export", self._clock, limit=1).run(jsonl.write_lines, target, bodies())
 
     async def import_(self, source: str | os.PathLike[str] | IO[Any]) -> int:
         """Keep the experiences of a JSON lines file, all or none; returns how many were new.
@@ -313,7 +308,7 @@ class Memory:
         """
         _ = self._file.writer  # refuses at once when read-only
         self._file.demand_room()
-        rows = await Threads("memory import", self._clock, limit=1).run(interchange.read_lines, source)
+        rows = await Threads("memory import", self._clock, limit=1).run(jsonl.read_lines, source)
         return await self._file.commit(
             lambda connection: experiences.insert(connection, rows), sum(row.size for row in rows)
         )
@@ -325,9 +320,9 @@ class Memory:
 
         Raises: ContractError when it is no cycle; SparError when closed or read-only.
         """
-        row = tape.row(cycle)
+        row = cycle_log.row(cycle)
         self._file.demand_room()
-        await self._file.put(lambda connection: tape.insert(connection, row), tape.size_of(row))
+        await self._file.put(lambda connection: cycle_log.insert(connection, row), cycle_log.size_of(row))
 
     async def cycles(
         self,
@@ -341,12 +336,12 @@ class Memory:
         that failed or of whose calls one did."""
         most = max(0, min(limit, _MOST))
         return await self._read(
-            lambda connection: tape.summaries(connection, most, before, outcome, session, is_failed=failed)
+            lambda connection: cycle_log.summaries(connection, most, before, outcome, session, is_failed=failed)
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
         """The cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
-        return await self._read(lambda connection: tape.find(connection, cycle_id))
+        return await self._read(lambda connection: cycle_log.find(connection, cycle_id))
 
     # -- what was cut off --------------------------------------------------------------------------------------
 
@@ -357,9 +352,9 @@ class Memory:
         missed: list[str] = []
 
         def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
-            doubts = recollect.doubts(connection, agent, missed, is_open=False)
-            started = [replace(doubt, call=recollect.call(connection, doubt)) for doubt in doubts]
-            return started, recollect.dead_letters(connection, agent, missed)
+            doubts = replay.doubts(connection, agent, missed, is_open=False)
+            started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
+            return started, replay.dead_letters(connection, agent, missed)
 
         found = await self._read(look)
         self._unreadable += len(missed)
@@ -486,12 +481,12 @@ class Memory:
     # -- inside ------------------------------------------------------------------------------------------------
 
     @property
-    def _file(self) -> Opened:
+    def _file(self) -> DatabaseSession:
         if self._opened is None:
             raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
         return self._opened
 
-    def _note_loss(self, opened: Opened, message: str) -> None:
+    def _note_loss(self, opened: DatabaseSession, message: str) -> None:
         """Have the writer's thread note it beside the file: the event loop waits for no disk."""
 
         def note(connection: Connection) -> None:
@@ -516,7 +511,7 @@ class Memory:
         if live and self._clock.monotonic() - self._opened_mono >= orphans.AFTER:
             self._bury(connection, live, now)
         gone += retention.trim_transcripts(connection, self._limits, now)
-        gone += pieces.trim(connection) + facts.forget(connection, now) + spending.trim(connection)
+        gone += pieces.trim(connection) + events.forget(connection, now) + budgets.trim(connection)
         return bool(gone) or retention.tidy(connection)
 
     def _bury(self, connection: Connection, live: frozenset[str], now: float) -> None:

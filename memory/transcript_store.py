@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memory import transcripts
-from memory.journal.queries import Reads
-from memory.transcripts import Held, SupersededError
+from memory.journal.queries import SessionQueries
+from memory.transcripts import SupersededError, TranscriptSummary
 from spar.records.transcript import Entry
 from spar.types import Fault
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from apsw import Connection
 
     from memory.journal.journal import Journal
-    from memory.sqlite.session import Opened
+    from memory.sqlite.session import DatabaseSession
 
 
-class Transcripts(Reads):
+class Transcripts(SessionQueries):
     """The transcripts of a memory while that is open.
 
     Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
@@ -30,7 +30,7 @@ class Transcripts(Reads):
     """
 
     def __init__(
-        self, file: Callable[[], Opened], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
+        self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
     ) -> None:
         super().__init__(file, told)
         self._journal = journal
@@ -52,7 +52,7 @@ class Transcripts(Reads):
         seen. At most 10,000 or 16 MB. Raises: TransientError."""
         return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
 
-    async def sessions(self, agent: str) -> list[Held]:
+    async def sessions(self, agent: str) -> list[TranscriptSummary]:
         """The sessions of which something is kept, the last one that was added to first. Raises: TransientError."""
         return await self._read(lambda connection: transcripts.sessions(connection, agent))
 

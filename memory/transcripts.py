@@ -39,7 +39,7 @@ _LAST = "SELECT run FROM writer WHERE agent = ? AND session = ? ORDER BY seq DES
 _CLAIM = "INSERT INTO writer (agent, session, run, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 #: An entry as it will be written: agent, session, run, kind, at, bytes, body.
-Row = tuple[str, str, str, str, float, int, str]
+TranscriptRow = tuple[str, str, str, str, float, int, str]
 
 
 class SupersededError(FencedError):
@@ -52,7 +52,7 @@ class SupersededError(FencedError):
         )
 
 
-class Held(Struct, frozen=True):
+class TranscriptSummary(Struct, frozen=True):
     """What is kept of one session: how many entries of how many bytes, the time of the last, the run that writes."""
 
     session: str
@@ -65,13 +65,13 @@ class Held(Struct, frozen=True):
 # -- writing
 
 
-def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> list[Row]:
+def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> list[TranscriptRow]:
     """Entries as they will be written; one that names no run is one of `run_id`. Made where they are accepted, so that
     nothing can change them before they are written."""
     return [_row(safe(agent), safe(session), safe(each.run_id or run_id), each) for each in entries]
 
 
-def _row(agent: str, session: str, run: str, entry: Entry) -> Row:
+def _row(agent: str, session: str, run: str, entry: Entry) -> TranscriptRow:
     text, was_cut = encoded(entry.body, limit=MOST_BYTES)
     if was_cut:
         text = encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
@@ -79,7 +79,7 @@ def _row(agent: str, session: str, run: str, entry: Entry) -> Row:
     return agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body
 
 
-def append(connection: Connection, given: Sequence[Row]) -> list[SupersededError]:
+def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[SupersededError]:
     """Add entries, each only if its run may still write in its session; of the runs that may not, why."""
     refused: dict[tuple[str, str, str], SupersededError] = {}
     held: dict[tuple[str, str], str] = {}
@@ -156,7 +156,7 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
     return entries[::-1]
 
 
-def sessions(connection: Connection, agent: str) -> list[Held]:
+def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
     """The sessions of which something is kept, the one with the newest entry first; at most 10,000."""
     found = connection.execute(
         "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, total(bytes) AS size, "
@@ -165,7 +165,8 @@ def sessions(connection: Connection, agent: str) -> list[Held]:
         (safe(agent), SHOWN_ENTRIES),
     )
     return [
-        Held(str(session), _int(number), _int(size), _when(at), str(run)) for session, number, size, at, run in found
+        TranscriptSummary(str(session), _int(number), _int(size), _when(at), str(run))
+        for session, number, size, at, run in found
     ]
 
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perception.stages.classify import ClassifyRule, ClassifySettings, classify, decode
-from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, Sifted, dedup
+from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindow, StageResult, dedup
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
 from perception.stages.intent import IntentRule, IntentSettings, recognise
 from perception.stages.priority import PriorityRule, PrioritySettings, Scale, prioritise
@@ -94,7 +94,7 @@ class Pipeline:
         self.settings = read_settings({} if settings is None else settings)
         of = self.settings
         self._window = DedupWindow()
-        self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], Sifted]], ...] = (
+        self._stages: tuple[tuple[str, bool, str, Callable[[Sequence[Perception]], StageResult]], ...] = (
             ("intake", True, "dropped", intake),
             ("dedup", of.dedup.enabled, "dropped", partial(dedup, self._window, of.dedup)),
             ("classify", of.classify.enabled, "", partial(classify, of.classify)),
@@ -147,7 +147,7 @@ class Pipeline:
         return self._dropped
 
 
-def intake(perceptions: Sequence[Perception]) -> Sifted:
+def intake(perceptions: Sequence[Perception]) -> StageResult:
     """Let through what is shaped like a perception; a time without a zone is taken as UTC, numbers go to 0..1."""
     kept: list[Perception] = []
     decisions: list[Decision] = []
@@ -159,14 +159,14 @@ def intake(perceptions: Sequence[Perception]) -> Sifted:
         sound = _repaired(perception)
         touched += sound is not perception
         kept.append(sound)
-    return Sifted(kept, decisions, touched)
+    return StageResult(kept, decisions, touched)
 
 
-def cut(limit: int, perceptions: Sequence[Perception]) -> Sifted:
+def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
     """The `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
     ranked = sorted(perceptions, key=lambda perception: -perception.importance)
     if len(ranked) <= limit:
-        return Sifted(ranked)
+        return StageResult(ranked)
     chosen = set(sorted(range(len(ranked)), key=lambda i: (ranked[i].kind != MESSAGE, i))[:limit])
     kept = [perception for i, perception in enumerate(ranked) if i in chosen]
     decisions = [
@@ -174,7 +174,7 @@ def cut(limit: int, perceptions: Sequence[Perception]) -> Sifted:
         for i, p in enumerate(ranked)
         if i not in chosen
     ]
-    return Sifted(kept, decisions)
+    return StageResult(kept, decisions)
 
 
 def _misshapen(perception: object) -> str:

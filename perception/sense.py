@@ -22,7 +22,7 @@ from annotated_types import Ge
 import spar.events
 from perception.pipeline import Pipeline
 from perception.processing import Batch, Processing, finished
-from perception.supervision.sensor_supervisor import NEVER, Keeper
+from perception.supervision.sensor_supervisor import NEVER, SensorSupervisor
 from perception.supervision.sensor_task import ended
 from spar.clock import SystemClock, Timer
 from spar.errors import ConfigError
@@ -70,9 +70,9 @@ class Sense:
         self._specs, self._buffer = tuple(sensors), buffer
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._awaited: set[Keeper] = set()
+        self._awaited: set[SensorSupervisor] = set()
         self._stirred: asyncio.Future[None] | None = None
-        self._keepers: tuple[Keeper, ...] = ()
+        self._supervisors: tuple[SensorSupervisor, ...] = ()
         self._sensed: Batch | None = None  # what was taken and no cycle has got yet
         self._beat: Timer | None = None
         self._closing: set[asyncio.Task[None]] = set()  # kept here also when nobody waits for them any more
@@ -82,21 +82,23 @@ class Sense:
         """Join an agent; before it is opened."""
         self._host, self._clock = host, host.clock
         self._processing = Processing(lambda batch: self.pipeline.process(batch), host.clock)
-        self._keepers = tuple(
-            Keeper(spec, host, limit=self._buffer, arrived=self._arrived, changed=self._turned, report=self._report)
+        self._supervisors = tuple(
+            SensorSupervisor(
+                spec, host, limit=self._buffer, arrived=self._arrived, changed=self._turned, report=self._report
+            )
             for spec in self._specs
         )
-        self._without_rhythm = tuple(keeper for keeper in self._keepers if keeper.is_polled and not keeper.has_rhythm)
+        self._without_rhythm = tuple(each for each in self._supervisors if each.is_polled and not each.has_rhythm)
 
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; waits a moment, and never for one that hangs. Raises nothing."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         if self._sensed is not None and self._sensed.get_loop() is not self._loop:
             self._sensed = None  # nothing comes of it any more; what sensors keep a cursor of comes again
-        for keeper in self._keepers:
-            keeper.start()
+        for supervisor in self._supervisors:
+            supervisor.start()
         try:
-            await self._gather(set(self._keepers), PATIENCE)
+            await self._gather(set(self._supervisors), PATIENCE)
         except BaseException:  # who is not entered is not left either
             with anyio.CancelScope(shield=True):
                 await self.__aexit__()
@@ -111,12 +113,12 @@ class Sense:
         loop = asyncio.get_running_loop()
         if self._beat is not None:
             self._beat.cancel()
-        waiting = list(self._keepers)
+        waiting = list(self._supervisors)
         closing: list[asyncio.Task[None]] = []
 
         def begin() -> None:
-            keeper = waiting.pop()
-            task = loop.create_task(keeper.close(), name=f"closing of {keeper.name}")
+            supervisor = waiting.pop()
+            task = loop.create_task(supervisor.close(), name=f"closing of {supervisor.name}")
             closing.append(task)
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -140,20 +142,18 @@ class Sense:
         """
         self._watch_over(context.cycle_id)
         now = self._clock.monotonic()
-        if active := [keeper for keeper in self._keepers if keeper.due <= now or keeper.is_busy]:
-            for keeper in active:
-                if keeper.due <= now:
-                    keeper.begin(context)
+        if active := [supervisor for supervisor in self._supervisors if supervisor.due <= now or supervisor.is_busy]:
+            for supervisor in active:
+                if supervisor.due <= now:
+                    supervisor.begin(context)
             # A poll that takes longer is waited for once.
-            await self._gather(
-                {keeper for keeper in active if keeper.is_busy and now - keeper.began < PATIENCE}, PATIENCE
-            )
+            await self._gather({each for each in active if each.is_busy and now - each.began < PATIENCE}, PATIENCE)
         if self._sensed is None:
-            news = [keeper for keeper in self._keepers if keeper.inlet.has_news]
+            news = [supervisor for supervisor in self._supervisors if supervisor.buffer.has_news]
             if not news:
                 return []
             share, most_bytes = max(BATCH // len(news), 1), BATCH_BYTES // len(news)
-            batch = [item for keeper in news for item in keeper.inlet.take(share, most_bytes)]
+            batch = [item for supervisor in news for item in supervisor.buffer.take(share, most_bytes)]
             self._sensed = self._processing.begin(batch)
         try:
             perceptions = await finished(self._sensed)
@@ -161,9 +161,9 @@ class Sense:
             self._sensed = None
             raise
         self._sensed = None
-        for keeper in self._keepers:
-            keeper.inlet.release()
-        if any(keeper.inlet.waiting for keeper in self._keepers):
+        for supervisor in self._supervisors:
+            supervisor.buffer.release()
+        if any(supervisor.buffer.waiting for supervisor in self._supervisors):
             self._host.wake()
         if not perceptions:  # no cycle will come of it, so there is no end of one to wait for
             await self.settled()
@@ -186,20 +186,20 @@ class Sense:
 
     def cursors(self) -> dict[str, Any]:
         """What sensors want kept of what cycles have taken, by the keys it is loaded by; who asks for it keeps it."""
-        return {key: value for keeper in self._keepers for key, value in keeper.unsaved().items()}
+        return {key: value for supervisor in self._supervisors for key, value in supervisor.unsaved().items()}
 
     def row_changes(self) -> list[RowChange]:
         """What sensors want changed in their rows by what cycles have taken; who asks for it writes it."""
-        return [change for keeper in self._keepers for change in keeper.rows.unsaved()]
+        return [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
 
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
-        for keeper in self._keepers:
-            await keeper.save()
+        for supervisor in self._supervisors:
+            await supervisor.save()
 
     def next_due(self) -> float | None:
         """When the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time known."""
-        earliest = min((keeper.due for keeper in self._keepers if keeper.has_rhythm), default=NEVER)
+        earliest = min((supervisor.due for supervisor in self._supervisors if supervisor.has_rhythm), default=NEVER)
         return None if earliest == NEVER else earliest
 
     def shed(self) -> int:
@@ -208,18 +208,18 @@ class Sense:
 
     def restore(self, sensor: str) -> None:
         """Try a sensor that is in quarantine again now. Raises: LookupError for one that is not known."""
-        for keeper in self._keepers:
-            if keeper.name == sensor:
-                keeper.probe()
+        for supervisor in self._supervisors:
+            if supervisor.name == sensor:
+                supervisor.probe()
                 return
         raise LookupError(
-            f"no sensor {sensor!r}; known: {', '.join(keeper.name for keeper in self._keepers) or 'none'}"
+            f"no sensor {sensor!r}; known: {', '.join(supervisor.name for supervisor in self._supervisors) or 'none'}"
         )
 
     def snapshot(self) -> dict[str, Any]:
         """How each sensor is, and what the pipeline has counted; JSON-able."""
         return {
-            "sensors": {keeper.name: keeper.snapshot() for keeper in self._keepers},
+            "sensors": {supervisor.name: supervisor.snapshot() for supervisor in self._supervisors},
             "pipeline": dict(self.pipeline.counts),
         }
 
@@ -236,21 +236,21 @@ class Sense:
     def _poll_amid(self, cycle_id: str) -> None:
         if self._host.is_in_hand(cycle_id):
             now = self._clock.monotonic()
-            for keeper in self._without_rhythm:
-                if keeper.due <= now:
-                    keeper.begin()
+            for supervisor in self._without_rhythm:
+                if supervisor.due <= now:
+                    supervisor.begin()
             self._watch_over(cycle_id)
 
     # -- waiting
 
-    async def _gather(self, begun: set[Keeper], patience: float) -> None:
+    async def _gather(self, begun: set[SensorSupervisor], patience: float) -> None:
         """Wait until the turns have ended; not for long, and still less once there is something to pass on."""
         self._awaited = begun
         deadline = self._clock.monotonic() + patience
         has_news = False
         try:
             while self._awaited:
-                if not has_news and any(keeper.inlet.waiting for keeper in self._keepers):
+                if not has_news and any(supervisor.buffer.waiting for supervisor in self._supervisors):
                     has_news = True
                     deadline = min(deadline, self._clock.monotonic() + STRAGGLERS)
                 left = deadline - self._clock.monotonic()
@@ -265,11 +265,11 @@ class Sense:
         if self._stirred is not None and not self._stirred.done():
             self._stirred.set_result(None)
 
-    def _turned(self, keeper: Keeper) -> None:
-        if keeper in self._awaited:
-            self._awaited.discard(keeper)
+    def _turned(self, supervisor: SensorSupervisor) -> None:
+        if supervisor in self._awaited:
+            self._awaited.discard(supervisor)
             self._stir()
-        elif keeper.inlet.waiting:
+        elif supervisor.buffer.waiting:
             self._host.wake()
 
     def _arrived(self) -> None:

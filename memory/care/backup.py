@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from memory.care.lock import Lock
-from memory.sqlite import connection as database
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import wal_watermark as mark
+from memory.sqlite import database, hash_chain, wal_watermark
 from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
@@ -39,7 +37,7 @@ _STEP = 256  # pages: a megabyte
 _SPARE = 64 << 20  # bytes that a copy must leave free
 
 
-class Copied(Struct, frozen=True):
+class BackupFile(Struct, frozen=True):
     """A copy: where, how large in bytes, when, and the number of its last fact."""
 
     path: str
@@ -48,7 +46,9 @@ class Copied(Struct, frozen=True):
     last_fact: int
 
 
-def back_up(path: str, target: str, *, stopped: Callable[[], bool] = lambda: False, facts: int | None = None) -> Copied:
+def back_up(
+    path: str, target: str, *, stopped: Callable[[], bool] = lambda: False, facts: int | None = None
+) -> BackupFile:
     """Copy the database at `path`, which may be in use, to `target`.
 
     Args: stopped: asked between steps; facts: how many of the newest facts are checked, None for all.
@@ -72,7 +72,7 @@ def back_up(path: str, target: str, *, stopped: Callable[[], bool] = lambda: Fal
         with suppress(OSError):
             Path(unfinished).unlink()
     _flush_folder(target)
-    return Copied(target, Path(target).stat().st_size, at, last_fact)
+    return BackupFile(target, Path(target).stat().st_size, at, last_fact)
 
 
 def examine(path: str, *, facts: int | None = None) -> int:
@@ -85,9 +85,9 @@ def examine(path: str, *, facts: int | None = None) -> int:
         found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
         if found != ["ok"]:
             raise SparError(f"{path!r} is damaged: {'; '.join(found)[:300]}")
-        if broken := chain.check(connection, last=facts):
+        if broken := hash_chain.check(connection, last=facts):
             raise SparError(f"{path!r} is damaged: {broken}")
-        return chain.newest(connection)
+        return hash_chain.newest(connection)
 
 
 def restore(source: str, path: str, *, word: str = "replaced") -> str | None:
@@ -147,7 +147,7 @@ def set_aside(path: str, word: str) -> str | None:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (f"{path}.{word}-{stamp}{f'-{number}' if number else ''}" for number in range(1_000))
     aside = next(name for name in names if not any(map(os.path.lexists, (name, f"{name}-wal"))))
-    mark.remove(path)
+    wal_watermark.remove(path)
     try:
         os.link(path, aside)  # both names, until its log has followed
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def set_aside(path: str, word: str) -> str | None:
     return aside if Path(aside).exists() else None
 
 
-class Copies:
+class DailyBackup:
     """The copy that is made by itself, once a day, by a thread of its own.
 
     `told` is called in that thread with a Fault when there is none to be had.

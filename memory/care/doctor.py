@@ -16,11 +16,8 @@ from msgspec import Struct
 
 from memory.care import backup, lock, losses
 from memory.care import integrity as verify
-from memory.sqlite import connection as database
-from memory.sqlite import disk_reserve as ballast
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import schema
-from memory.sqlite.connection import IN_MEMORY
+from memory.sqlite import database, disk_reserve, hash_chain, schema
+from memory.sqlite.database import IN_MEMORY
 from spar.errors import ConfigError, SparError
 
 if TYPE_CHECKING:
@@ -44,16 +41,16 @@ class Line(Struct, frozen=True):
     advice: str = ""
 
 
-class Care:
+class Doctor:
     """The file at `path`, whose memory keeps a ballast of `ballast_size` bytes.
 
     Raises, in all methods: ConfigError for a memory that is in no file.
     """
 
-    def __init__(self, path: str, ballast_size: int = ballast.SIZE) -> None:
+    def __init__(self, path: str, ballast_size: int = disk_reserve.SIZE) -> None:
         self.path, self._ballast_size = path, ballast_size
 
-    def back_up(self, target: str) -> backup.Copied:
+    def back_up(self, target: str) -> backup.BackupFile:
         """A copy of what is committed now, checked as a whole. Raises: SparError, OSError."""
         return backup.back_up(self._file(), target)
 
@@ -109,7 +106,7 @@ def _disk(path: str) -> Line:
     folder = Path(path).parent
     while not folder.exists():
         folder = folder.parent
-    free = ballast.free_bytes(f"{folder}/x")
+    free = disk_reserve.free_bytes(f"{folder}/x")
     state: Literal["ok", "warn", "bad"] = "bad" if free < _TOO_LITTLE else "warn" if free < _LITTLE else "ok"
     return Line(
         "disk", state, f"{free // _MIB} MiB free", "" if state == "ok" else f"make room on the disk of {folder}"
@@ -125,7 +122,7 @@ def _sizes(path: str) -> Line:
 
 
 def _ballast(path: str, size: int) -> Line:
-    held = ballast.Ballast(path, size).held
+    held = disk_reserve.DiskReserve(path, size).held
     if size and not held:
         return Line("ballast", "warn", "none", "it is made soon after the start, when there is room")
     return Line("ballast", "ok", f"{held // 1024} KiB")
@@ -158,8 +155,8 @@ def _inside(connection: Connection) -> Iterator[Line]:
     yield Line("format", "ok", str(schema.version(connection)))
     epoch = database.epoch_of(connection)
     yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar verify")
-    broken = chain.check(connection, last=database.TAIL)
-    newest = chain.newest(connection)
+    broken = hash_chain.check(connection, last=database.TAIL)
+    newest = hash_chain.newest(connection)
     yield Line("facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar verify" if broken else "")
     at = connection.execute("SELECT at FROM fact ORDER BY seq DESC LIMIT 1").get
     yield _clock(float(at) if isinstance(at, (int, float)) else None, time.time())

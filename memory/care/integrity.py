@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory.codec import decode
-from memory.sqlite import connection as database
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import schema, seals
-from memory.sqlite.connection import DamagedError
+from memory.sqlite import database, hash_chain, schema, seals
+from memory.sqlite.database import DamagedError
 from spar.types import Experience
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ def _names(connection: Connection) -> set[tuple[str, str]]:
 
 
 def _chain(connection: Connection) -> Iterator[Finding]:
-    if broken := chain.check(connection):
+    if broken := hash_chain.check(connection):
         yield Finding("fact", str(broken.seq), broken.why)
 
 

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from memory.care import losses
-from memory.care import repair as salvage
-from memory.care.backup import Copies
+from memory.care import losses, repair
+from memory.care.backup import DailyBackup
 from memory.care.lock import Lock
-from memory.sqlite import connection as database
-from memory.sqlite.connection import IN_MEMORY, Prepared
-from memory.sqlite.disk_reserve import SIZE, Ballast
+from memory.sqlite import database
+from memory.sqlite.database import IN_MEMORY, Prepared
+from memory.sqlite.disk_reserve import SIZE, DiskReserve
 from memory.sqlite.readers import Readers
-from memory.sqlite.session import Opened
+from memory.sqlite.session import DatabaseSession
 from memory.sqlite.writer import Writer
 from spar.clock import Clock
 from spar.threads import Threads
@@ -37,22 +36,22 @@ async def open_file(
     tend: Callable[[Connection], bool],
     told: Callable[[Fault | None], None],
     ballast: int = SIZE,
-    on_damage: salvage.OnDamage = "restore",
+    on_damage: repair.OnDamage = "restore",
     copies: bool = True,
-) -> Opened:
+) -> DatabaseSession:
     """Open a file, or say why not; what is wrong with it although it can be used is told.
 
     Args: ballast: bytes that are kept free for the day on which the disk is full; copies: whether one is made a day.
     Raises: ConfigError, TransientError; nothing then stays open or locked.
     """
     threads, lock = Threads("memory", clock, limit=_READERS), Lock(path)
-    kept = Ballast(path, ballast)
+    kept = DiskReserve(path, ballast)
 
     def prepare() -> Prepared | None:
         if read_only:
             database.inspect(path, read_only=True)
             return None
-        prepared = salvage.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
+        prepared = repair.prepare(path, durability, lock, on_damage=on_damage, ballast=kept)
         if path != IN_MEMORY and prepared.faults:
             with suppress(OSError):  # it is told in any case
                 losses.note(path, [fault.message for fault in prepared.faults])
@@ -79,13 +78,13 @@ async def open_file(
             ended=lock.release,
             reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
             ballast=kept if is_file else None,
-            copies=Copies(path) if is_file and copies else None,
+            copies=DailyBackup(path) if is_file and copies else None,
         )
         writer.start()
         for fault in prepared.faults:
             writer.tell(fault)
     readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
-    return Opened(path, clock, writer, readers, prepared)
+    return DatabaseSession(path, clock, writer, readers, prepared)
 
 
 def _close_late(opening: asyncio.Future[Prepared | None], lock: Lock) -> None:

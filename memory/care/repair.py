@@ -12,10 +12,9 @@ from typing import Literal
 
 from memory.care import backup
 from memory.care.lock import Lock
-from memory.sqlite import connection as database
-from memory.sqlite import hash_chain as chain
-from memory.sqlite.connection import IN_MEMORY, DamagedError, Prepared, explained
-from memory.sqlite.disk_reserve import SUFFIX, Ballast
+from memory.sqlite import database, hash_chain
+from memory.sqlite.database import IN_MEMORY, DamagedError, Prepared, explained
+from memory.sqlite.disk_reserve import SUFFIX, DiskReserve
 from spar.errors import ConfigError, SparError
 from spar.types import Fault, replace
 
@@ -25,7 +24,7 @@ _TRACES = (backup.SNAPSHOT, SUFFIX, ".hand")
 _HEAD = 1 << 16  # bytes in which a file of ours says whose it is
 
 
-def prepare(path: str, durability: str, lock: Lock, *, on_damage: OnDamage, ballast: Ballast) -> Prepared:
+def prepare(path: str, durability: str, lock: Lock, *, on_damage: OnDamage, ballast: DiskReserve) -> Prepared:
     """`database.prepare` with the lock held, whatever state the disk and the file are in.
 
     Raises: ConfigError, TransientError; the lock is then free and a file that cannot be used is left unchanged.
@@ -72,7 +71,7 @@ def _is_not_emptied(path: str) -> None:
         raise DamagedError(f"{path!r} is empty, but was not; put a copy in its place, or delete it", path=("url",))
 
 
-def _prepare_with_room(path: str, durability: str, ballast: Ballast) -> Prepared:
+def _prepare_with_room(path: str, durability: str, ballast: DiskReserve) -> Prepared:
     try:
         return database.prepare(path, durability)
     except ConfigError as error:
@@ -105,5 +104,5 @@ def _newest_fact(path: str) -> int | None:
     import apsw
 
     with suppress(apsw.Error), database.reading(path) as connection:
-        return chain.newest(connection)
+        return hash_chain.newest(connection)
     return None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from memory.experiences.rows import Row, of_line, row
+from memory.experiences.rows import ExperienceRow, of_line, row
 from spar.errors import SparError
 
 _MAX_NAMED = 10  # bad lines that the error names; more would not be read
@@ -37,7 +37,7 @@ def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str])
     return count
 
 
-def read_lines(source: str | os.PathLike[str] | IO[Any]) -> list[Row]:
+def read_lines(source: str | os.PathLike[str] | IO[Any]) -> list[ExperienceRow]:
     """The rows that a file holds; empty lines are skipped.
 
     Raises: SparError naming the bad lines and what is wrong with each; OSError.
@@ -56,7 +56,7 @@ def _write(file: IO[str], bodies: Iterable[str]) -> int:
     return count
 
 
-def _rows(lines: Iterable[str | bytes], name: str) -> list[Row]:
+def _rows(lines: Iterable[str | bytes], name: str) -> list[ExperienceRow]:
     bad: list[str] = []
     rows = list(_readable(lines, bad))
     if bad:
@@ -65,7 +65,7 @@ def _rows(lines: Iterable[str | bytes], name: str) -> list[Row]:
     return rows
 
 
-def _readable(lines: Iterable[str | bytes], bad: list[str]) -> Iterator[Row]:
+def _readable(lines: Iterable[str | bytes], bad: list[str]) -> Iterator[ExperienceRow]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -38,7 +38,7 @@ _INSERT = (
 _INDEX = f"INSERT INTO experience_text (rowid, {', '.join(_INDEXED)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
-class Row(Struct, frozen=True):
+class ExperienceRow(Struct, frozen=True):
     """An experience, encoded: made where it is accepted, so that nothing can change it before it is written."""
 
     columns: tuple[Any, ...]
@@ -46,7 +46,7 @@ class Row(Struct, frozen=True):
     size: int
 
 
-class Where(Struct, frozen=True):
+class ExperienceFilter(Struct, frozen=True):
     """Which experiences: every field that is set must hold. Times are aware (naive ones are taken as UTC)."""
 
     id: str | None = None
@@ -70,7 +70,7 @@ class Where(Struct, frozen=True):
         return " AND ".join(text for text, _ in chosen) or "1", tuple(value for _, value in chosen)
 
 
-def row(experience: Experience) -> Row:
+def row(experience: Experience) -> ExperienceRow:
     """The experience as it will be written. Raises: ContractError when it is none, or a field has a wrong type."""
     if not isinstance(experience, Experience):
         raise ContractError(f"only an Experience can be stored, found {type(experience).__name__}")
@@ -94,7 +94,7 @@ def row(experience: Experience) -> Row:
         int(bool(experience.lesson.strip())),
         body,
     )
-    return Row(columns, texts, size)
+    return ExperienceRow(columns, texts, size)
 
 
 def _text(experience: Experience, name: str) -> str:
@@ -111,7 +111,7 @@ _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 )
 
 
-def insert(connection: Connection, rows: Sequence[Row]) -> int:
+def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
     """Write them, index included; one whose id is known is left as it is. Returns how many were new."""
     new = 0
     for item in rows:
@@ -124,14 +124,14 @@ def insert(connection: Connection, rows: Sequence[Row]) -> int:
     return new
 
 
-def delete(connection: Connection, where: Where) -> int:
+def delete(connection: Connection, where: ExperienceFilter) -> int:
     """Forget them; returns how many there were. The index follows by a trigger."""
     condition, bindings = where.sql()
     connection.execute(f"DELETE FROM experience WHERE {condition}", bindings)
     return connection.changes()
 
 
-def search(connection: Connection, query: str, k: int, where: Where) -> tuple[list[Experience], int]:
+def search(connection: Connection, query: str, k: int, where: ExperienceFilter) -> tuple[list[Experience], int]:
     """The k best, and how many rows could not be read. A query without words asks for the most recent."""
     condition, bindings = where.sql()
     expression = recall.match(query)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from memory import events as facts
+from memory import events
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 Write = Callable[["Connection", list[Any]], object]
 
 
-class Unit:
+class Batch:
     """What becomes durable together; the writer may have to do it again."""
 
     __slots__ = ("size", "told", "writes")
 
     def __init__(self) -> None:
-        self.told: list[facts.Told] = []
+        self.told: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any]]] = []
         self.size = 0
 
     def __call__(self, connection: Connection) -> None:
         if self.told:
-            facts.append(connection, self.told)
+            events.append(connection, self.told)
         for write, given in self.writes:
             write(connection, given)
         crashpoint("journal.txn_open")

@@ -26,7 +26,7 @@ def trait(perception: Perception) -> str:
     return f"{perception.source}|{perception.key or perception.text}"[:_LONG]
 
 
-class Hand:
+class InFlightFile:
     """The file at `path`; where that is None nothing is noted.
 
     `left` is what the last process held, `left_by` which one it was: its `epoch`, as it was given it.

@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory import cycle_log as tape
-from memory import events as facts
-from memory import own_rows, transcripts
+from memory import cycle_log, events, own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import rows as experiences
-from memory.journal import budgets as spending
-from memory.journal import replay as recollect
-from memory.journal.batch import Unit, Write, many
-from memory.journal.in_flight import NOTED, Hand, trait
-from memory.journal.queries import Known
+from memory.journal import budgets, replay
+from memory.journal.batch import Batch, Write, many
+from memory.journal.in_flight import NOTED, InFlightFile, trait
+from memory.journal.queries import JournalQueries
 from spar.clock import Clock
 from spar.errors import ConflictError, SparError, TooLargeError
 from spar.failpoints import crashpoint
@@ -33,7 +30,7 @@ from spar.types import Action, Call, CallResult, Fault, Message, Perception, rep
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.sqlite.session import Opened
+    from memory.sqlite.session import DatabaseSession
 
 #: Bytes of one body; what is larger is kept cut, which is told, and cannot be gone on with after a crash.
 MOST_BYTES = 64 << 20
@@ -58,27 +55,27 @@ AGAIN = 0.05
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
 
 
-_put_item, _end_item, _open, _close = map(many, (facts.PUT_ITEM, facts.END_ITEM, facts.OPEN, facts.CLOSE))
-_amend = many(facts.AMEND)
-_doubt, _save, _spend = map(many, (facts.DOUBT, facts.SAVE, spending.SPEND))
+_put_item, _end_item, _open, _close = map(many, (events.PUT_ITEM, events.END_ITEM, events.OPEN, events.CLOSE))
+_amend = many(events.AMEND)
+_doubt, _save, _spend = map(many, (events.DOUBT, events.SAVE, budgets.SPEND))
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
 
 
-class Journal(Known):
+class Journal(JournalQueries):
     """Implements the ports of `spar.records.journal` on a file that is open.
 
     Args: hand: notes what is in hand; told: hears of rows that cannot be read.
     """
 
-    def __init__(self, file: Opened, clock: Clock, hand: Hand, told: Callable[[Fault], None]) -> None:
+    def __init__(self, file: DatabaseSession, clock: Clock, hand: InFlightFile, told: Callable[[Fault], None]) -> None:
         super().__init__(lambda: file, told)
         self._file, self._clock, self.hand = file, clock, hand
-        self._unit, self._is_full = Unit(), False
+        self._unit, self._is_full = Batch(), False
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # changes of rows, by the open cycle that they are for
         self._renewed: dict[str, Callable[[], RowChange]] = {}
-        self._held: deque[Unit] = deque()  # for which the writer has had no room
+        self._held: deque[Batch] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
         self._is_unsafe = False  # something was handed over that no flush covers
@@ -92,7 +89,7 @@ class Journal(Known):
 
     async def load(self) -> None:
         """Learn which cycles an earlier process left open."""
-        self._open = await self._file.read(recollect.open_ids)
+        self._open = await self._file.read(replay.open_ids)
 
     def claim(self, agent: str, owner: object) -> None:
         """Keep the work of an agent of this name, until it is released; its owner may claim it again.
@@ -133,10 +130,10 @@ class Journal(Known):
         row, told = _item_row(agent, item, sealed(body)), self._fact("", item.id, "accepted", {"kind": item.kind})
 
         def write(connection: Connection) -> Item | None:
-            known = recollect.known_item(connection, agent, item.id, item.key)
+            known = replay.known_item(connection, agent, item.id, item.key)
             if known is None:
-                facts.append(connection, [told])
-                connection.execute(facts.PUT_ITEM, row)
+                events.append(connection, [told])
+                connection.execute(events.PUT_ITEM, row)
             crashpoint("sense.before_commit")
             return known
 
@@ -169,10 +166,10 @@ class Journal(Known):
         told = self._fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:
-            connection.execute(facts.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
+            connection.execute(events.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
             if not connection.changes():
                 raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
-            facts.append(connection, [told])
+            events.append(connection, [told])
 
         self.hand_over()
         await self._file.commit(write, len(body))
@@ -213,7 +210,7 @@ class Journal(Known):
         self._make(self._waiting.pop(work, ()))
         crashpoint("plan.committed")
 
-    def _acted(self, work: str, action: Action, effect: str) -> Iterator[facts.Told]:
+    def _acted(self, work: str, action: Action, effect: str) -> Iterator[events.EventRow]:
         """The facts that this is going to be executed."""
         head = replace(action, calls=(), perceptions=())
         yield self._fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
@@ -259,7 +256,7 @@ class Journal(Known):
         self._tell(cycle_id, closing.run_id or "", "closed", told)
         if record is not None:
             self._unit.size += _ABOUT_A_CYCLE
-            self._add(tape.write, tape.prepared(record))
+            self._add(cycle_log.write, cycle_log.prepared(record))
             for experience in closing.experiences:
                 row = experiences.row(experience)
                 self._unit.size += row.size
@@ -371,12 +368,12 @@ class Journal(Known):
             row = (safe(again.cycle_id), safe(agent), again.attempts, self._body(again))
 
         def write(connection: Connection) -> None:
-            connection.execute(facts.ANSWER, (doubt.answer, body, safe(doubt.id)))
+            connection.execute(events.ANSWER, (doubt.answer, body, safe(doubt.id)))
             if not connection.changes():
                 raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
-            facts.append(connection, told)
+            events.append(connection, told)
             if row is not None:
-                connection.execute(facts.OPEN, row)
+                connection.execute(events.OPEN, row)
 
         self.hand_over()
         await self._file.commit(write, len(body))
@@ -453,7 +450,7 @@ class Journal(Known):
             self._held.popleft()
             self._is_unsafe = True
 
-    def taken(self) -> Unit:
+    def taken(self) -> Batch:
         """What was told and not handed over: who takes it has it written, after what waits already."""
         self._calm()
         if self._held:
@@ -461,8 +458,8 @@ class Journal(Known):
         self._is_unsafe = True
         return self._taken()
 
-    def _taken(self) -> Unit:
-        unit, self._unit, self._is_full = self._unit, Unit(), False
+    def _taken(self) -> Batch:
+        unit, self._unit, self._is_full = self._unit, Batch(), False
         renewed, self._renewed = self._renewed, {}
         for sql, given in own_rows.statements([make() for make in renewed.values()]):
             unit.add(_CHANGES[sql], given)
@@ -490,7 +487,7 @@ class Journal(Known):
         if self._turn is None:
             self._change()
 
-    def _fact(self, work: str, call: str, kind: str, body: Any) -> facts.Told:
+    def _fact(self, work: str, call: str, kind: str, body: Any) -> events.EventRow:
         limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
         text, was_cut = encoded(body, limit=limit)
         if was_cut:
@@ -511,7 +508,7 @@ class Journal(Known):
     def _tell(self, work: str, call: str, kind: str, body: Any) -> None:
         self._note(self._fact(work, call, kind, body))
 
-    def _note(self, told: facts.Told) -> None:
+    def _note(self, told: events.EventRow) -> None:
         unit = self._unit
         unit.told.append(told)
         unit.size += len(told[4])

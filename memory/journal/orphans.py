@@ -12,9 +12,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from memory import events as facts
+from memory import events
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.journal import replay as recollect
+from memory.journal import replay
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 
@@ -49,7 +49,7 @@ def fold(connection: Connection, live: Collection[str], end: int) -> None:
     """
     query = f"SELECT id, body FROM ({_OF_OTHERS}) WHERE EXISTS (SELECT 1 FROM fact WHERE work = id AND seq < ?)"
     for id, body in list(connection.execute(query, (names(live), end))):
-        whole = recollect.with_calls(connection, decode(str(body), Unfinished))
+        whole = replay.with_calls(connection, decode(str(body), Unfinished))
         text = sealed(encode(whole, exact=True, limit=MOST_BYTES))
         connection.execute("UPDATE open_cycle SET body = ? WHERE id = ?", (text, id))
 
@@ -62,7 +62,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
         reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
         cycle = Unfinished(str(id), "main")
         try:
-            cycle = recollect.with_calls(connection, decode(str(body), Unfinished))
+            cycle = replay.with_calls(connection, decode(str(body), Unfinished))
         except ValueError as error:
             reason += f"; what it did cannot be read ({error})"
         reason += _state_of(cycle)
@@ -77,8 +77,8 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
             letter = sealed(encode(DeadLetter(item.id, item, at, reason), limit=MOST_BYTES))
             row = (safe(item.id), heir, safe(item.session), seconds(at), item.attempts, letter)
             connection.execute(_NEW_LETTER, row)
-        connection.execute(facts.CLOSE, (id,))
-        facts.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
+        connection.execute(events.CLOSE, (id,))
+        events.append(connection, [(now, str(id), "", "dead", encode({"reason": reason, "attempts": cycle.attempts}))])
         told.append(f"cycle {id} is put aside as a dead letter of {heir!r}: {reason}")
     return told
 

@@ -10,26 +10,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import own_rows
-from memory.journal import budgets as spending
-from memory.journal import replay as recollect
+from memory.journal import budgets, replay
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.sqlite.session import Opened
+    from memory.sqlite.session import DatabaseSession
 
 R = TypeVar("R")
 
 
-class Reads:
+class SessionQueries:
     """Reads of the file that is open now.
 
     Args: told: hears of each row that cannot be read, once.
     """
 
-    def __init__(self, file: Callable[[], Opened], told: Callable[[Fault], None]) -> None:
+    def __init__(self, file: Callable[[], DatabaseSession], told: Callable[[Fault], None]) -> None:
         self._opened, self._told = file, told
         self._missed: set[str] = set()
 
@@ -53,41 +52,41 @@ class Reads:
         return found
 
 
-class Known(Reads):
+class JournalQueries(SessionQueries):
     """What the journal knows."""
 
     async def items(self, agent: str) -> list[Item]:
         """Accepted work that waits, the oldest first."""
-        return await self._rows(partial(recollect.items, agent=agent))
+        return await self._rows(partial(replay.items, agent=agent))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
         """The cycles that are open, the oldest first, and the detached calls that were cut off."""
-        return await self._rows(partial(recollect.unfinished, agent=agent))
+        return await self._rows(partial(replay.unfinished, agent=agent))
 
     async def interrupted(self, action_id: str) -> ActionResult | None:
         """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
         None when nothing is known of it."""
-        return await self._read(partial(recollect.interrupted, work=action_id))
+        return await self._read(partial(replay.interrupted, work=action_id))
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
         """Calls in doubt, or with `is_open=False` also the answered ones; the oldest first."""
-        return await self._rows(partial(recollect.doubts, agent=agent, is_open=is_open))
+        return await self._rows(partial(replay.doubts, agent=agent, is_open=is_open))
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
         """What was put aside and not dealt with, the oldest first."""
-        return await self._rows(partial(recollect.dead_letters, agent=agent))
+        return await self._rows(partial(replay.dead_letters, agent=agent))
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
         """What is known of a run of any process: its item while it waits, its answer once it has ended."""
-        return await self._read(partial(recollect.run, agent=agent, run_id=run_id))
+        return await self._read(partial(replay.run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
         """The ids of what was accepted last, whatever became of it."""
-        return await self._read(partial(recollect.recent_ids, agent=agent, number=number))
+        return await self._read(partial(replay.recent_ids, agent=agent, number=number))
 
     async def call(self, doubt: Doubt) -> Call:
         """A call in doubt with the values that it was started with."""
-        return await self._read(partial(recollect.call, doubt=doubt))
+        return await self._read(partial(replay.call, doubt=doubt))
 
     async def rows(self, owner: str) -> dict[str, Any]:
         """The small rows of an owner, by key."""
@@ -95,4 +94,4 @@ class Known(Reads):
 
     async def spent(self) -> list[Spend]:
         """What was used of the budgets, by window and quantity."""
-        return await self._read(spending.all_of)
+        return await self._read(budgets.all_of)

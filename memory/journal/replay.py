@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from memory import events as facts
+from memory import events
 from memory.codec import decode, read, safe
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
@@ -77,7 +77,7 @@ def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, d
 
 
 def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
-    rows = facts.rows(connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number)
+    rows = events.rows(connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number)
     return [str(id) for (id,) in rows]
 
 
@@ -95,7 +95,7 @@ def doubts(connection: Connection, agent: str, missed: list[str], *, is_open: bo
 
 def call(connection: Connection, doubt: Doubt) -> Call:
     """A call in doubt with the values that it was started with; as it was planned where they are not known any more."""
-    for id, kind, body, _ in facts.of_work(connection, safe(doubt.cycle_id)):
+    for id, kind, body, _ in events.of_work(connection, safe(doubt.cycle_id)):
         if id == doubt.call.id and kind == "started" and "values" in (told := decode(body, dict[str, Any])):
             return replace(doubt.call, params=told["values"], after=())
     return replace(doubt.call, after=())
@@ -104,7 +104,7 @@ def call(connection: Connection, doubt: Doubt) -> Call:
 def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
     """The cycles that are open, in the order in which they began, with what is known of their calls."""
     found = []
-    for id, body, attempts in facts.rows(
+    for id, body, attempts in events.rows(
         connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
     ):
         try:
@@ -117,13 +117,13 @@ def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Un
 
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
     """A cycle with what the facts know of its action and calls."""
-    story = Story()
-    for call, kind, body, _ in facts.of_work(connection, safe(cycle.cycle_id)):
+    story = CallHistory()
+    for call, kind, body, _ in events.of_work(connection, safe(cycle.cycle_id)):
         story.hear(call, kind, body)
     return story.told(cycle)
 
 
-class Story:
+class CallHistory:
     """What the facts of one cycle come to, heard in their order."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ def _read(
     connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
 ) -> Iterator[T]:
     """The rows that can be read: one that was damaged is `missed`, and must not keep the others."""
-    for id, body in facts.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
+    for id, body in events.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
         try:
             yield decode(str(body), kind)
         except ValueError as error:

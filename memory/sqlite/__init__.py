@@ -5,7 +5,7 @@ writer         the one thread that writes
 maintenance    the idle work of that thread: checkpoints, retention, reserve, copies
 transactions   runs groups of work as transactions, and repairs after disk errors
 readers        read-only connections
-connection     opens the file with the driver's settings
+database       opens the file with the driver's settings
 schema         the format of the file and its migrations; all tables are in `formats/`
 seals          digests over all columns of each row
 hash_chain     the chain of hashes over the events

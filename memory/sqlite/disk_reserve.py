@@ -21,7 +21,7 @@ PART = 0.02
 LEAST = 64 << 10
 
 
-class Ballast:
+class DiskReserve:
     """The ballast of the database at `path`, in `path + ".ballast"`.
 
     Args: size: bytes at most; 0 for none, and one that is there is then removed; free: how many bytes may still be

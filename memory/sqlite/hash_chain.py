@@ -29,7 +29,7 @@ _ROWS = f"SELECT seq, at, work, call, kind, body, link FROM fact WHERE seq > ? O
 _head = Layout("<qdiiii").pack  # lengths of what follows, so that no two rows read the same
 
 
-class Broken(Struct, frozen=True):
+class ChainBreak(Struct, frozen=True):
     """The first fact that does not fit: its number, and what is wrong with it."""
 
     seq: int
@@ -60,7 +60,7 @@ def anchor(connection: Connection) -> tuple[int, bytes]:
         raise ValueError(f"state.{ANCHOR} is {str(text)[:100]!r}, expected a number and a link") from error
 
 
-def check(connection: Connection, *, last: int | None = None) -> Broken | None:
+def check(connection: Connection, *, last: int | None = None) -> ChainBreak | None:
     """Walk the facts in order and return the first that does not fit, or None.
 
     Args: last: only so many of the newest; None: all, from what was deleted last.
@@ -77,21 +77,21 @@ def check(connection: Connection, *, last: int | None = None) -> Broken | None:
         try:
             number, before = anchor(connection)
         except ValueError as error:
-            return Broken(0, str(error))
+            return ChainBreak(0, str(error))
     while True:
         try:
             rows = list(connection.execute(_ROWS, (number,)))
         except UnicodeDecodeError as error:
-            return Broken(number + 1, f"it, or one soon after it, cannot be read: {error}")
+            return ChainBreak(number + 1, f"it, or one soon after it, cannot be read: {error}")
         for seq, at, work, call, kind, body, found in rows:
             if seq != number + 1:
-                return Broken(number + 1, f"it is missing, the next one is number {seq}")
+                return ChainBreak(number + 1, f"it is missing, the next one is number {seq}")
             try:
                 before = link(before, seq, at, work, call, kind, body)
             except Exception as error:  # a column is no longer of the type that was written
-                return Broken(seq, f"it cannot be read: {error}")
+                return ChainBreak(seq, f"it cannot be read: {error}")
             if before != found:
-                return Broken(seq, "its link does not fit: it was altered, or the one before it was")
+                return ChainBreak(seq, "its link does not fit: it was altered, or the one before it was")
             number = seq
         if len(rows) < _BATCH:
             break
@@ -100,7 +100,7 @@ def check(connection: Connection, *, last: int | None = None) -> Broken | None:
             "SELECT seq FROM fact WHERE seq <= ? ORDER BY seq LIMIT 1", (anchor(connection)[0],)
         )
         if (stray := behind.get) is not None:
-            return Broken(int(str(stray)), "it stands before the oldest fact that is kept")
+            return ChainBreak(int(str(stray)), "it stands before the oldest fact that is kept")
     return None
 
 

@@ -43,7 +43,7 @@ class Copies(Protocol):
         """Give up a copy that is under way."""
 
 
-class Upkeep:
+class Maintenance:
     """The schedule and the steps, all in the writer's thread.
 
     Args: transactions: those of the writer; tend: one small step inside one, returns whether there is more to do; rest:

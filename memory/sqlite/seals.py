@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from memory.sqlite import hash_chain as chain
+from memory.sqlite import hash_chain
 
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate
@@ -42,7 +42,7 @@ _MOST_KNOWN = 2_000
 Key = int | str
 
 
-class Sealed(NamedTuple):
+class SealedTable(NamedTuple):
     """A table whose rows are sealed: its number, the columns of its key, the column by which people know a row."""
 
     number: int
@@ -51,19 +51,19 @@ class Sealed(NamedTuple):
 
 
 #: Numbers are never used for another table.
-TABLES: Final[dict[str, Sealed]] = {
-    "experience": Sealed(1, ("seq",), "id"),
-    "cycle": Sealed(2, ("seq",), "id"),
-    "state": Sealed(3, ("key",)),
-    "record": Sealed(4, ("kind", "id")),
-    "item": Sealed(5, ("id",)),
-    "open_cycle": Sealed(6, ("id",)),
-    "doubt": Sealed(7, ("id",)),
-    "spent": Sealed(8, ("window", "quantity")),
-    "transcript": Sealed(9, ("seq",)),
-    "writer": Sealed(10, ("seq",)),
-    "own_row": Sealed(11, ("owner", "key")),
-    "tape_piece": Sealed(12, ("seq",)),
+TABLES: Final[dict[str, SealedTable]] = {
+    "experience": SealedTable(1, ("seq",), "id"),
+    "cycle": SealedTable(2, ("seq",), "id"),
+    "state": SealedTable(3, ("key",)),
+    "record": SealedTable(4, ("kind", "id")),
+    "item": SealedTable(5, ("id",)),
+    "open_cycle": SealedTable(6, ("id",)),
+    "doubt": SealedTable(7, ("id",)),
+    "spent": SealedTable(8, ("window", "quantity")),
+    "transcript": SealedTable(9, ("seq",)),
+    "writer": SealedTable(10, ("seq",)),
+    "own_row": SealedTable(11, ("owner", "key")),
+    "tape_piece": SealedTable(12, ("seq",)),
 }
 
 
@@ -79,7 +79,7 @@ class Head(msgspec.Struct):
     link: str = ""
 
 
-class Broken(NamedTuple):
+class SealBreak(NamedTuple):
     """A row that does not fit: in which table, which one, why."""
 
     table: str
@@ -87,7 +87,7 @@ class Broken(NamedTuple):
     why: str
 
 
-class Touched:
+class TouchedRow:
     """A row that a transaction has touched: whether it is new with it, and what it is now.
 
     `row` are its columns, None once it is gone; `digest` is over them where who wrote the row has told it.
@@ -126,7 +126,7 @@ class Seals:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._touched: dict[tuple[str, Key], Touched] = {}
+        self._touched: dict[tuple[str, Key], TouchedRow] = {}
         self._has_facts = False
         self._head: Head | None = None
         self._next: Head | None = None
@@ -199,7 +199,7 @@ class Seals:
         """Note that a row was written as this, and whether it is certain that there was none of its key."""
         touched = self._touched.get((name, key))
         if touched is None:
-            touched = self._touched[name, key] = Touched(is_new=is_new)
+            touched = self._touched[name, key] = TouchedRow(is_new=is_new)
         touched.digest = digest_of(row)
 
     def _touch(self, update: PreUpdate) -> None:
@@ -216,10 +216,10 @@ class Seals:
             return
         touched = self._touched.get((name, key))
         if touched is None:
-            touched = self._touched[name, key] = Touched(is_new=update.op == "INSERT")
+            touched = self._touched[name, key] = TouchedRow(is_new=update.op == "INSERT")
         touched.row, touched.digest = new, None
 
-    def _digest(self, name: str, key: Key, row: Touched) -> int | None:
+    def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
         """The digest of a row as it is now; None where it is gone."""
         if row.must_read:
             found = _row(self._connection, name, key)
@@ -288,7 +288,7 @@ def write_head(
     connection: Connection, rows: dict[str, tuple[int, int]], newest: tuple[int, bytes] | None = None
 ) -> Head:
     """Write what the seals come to, with the newest fact, which is read unless it is given."""
-    newest = newest or chain.last(connection)
+    newest = newest or hash_chain.last(connection)
     found = Head(rows) if newest is None else Head(rows, newest[0], newest[1].hex())
     text = msgspec.json.encode(found).decode()
     connection.execute(_PUT_HEAD, (HEAD, text))
@@ -311,7 +311,7 @@ def seal_all(connection: Connection) -> None:
     write_head(connection, rows)
 
 
-def check(connection: Connection) -> Iterator[Broken]:
+def check(connection: Connection) -> Iterator[SealBreak]:
     """Hold every row against its seal, and all seals against what they come to. In short reads: others may write.
 
     Raises: apsw.Error when the rows cannot be read.
@@ -330,46 +330,46 @@ def digest_of(row: tuple[Any, ...]) -> int:
     return int.from_bytes(blake2b(msgspec.msgpack.encode(row), digest_size=8).digest(), "big", signed=True)
 
 
-def _totals(connection: Connection) -> Iterator[Broken]:
+def _totals(connection: Connection) -> Iterator[SealBreak]:
     connection.execute("BEGIN")
     try:
         known, found = head(connection), counted(connection).rows
         fact = None if known is None or not known.fact else (known.fact, known.link)
         link = None if fact is None else connection.execute("SELECT link FROM fact WHERE seq = ?", (fact[0],)).get
-        newest = chain.newest(connection)
+        newest = hash_chain.newest(connection)
     finally:
         connection.execute("COMMIT")
     if known is None:
-        yield Broken("state", HEAD, "it is missing or cannot be read: nobody knows how many rows there were")
+        yield SealBreak("state", HEAD, "it is missing or cannot be read: nobody knows how many rows there were")
         return
     for name in sorted(known.rows.keys() | found.keys()):
         told, held = known.rows.get(name, (0, 0)), found.get(name, (0, 0))
         if told[0] != held[0]:
-            yield Broken(name, "", f"{held[0]} rows are sealed, {told[0]} were")
+            yield SealBreak(name, "", f"{held[0]} rows are sealed, {told[0]} were")
         elif told != held:
-            yield Broken(name, "", "its seals do not come to what they did: a row and its seal were changed")
+            yield SealBreak(name, "", "its seals do not come to what they did: a row and its seal were changed")
     if fact is not None and newest < fact[0]:
-        yield Broken("fact", str(newest + 1), f"it is missing, and so are all up to number {fact[0]}")
+        yield SealBreak("fact", str(newest + 1), f"it is missing, and so are all up to number {fact[0]}")
     elif fact is not None and (not isinstance(link, bytes) or link.hex() != fact[1]):
-        yield Broken("fact", str(fact[0]), "it is not the one that was written last")
+        yield SealBreak("fact", str(fact[0]), "it is not the one that was written last")
 
 
-def _held_against_seals(connection: Connection, name: str, table: Sealed) -> Iterator[Broken]:
+def _held_against_seals(connection: Connection, name: str, table: SealedTable) -> Iterator[SealBreak]:
     for batch, seals in _batches(connection, name, table):
         for shown, key, row in batch:
             sealed = seals.pop(key, None)
             if (name, key) == ("state", HEAD):
                 continue
             if sealed is None:
-                yield Broken(name, shown, "it has no seal: it was put in by somebody else")
+                yield SealBreak(name, shown, "it has no seal: it was put in by somebody else")
             elif row is None or digest_of(row) != sealed:
-                yield Broken(name, shown, "it was altered: its seal does not fit")
+                yield SealBreak(name, shown, "it was altered: its seal does not fit")
         for key in seals:
-            yield Broken(name, _shown(key), "it is missing")
+            yield SealBreak(name, _shown(key), "it is missing")
 
 
 def _batches(
-    connection: Connection, name: str, table: Sealed
+    connection: Connection, name: str, table: SealedTable
 ) -> Iterator[tuple[list[tuple[str, Key, Any]], dict[Key, int]]]:
     """The rows of a table, some at a time in the order of their keys, each time with the seals of that stretch."""
     last: Key | None = None
@@ -390,7 +390,7 @@ def _batches(
 
 
 def _rows(
-    connection: Connection, name: str, table: Sealed, after: Key | None = None, upto: Key | None = None
+    connection: Connection, name: str, table: SealedTable, after: Key | None = None, upto: Key | None = None
 ) -> Iterator[tuple[str, Key, Any]]:
     """How people know a row, its key and its columns; None for those of one that cannot be read as what it is."""
     key, columns = " || char(0) || ".join(table.key), f"({', '.join(table.key)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.sqlite.connection import Prepared
+from memory.sqlite.database import Prepared
 from memory.sqlite.readers import Readers
 from memory.sqlite.writer import Writer, is_done
 from spar.clock import Clock
@@ -24,7 +24,7 @@ CLOSE_WITHIN = 10.0  # seconds; then what a failing disk did not take is given u
 SETTLE_WITHIN = 2.0  # seconds that a read waits for what was written just before it
 
 
-class Opened:
+class DatabaseSession:
     """An open file; made by `memory.care.opening`.
 
     `epoch` counts how often it was opened for writing, 0 when read-only; `fence` is where the fences begin that it

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.sqlite import wal as log
-from memory.sqlite.connection import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
+from memory.sqlite import wal
+from memory.sqlite.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
 from memory.sqlite.seals import Seals
-from memory.sqlite.wal_watermark import Mark
+from memory.sqlite.wal_watermark import WalWatermark
 from spar.errors import FencedError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ FLUSH_WITHIN = 1.0  # seconds for which what nobody waits for may stay in the ke
 class Transactions:
     """Those of one connection, and of the ones that follow it.
 
-    Args: name: the file; durability: as in `connection`; epoch: what the file's must be, None not to ask; reopen: a new
+    Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
         connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
 
     Told from outside: `pages`, with each commit, how many the log holds; `must_number`, before each checkpoint.
@@ -52,7 +52,7 @@ class Transactions:
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
         self.groups = self.flushes = 0
         self._seals = Seals(connection)
-        self._mark = Mark(name) if reopen is not None else None
+        self._mark = WalWatermark(name) if reopen is not None else None
         self._number = self.pages = 0
         self.must_number = True  # the next flush, in the file itself
 
@@ -149,7 +149,7 @@ class Transactions:
         """
         if self._reopen is not None:
             if self._is_connected:
-                log.mend(self.connection)
+                wal.mend(self.connection)
                 self.connection.close()
                 self._is_connected = False
             self.must_number = True  # closing emptied the log, perhaps

@@ -25,7 +25,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from memory.sqlite import wal as log
+from memory.sqlite import wal
 
 #: Appended to the name of the database.
 SUFFIX = ".mark"
@@ -69,7 +69,7 @@ def remove(path: str) -> None:
     Path(f"{path}{SUFFIX}").unlink(missing_ok=True)
 
 
-class Mark:
+class WalWatermark:
     """The mark of the database at `path`; `flush` is the last number that it promised."""
 
     def __init__(self, path: str) -> None:
@@ -82,7 +82,7 @@ class Mark:
     def promise(self, flush: int, pages: int) -> None:
         """Flush number `flush` has made so many pages safe. Never raises: it helps, and holds up nothing."""
         if flush != self.flush or pages <= self._pages:  # else the round is the same, which costs a look to find out
-            self._salts = log.salts(self._path)
+            self._salts = wal.salts(self._path)
         if not self._salts or not (held := self._map or self._open()):
             return
         self.flush, self._pages = flush, pages
@@ -94,7 +94,7 @@ class Mark:
         held, self._map = self._map, None
         if held is not None:
             held.close()
-        if not log.salts(self._path):
+        if not wal.salts(self._path):
             with suppress(OSError):
                 remove(self._path)
 

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.sqlite.connection import is_storage
-from memory.sqlite.disk_reserve import Ballast
-from memory.sqlite.maintenance import REST, Copies, Upkeep
+from memory.sqlite.database import is_storage
+from memory.sqlite.disk_reserve import DiskReserve
+from memory.sqlite.maintenance import REST, Copies, Maintenance
 from memory.sqlite.transactions import FLUSH_WITHIN, Rejected, Transactions
 from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
@@ -54,7 +54,7 @@ class Job:
 class Writer:
     """Owns the writing connection from `start` to its end.
 
-    Args: connection: opened by the caller, closed here; durability: as in `connection`; epoch: what the file's must be
+    Args: connection: opened by the caller, closed here; durability: as in `database`; epoch: what the file's must be
     in
         every transaction; tend: one small step of upkeep inside a transaction, returns whether there is more to do;
         told: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
@@ -73,7 +73,7 @@ class Writer:
         told: Callable[[Fault | None], None],
         ended: Callable[[], None],
         reopen: Callable[[], Connection] | None = None,
-        ballast: Ballast | None = None,
+        ballast: DiskReserve | None = None,
         copies: Copies | None = None,
         max_items: int = MAX_ITEMS,
         max_bytes: int = MAX_BYTES,
@@ -90,12 +90,12 @@ class Writer:
         self._closing_at: float | None = None
         self._over: asyncio.Future[None] | None = None
         self._fenced: FencedError | None = None
-        self._ballast = ballast or Ballast(name, 0)
+        self._ballast = ballast or DiskReserve(name, 0)
         self._copies = copies
         if copies is not None:
             copies.told = self.tell
         self._transactions = Transactions(connection, name, durability, epoch, reopen)
-        self._upkeep = Upkeep(self._transactions, tend, rest, self._hold_ballast if ballast else None, copies)
+        self._upkeep = Maintenance(self._transactions, tend, rest, self._hold_ballast if ballast else None, copies)
         self.accepted = self.committed = self.rejected = self.groups = self.lost = 0
         self.last_error: str | None = None
         self.is_failing = False

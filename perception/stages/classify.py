@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
-from perception.stages.dedup import Sifted
+from perception.stages.dedup import StageResult
 from spar.data.patterns import Pattern, glob, is_open
 from spar.types import Perception, replace
 
@@ -105,7 +105,7 @@ def _built_in() -> tuple[ClassifyRule, ...]:
     return read_rules(BUILT_IN, ClassifyRule)
 
 
-def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> Sifted:
+def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> StageResult:
     """Give a kind to each perception that has none; one that no rule fits stays without."""
     rules = (*settings.rules, *_built_in())
     kept: list[Perception] = []
@@ -118,7 +118,7 @@ def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> S
                 perception = replace(perception, kind=kind)
                 touched += 1
         kept.append(perception)
-    return Sifted(kept, touched=touched)
+    return StageResult(kept, touched=touched)
 
 
 def text_of(perception: Perception) -> str:

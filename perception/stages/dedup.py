@@ -104,7 +104,7 @@ class Decision(Struct, frozen=True):
     into: str = ""
 
 
-class Sifted(Struct, frozen=True):
+class StageResult(Struct, frozen=True):
     """What a stage made of a batch: what it kept, what it took out, and to how many it added something."""
 
     kept: list[Perception]
@@ -207,7 +207,7 @@ class DedupWindow:
                 self.alike.pop(posting, None)
 
 
-def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Perception]) -> Sifted:
+def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Perception]) -> StageResult:
     """Keep the first of each thing; the rest become decisions, and a count on the one that was kept.
 
     A thing that goes on comes through again once `seconds` have passed since it last did, with the number of
@@ -250,7 +250,7 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
         kept.append(perception)
     for place, count in counts.items():
         kept[place] = with_attributes(kept[place], count=count)
-    return Sifted(kept, decisions, len(counts))
+    return StageResult(kept, decisions, len(counts))
 
 
 def count_of(perception: Perception) -> int:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perception.stages.dedup import MESSAGE, Decision, Sifted, count_of, naming, with_attributes, words_of
+from perception.stages.dedup import MESSAGE, Decision, StageResult, count_of, naming, with_attributes, words_of
 from spar.types import Perception, replace
 
 SUBJECTS = 10_000  # subjects whose count is remembered
@@ -51,14 +51,14 @@ class FuseWindow:
         return total + count
 
 
-def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perception]) -> Sifted:
+def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perception]) -> StageResult:
     """Replace the parts of each subject by one perception, at the place where the first of them stood."""
     topics: dict[Topic, list[int]] = {}
     for place, perception in enumerate(perceptions):
         if perception.subject and perception.kind != MESSAGE:
             topics.setdefault((perception.session, perception.subject), []).append(place)
     if not topics:
-        return Sifted(list(perceptions))
+        return StageResult(list(perceptions))
     standing: list[Perception | None] = list(perceptions)
     decisions: list[Decision] = []
     touched = 0
@@ -74,7 +74,7 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
             for place in cluster:
                 standing[place] = None
             standing[min(cluster)] = whole
-    return Sifted([perception for perception in standing if perception is not None], decisions, touched)
+    return StageResult([perception for perception in standing if perception is not None], decisions, touched)
 
 
 def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: float) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from perception.stages.classify import Glob, Rule, read_rules, text_of
-from perception.stages.dedup import MESSAGE, Sifted
+from perception.stages.dedup import MESSAGE, StageResult
 from spar.types import Perception, replace
 
 SAYS = [MESSAGE, ""]  # the kinds in which somebody may be speaking
@@ -153,7 +153,7 @@ class IntentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: tuple[IntentRule, ...] = ()
 
 
-def recognise(settings: IntentSettings, perceptions: Sequence[Perception]) -> Sifted:
+def recognise(settings: IntentSettings, perceptions: Sequence[Perception]) -> StageResult:
     """Give an intent to each perception that has none."""
     built_in = _built_in()
     kept: list[Perception] = []
@@ -169,7 +169,7 @@ def recognise(settings: IntentSettings, perceptions: Sequence[Perception]) -> Si
             )
             touched += 1
         kept.append(perception)
-    return Sifted(kept, touched=touched)
+    return StageResult(kept, touched=touched)
 
 
 def _read(perception: Perception, text: str, rules: Sequence[IntentRule]) -> Perception | None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from perception.stages.classify import Glob, Rule, read_rules, text_of
-from perception.stages.dedup import MESSAGE, Sifted, count_of, with_attributes
+from perception.stages.dedup import MESSAGE, StageResult, count_of, with_attributes
 from spar.data.patterns import is_open
 from spar.types import Perception, replace
 
@@ -122,7 +122,7 @@ class Scale:
         self.words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
 
 
-def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> Sifted:
+def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> StageResult:
     """Give each perception a priority and the reasons for it; the order stays as it is."""
     newest = max((perception.at for perception in perceptions), default=None)
     kept: list[Perception] = []
@@ -134,7 +134,7 @@ def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> Sifted:
         elif not isinstance(perception.attributes.get("why"), list):
             perception = with_attributes(perception, why=[f"its sensor set it to {perception.importance:g}"])
         kept.append(perception)
-    return Sifted(kept, touched=touched)
+    return StageResult(kept, touched=touched)
 
 
 def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterator[Summand]:

@@ -2,7 +2,7 @@
 
 Pushed from any thread or returned by a poll, checked, signed with the sensor's name and kept in one bounded buffer,
 together with the cursor that belongs to it. What a flood leaves of it is the sensor's declared policy; whatever is not
-kept is counted. It decides nothing else: `Keeper` opens and closes it, `Sense` empties it.
+kept is counted. It decides nothing else: `SensorSupervisor` opens and closes it, `Sense` empties it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from perception.supervision.sensor_rows import HeldRows
+from perception.supervision.sensor_rows import SensorRows
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
 from spar.types import Perception, replace
@@ -34,8 +34,8 @@ MOST_VALUES, VALUE_BYTES = 10_000, 16
 REASONS = ("refused", "replaced", "oldest", "sampled")
 
 
-class Inlet:
-    """The buffer of one sensor; `inlet(perception)` is what the sensor knows as `push`.
+class SensorBuffer:
+    """The buffer of one sensor; `buffer(perception)` is what the sensor knows as `push`.
 
     `when_full` says what becomes of a push into a full one. "refuse": it is refused, and the sensor told so. "latest":
     it takes the place of the waiting one of its key, else of the oldest. "sample": of those that wait every second one
@@ -56,7 +56,7 @@ class Inlet:
         arrived: Callable[[], None],
         lied: Callable[[object], None],
         now: Callable[[], float] = time.monotonic,
-        rows: HeldRows | None = None,
+        rows: SensorRows | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._lied, self._now = spec, limit, arrived, lied, now
         # By their number, the oldest first, with the time at which they came and their size.
@@ -69,7 +69,7 @@ class Inlet:
         self._is_polling = False
         self.cursor: Any = None  # the latest, for opening the sensor again
         self.unsaved: Any = NOTHING  # the one whose perceptions a cycle has taken
-        self.rows = rows or HeldRows("", None)
+        self.rows = rows or SensorRows("", None)
         self.is_open = False
         self.handed_over = 0
         self.shed = dict.fromkeys(REASONS, 0)

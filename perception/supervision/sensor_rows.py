@@ -17,7 +17,7 @@ from spar.records.journal import RowChange
 MOST_BYTES = 1 << 16
 
 
-class HeldRows:
+class SensorRows:
     """Rows of a sensor whose changes are held back until what was handed over before them has been taken.
 
     Implements `spar.protocols.SensorRows`. A change has the number of the perception that comes next; `release` lets

@@ -1,8 +1,8 @@
-"""Keeps one sensor: its schedule, its timeout, its back-off and its quarantine.
+"""Supervises one sensor: its schedule, its timeout, its back-off and its quarantine.
 
 A sensor is written by anybody: it may fail, hang, block a thread or return nonsense, and none of that may reach
-another sensor or the loop. So its methods are called by a `Hand` of its own, waited for up to a timeout and left behind
-after that; what a late poll still returns is not lost.
+another sensor or the loop. So its methods are called by a `SensorTask` of its own, waited for up to a timeout and left
+behind after that; what a late poll still returns is not lost.
 
 Opening, and the polls of a sensor with a rhythm of its own, are begun by a timer, whatever the agent does: noticing
 never waits for thinking. One without a rhythm is polled when `Sense` asks. A poll waits where nobody has room for it.
@@ -17,10 +17,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
-from perception.supervision.buffer import NOTHING, Inlet, described
+from perception.supervision.buffer import NOTHING, SensorBuffer, described
 from perception.supervision.missed import MissedTicks
-from perception.supervision.sensor_rows import HeldRows
-from perception.supervision.sensor_task import GRACE, Hand, Work, ended
+from perception.supervision.sensor_rows import SensorRows
+from perception.supervision.sensor_task import GRACE, SensorTask, Work, ended
 from spar.backoff import Backoff, Intensity
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
@@ -34,11 +34,11 @@ NEVER = float("inf")
 NO_ROOM = 1.0  # seconds after which a sensor whose buffer was full is polled at the earliest
 
 
-class Keeper:
+class SensorSupervisor:
     """One supervised sensor. Nothing here raises an error; failures are published and seen in `snapshot`.
 
     Args: limit: how many perceptions may wait; arrived: called after a push, from any thread; changed: called in the
-    loop with the keeper when a turn of it has ended; report: what the sensor knows as `report`.
+    loop with the supervisor when a turn of it has ended; report: what the sensor knows as `report`.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Keeper:
         *,
         limit: int,
         arrived: Callable[[], None],
-        changed: Callable[[Keeper], None],
+        changed: Callable[[SensorSupervisor], None],
         report: Callable[..., None],
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        self.rows = HeldRows(self.rows_key, rows_of(host.store))
-        self.inlet = Inlet(spec, limit, arrived, self._lied, host.clock.monotonic, self.rows)
+        self.rows = SensorRows(self.rows_key, rows_of(host.store))
+        self.buffer = SensorBuffer(spec, limit, arrived, self._lied, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
@@ -68,7 +68,7 @@ class Keeper:
         self._backoff = Backoff()
         # The failure that reaches the limit is the one too many.
         self._intensity = Intensity(max(spec.max_failures - 1, 0), spec.within)
-        self._hand: Hand | None = None
+        self._sensor_task: SensorTask | None = None
         self._left: set[asyncio.Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
@@ -97,7 +97,7 @@ class Keeper:
         self._disarm()
         if self._is_closing or self.is_busy:
             return
-        if self._is_open and self.inlet.is_full:
+        if self._is_open and self.buffer.is_full:
             self._arm(self._clock.monotonic() + max(self._every, NO_ROOM))
             return
         self.is_busy, self.began = True, self._clock.monotonic()
@@ -117,8 +117,8 @@ class Keeper:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-        if self._hand is not None and self._hand.outcome is not None:
-            await ended(self._hand.outcome, GRACE, self._clock)
+        if self._sensor_task is not None and self._sensor_task.outcome is not None:
+            await ended(self._sensor_task.outcome, GRACE, self._clock)
         await self._shut()
 
     async def save(self) -> None:
@@ -133,9 +133,9 @@ class Keeper:
                 return  # a cursor behind it would have it forgotten
         if self.rows.has_news and not await self._in_time(self.rows.save, self.rows_key):
             return
-        cursor = self.inlet.unsaved
-        if cursor is not NOTHING and await self._saved(self.cursor_key, cursor) and self.inlet.unsaved is cursor:
-            self.inlet.unsaved = NOTHING
+        cursor = self.buffer.unsaved
+        if cursor is not NOTHING and await self._saved(self.cursor_key, cursor) and self.buffer.unsaved is cursor:
+            self.buffer.unsaved = NOTHING
 
     async def _saved(self, key: str, value: Any) -> bool:
         store = self._host.store
@@ -162,8 +162,8 @@ class Keeper:
         if self.missed.is_unsaved:
             self.missed.is_unsaved = False
             found[self.missed_key] = self.missed.state()
-        if self.inlet.unsaved is not NOTHING:
-            found[self.cursor_key], self.inlet.unsaved = self.inlet.unsaved, NOTHING
+        if self.buffer.unsaved is not NOTHING:
+            found[self.cursor_key], self.buffer.unsaved = self.buffer.unsaved, NOTHING
         return found
 
     def snapshot(self) -> dict[str, Any]:
@@ -176,11 +176,11 @@ class Keeper:
             "last_error": self._last_error,
             "polls": self.polls,
             "last_poll_age": age,
-            "pushed": self.inlet.handed_over,
-            "dropped": self.inlet.dropped,
-            "shed": dict(self.inlet.shed),
-            "waiting": self.inlet.waiting,
-            "oldest_age": self.inlet.oldest_age,
+            "pushed": self.buffer.handed_over,
+            "dropped": self.buffer.dropped,
+            "shed": dict(self.buffer.shed),
+            "waiting": self.buffer.waiting,
+            "oldest_age": self.buffer.oldest_age,
             "restarts": self.restarts,
             "left_behind": len(self._left),
             "missed": self.missed.snapshot(),
@@ -204,44 +204,44 @@ class Keeper:
 
     async def _open(self) -> None:
         store, home = self._host.store, self._host.home
-        if self.inlet.cursor is None and store is not None:
-            self.inlet.cursor = await self._make(lambda: store.load(self.cursor_key), "loading the cursor")
+        if self.buffer.cursor is None and store is not None:
+            self.buffer.cursor = await self._make(lambda: store.load(self.cursor_key), "loading the cursor")
             self.missed.restore(await self._make(lambda: store.load(self.missed_key), "loading what was missed"))
         context = SensorContext(
             name=self.name,
             clock=self._clock,
-            push=self.inlet,
+            push=self.buffer,
             state_dir=None if home is None else str(Path(home.state) / "sensors" / self.name),
-            cursor=self.inlet.cursor,
-            checkpoint=self.inlet.checkpoint,
+            cursor=self.buffer.cursor,
+            checkpoint=self.buffer.checkpoint,
             report=self._reported,
             rows=self.rows,
             accept=self._accept,
         )
-        self.inlet.is_open = self._needs_close = True
+        self.buffer.is_open = self._needs_close = True
         await self._call("open", context)
         self._is_open = True
 
     async def _look(self, began: float, context: Context | None) -> None:
         self._polled_at = began
         self.polls += 1
-        self.inlet.begin_poll()
+        self.buffer.begin_poll()
         try:
             given = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
             product = await self._call("poll", *((given,) if self._wants_context else ()), late=self._came_late)
         except PhaseTimeoutError as late:
             if not late.was_left_behind:
-                self.inlet.accept(late.product)
+                self.buffer.accept(late.product)
             raise
         except BaseException:
-            self.inlet.end_poll()
+            self.buffer.end_poll()
             raise
-        self.inlet.accept(product)
+        self.buffer.accept(product)
 
     def _came_late(self, product: object) -> None:
         """A poll that had been given up has returned after all: what it noticed is passed on."""
         try:
-            self.inlet.accept(product)
+            self.buffer.accept(product)
         except Exception as error:
             self._tell(error, "skip")
         self._changed(self)
@@ -298,16 +298,16 @@ class Keeper:
 
     async def _shut(self) -> None:
         """Close the sensor, also after a failed open; what it raises is told."""
-        self.inlet.is_open = self._is_open = False
+        self.buffer.is_open = self._is_open = False
         if self._needs_close:
             try:
                 await self._call("close")
             except Exception as error:
                 self._tell(error, "skip")
             self._needs_close = False
-        if self._hand is not None:
-            self._hand.end()
-            self._hand = None
+        if self._sensor_task is not None:
+            self._sensor_task.end()
+            self._sensor_task = None
 
     # -- calling
 
@@ -331,11 +331,11 @@ class Keeper:
     async def _make(
         self, work: Work, what: str, *, can_cancel: bool = True, late: Callable[[object], None] | None = None
     ) -> Any:
-        hand = self._hand
+        hand = self._sensor_task
         if hand is None or hand.is_busy or hand.is_gone:
             if hand is not None:
                 hand.end()  # its call hangs and ends when it ends
-            hand = self._hand = Hand(
+            hand = self._sensor_task = SensorTask(
                 f"sensor {self.name}", self._clock, farewell=lambda: self._work("close")[0](), broke=self._broke
             )
         try:
@@ -352,7 +352,7 @@ class Keeper:
     def _came_back(self, outcome: asyncio.Future[Any], late: Callable[[object], None] | None) -> None:
         self._left.discard(outcome)
         if late is not None:
-            self.inlet.end_poll()
+            self.buffer.end_poll()
         if late is not None and not self._is_closing and not outcome.cancelled() and outcome.exception() is None:
             late(outcome.result())
 
@@ -360,7 +360,7 @@ class Keeper:
         """What the sensor knows as `accept`."""
         if not isinstance(perception, Perception):
             raise ContractError(f"sensor {self.name!r} must accept a Perception, found {described(perception)}")
-        return await self._host.accept(self.inlet.signed(perception))
+        return await self._host.accept(self.buffer.signed(perception))
 
     def _reported(self, event_name: str, /, **fields: Any) -> None:
         """What the sensor knows as `report`; a tick that was missed is kept as well."""
@@ -380,7 +380,7 @@ class Keeper:
 
     def _lied(self, found: object) -> None:
         """Something that is no perception was pushed, from any thread; told once at a time."""
-        if self._is_lie_told or self._loop is None or not self.inlet.is_open:
+        if self._is_lie_told or self._loop is None or not self.buffer.is_open:
             return
         self._is_lie_told = True
         error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(found)}")
@@ -414,7 +414,7 @@ class Keeper:
         return f"missed:{self._host.agent}:{self.name}"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"keeper of {self.name}")
+        task = asyncio.get_running_loop().create_task(work, name=f"supervisor of {self.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -18,7 +18,7 @@ GRACE = 0.2  # seconds between cancelling a call and leaving it behind
 Work = Callable[[], Awaitable[Any]]
 
 
-class Hand:
+class SensorTask:
     """The task.
 
     When somebody else cancels it while no call is made, as a sensor's own task group does whose background work

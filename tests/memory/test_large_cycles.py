@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, pieces
-from memory import cycle_log as tape
+from memory import Memory, cycle_log, pieces
 from spar import Action, Agent, Call, CallResult, Perception, tool
 from spar.records.journal import Closing
 from spar.types import ActionResult, CycleRecord, Fault, replace
@@ -111,7 +110,7 @@ async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() ->
         back = await memory.cycle("c1")
         listed = await memory.cycles()
 
-    assert len(tape.row(record).columns[-1]) < 3 << 20
+    assert len(cycle_log.row(record).columns[-1]) < 3 << 20
     assert back is not None
     assert back.result is not None
     assert back.action is not None
@@ -135,7 +134,7 @@ async def test_a_cycle_that_cannot_be_encoded_does_not_take_others_with_it(tmp_p
     bad = CycleRecord("bad", "main", "main", NOW, 0.1, "acted", (Perception(Odd()),))
     good = CycleRecord("good", "main", "main", NOW, 0.1, "acted")
     async with Memory("sqlite://:memory:") as memory:
-        await memory._file.commit(lambda connection: tape.write(connection, [bad, good]))
+        await memory._file.commit(lambda connection: cycle_log.write(connection, [bad, good]))
         found = await memory.cycle("bad")
 
         assert found is not None
@@ -236,7 +235,7 @@ def test_the_work_for_a_large_cycle_is_bounded_by_what_is_kept_of_it() -> None:
         results = tuple(CallResult(Call("t"), "ok", output="x" * characters) for _ in range(64))
         record = CycleRecord("c", "main", "main", NOW, 0.1, "acted", result=ActionResult(None, "ok", results))
         with Effort() as spent:
-            tape.row(record)
+            cycle_log.row(record)
         return spent.steps
 
     assert effort(2_000_000) <= 2.2 * effort(200_000)

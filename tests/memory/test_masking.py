@@ -9,8 +9,7 @@ import httpx
 import pytest
 from msgspec import to_builtins
 
-from memory import Memory
-from memory import cycle_log as tape
+from memory import Memory, cycle_log
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.config.load import load
 from spar.server.routes.control import control
@@ -82,12 +81,12 @@ def test_a_small_cycle_is_encoded_at_once_as_it_is_later_and_one_with_a_secret_n
     def cycle(text: str) -> CycleRecord:
         return CycleRecord("c", "main", "main", NOW, 0.1, "acted", (Perception(text),), Action(goal=text, id="a"))
 
-    plain = tape.prepared(cycle("hello"))
-    assert isinstance(plain, tape.Row)
-    assert plain.columns[:2] == tape.row(cycle("hello")).columns[:2]
+    plain = cycle_log.prepared(cycle("hello"))
+    assert isinstance(plain, cycle_log.Row)
+    assert plain.columns[:2] == cycle_log.row(cycle("hello")).columns[:2]
     assert "hello" in plain.columns[-1]
 
-    assert isinstance(tape.prepared(cycle(secret)), CycleRecord), "the writer masks it"
-    assert secret not in str(tape.row(cycle(secret)).columns)
+    assert isinstance(cycle_log.prepared(cycle(secret)), CycleRecord), "the writer masks it"
+    assert secret not in str(cycle_log.row(cycle(secret)).columns)
     for other in ("x" * 2_000, "umläut", "\ud800"):
-        assert isinstance(tape.prepared(cycle(other)), CycleRecord)
+        assert isinstance(cycle_log.prepared(cycle(other)), CycleRecord)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from memory import Memory
-from memory import cycle_log as tape
+from memory import Memory, cycle_log
 from spar.clock import SystemClock
 from spar.errors import ConfigError, ContractError, SparError
 from spar.protocols import Home, Host
@@ -280,7 +279,7 @@ def test_the_past_is_not_written_four_times() -> None:
     result = ActionResult(action)
     record = CycleRecord("c1", "main", "main", NOW, 0.1, "acted", perceptions, action, result, Reflection(result))
 
-    assert tape.size_of(tape.row(record)) < 2 * len(text)
+    assert cycle_log.size_of(cycle_log.row(record)) < 2 * len(text)
 
 
 async def test_a_cycle_is_replaced_as_it_grows(memory: Memory) -> None:

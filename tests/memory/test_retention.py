@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import cycle_log as tape
+from memory import cycle_log
 from memory.experiences import rows as experiences
-from memory.retention import BATCH, Limits, due, shares, tidy, trim
-from memory.sqlite import connection as database
+from memory.retention import BATCH, RetentionLimits, due, shares, tidy, trim
+from memory.sqlite import database
 from spar.types import CycleRecord, Experience
 
 if TYPE_CHECKING:
     from apsw import Connection
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-ALL = Limits(None, None, None, None)
+ALL = RetentionLimits(None, None, None, None)
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def fill(connection: Connection, count: int, *, text: str = "x") -> None:
     for number in range(count):
         at = NOW - timedelta(days=number)
         experiences.insert(connection, [experiences.row(Experience(f"{text} {number}", id=f"e{number}", at=at))])
-        tape.insert(connection, tape.row(CycleRecord(f"c{number}", "main", "main", at, 0.1, "acted")))
+        cycle_log.insert(connection, cycle_log.row(CycleRecord(f"c{number}", "main", "main", at, 0.1, "acted")))
 
 
 def left(connection: Connection, table: str) -> int:
     return int(str(connection.execute(f"SELECT count(*) FROM {table}").get))
 
 
-def trim_all(connection: Connection, limits: Limits) -> int:
+def trim_all(connection: Connection, limits: RetentionLimits) -> int:
     gone = 0
     while step := trim(connection, limits, NOW.timestamp()):
         gone += step
@@ -75,7 +75,7 @@ def test_each_kind_may_take_half_and_what_the_other_leaves_free() -> None:
 def test_what_is_too_old_goes_and_with_it_its_words(connection: Connection) -> None:
     fill(connection, 10, text="disk")
 
-    gone = trim_all(connection, Limits(4.5, None, None, None))
+    gone = trim_all(connection, RetentionLimits(4.5, None, None, None))
 
     assert gone == 10
     assert left(connection, "experience") == left(connection, "cycle") == 5
@@ -86,8 +86,8 @@ def test_what_is_too_old_goes_and_with_it_its_words(connection: Connection) -> N
 def test_what_is_too_many_goes_in_batches(connection: Connection) -> None:
     fill(connection, BATCH + 60)
 
-    first = trim(connection, Limits(None, 10, None, None), NOW.timestamp())
-    trim_all(connection, Limits(None, 10, None, None))
+    first = trim(connection, RetentionLimits(None, 10, None, None), NOW.timestamp())
+    trim_all(connection, RetentionLimits(None, 10, None, None))
 
     assert first == BATCH
     assert left(connection, "cycle") == 10
@@ -97,7 +97,7 @@ def test_what_is_too_many_goes_in_batches(connection: Connection) -> None:
 def test_what_is_too_large_goes_until_it_fits(connection: Connection) -> None:
     fill(connection, 200, text="word " * 100)
 
-    trim_all(connection, Limits(None, None, None, 100_000))
+    trim_all(connection, RetentionLimits(None, None, None, 100_000))
 
     cycles, kept = (
         float(str(connection.execute(f"SELECT total(bytes) FROM {t}").get)) for t in ("cycle", "experience")
@@ -107,7 +107,7 @@ def test_what_is_too_large_goes_until_it_fits(connection: Connection) -> None:
 
 
 def test_the_file_keeps_its_size_while_more_and_more_is_written(connection: Connection) -> None:
-    limits = Limits(None, None, None, 1_000_000)
+    limits = RetentionLimits(None, None, None, 1_000_000)
     for number in range(3_000):
         text = " ".join(f"w{(number * 7 + i) % 997}" for i in range(120))
         experiences.insert(connection, [experiences.row(Experience(text, at=NOW))])

@@ -13,10 +13,9 @@ import pytest
 
 from memory import Memory, transcripts
 from memory.care.integrity import verify
-from memory.retention import BATCH, Limits, trim_transcripts
-from memory.sqlite import connection as database
-from memory.sqlite import schema
-from memory.transcripts import MOST_BYTES, Held, append, rows, tail
+from memory.retention import BATCH, RetentionLimits, trim_transcripts
+from memory.sqlite import database, schema
+from memory.transcripts import MOST_BYTES, TranscriptSummary, append, rows, tail
 from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry
@@ -243,7 +242,7 @@ async def test_the_sessions_are_told_with_what_is_kept_of_them(memory: Memory) -
 
     [first, second] = await memory.transcripts.sessions("main")
 
-    assert first == Held("a", 3, first.bytes, later, "run-3")
+    assert first == TranscriptSummary("a", 3, first.bytes, later, "run-3")
     assert (second.session, second.entries, second.run_id) == ("b", 1, "run-2")
     assert first.bytes > second.bytes > 0
 
@@ -251,14 +250,14 @@ async def test_the_sessions_are_told_with_what_is_kept_of_them(memory: Memory) -
 @pytest.mark.parametrize(
     ("limits", "left"),
     [
-        (Limits(None, None, None, None, transcript_days=10.5), 11),
-        (Limits(None, None, None, None, transcripts=7), 7),
-        (Limits(None, None, None, None, transcript_bytes=1_000), 5),
-        (Limits(None, None, None, None, transcript_days=None, transcripts=None, transcript_bytes=None), 600),
+        (RetentionLimits(None, None, None, None, transcript_days=10.5), 11),
+        (RetentionLimits(None, None, None, None, transcripts=7), 7),
+        (RetentionLimits(None, None, None, None, transcript_bytes=1_000), 5),
+        (RetentionLimits(None, None, None, None, transcript_days=None, transcripts=None, transcript_bytes=None), 600),
     ],
     ids=["age", "number", "size", "all"],
 )
-def test_the_oldest_entries_go_in_small_batches(tmp_path: Path, limits: Limits, left: int) -> None:
+def test_the_oldest_entries_go_in_small_batches(tmp_path: Path, limits: RetentionLimits, left: int) -> None:
     connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     for number in range(600):
         entry = said(f"{number:03}", at=START + timedelta(days=number))

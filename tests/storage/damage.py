@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 
 from memory import Memory
-from memory.sqlite import hash_chain as chain
+from memory.sqlite import hash_chain
 from spar.errors import SparError
 from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception
@@ -105,7 +105,7 @@ async def look(folder: Path) -> Seen:
         return Seen(said, f"set aside: {', '.join(aside)}")
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        broken = chain.check(connection)
+        broken = hash_chain.check(connection)
     except apsw.Error as error:
         return Seen(said, f"the chain cannot be read: {error}")
     finally:

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from memory import Memory
-from memory.sqlite.connection import sizes
+from memory.sqlite.database import sizes
 from spar.types import Fault
 from tests.storage.rows import Truth, found_in
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from memory.journal.in_flight import Hand
+from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from spar.records.journal import Closing
 from spar.testing import check_process_death, check_retention
@@ -42,7 +42,7 @@ class LeavesOut(Passes):
 class NotesNothing(Passes):
     """A journal that does not know what a process had in hand."""
 
-    hand = Hand(None, 1)
+    hand = InFlightFile(None, 1)
 
 
 class KeepsHalf(Memory):

@@ -10,7 +10,7 @@ import pytest
 
 from acting import Executor, ToolContext
 from memory import Memory
-from memory.sqlite import connection as database
+from memory.sqlite import database
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
 from spar.tool_terms import tool

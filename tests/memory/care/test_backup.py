@@ -11,8 +11,8 @@ import pytest
 
 from memory import Memory
 from memory.care import backup
-from memory.care.backup import Copies
-from memory.sqlite import connection as database
+from memory.care.backup import DailyBackup
+from memory.sqlite import database
 from spar.errors import ConfigError, SparError
 from spar.types import Experience, Fault
 from tests.memory.sqlite.test_writer import until
@@ -171,7 +171,7 @@ async def test_a_crash_while_a_copy_is_put_in_place_is_completed_at_the_next_sta
 def test_one_is_due_after_an_hour_and_then_every_day_if_there_is_news(tmp_path: Path) -> None:
     path, now = tmp_path / "memory.db", time.time()
     path.touch()
-    copies = Copies(str(path))
+    copies = DailyBackup(str(path))
 
     assert not copies.is_due(now)
     assert copies.is_due(now + 3_700)
@@ -188,7 +188,7 @@ def test_one_is_due_after_an_hour_and_then_every_day_if_there_is_news(tmp_path: 
 
 async def test_one_is_made_in_the_background_and_found_whole(tmp_path: Path) -> None:
     path = await fill(tmp_path, "a")
-    copies, told = Copies(path, every=0.0), list[Fault]()
+    copies, told = DailyBackup(path, every=0.0), list[Fault]()
     copies.told = told.append
     (tmp_path / "memory.db.snapshot").touch()
     os.utime(f"{path}.snapshot", (1, 1))
@@ -203,7 +203,7 @@ async def test_one_is_made_in_the_background_and_found_whole(tmp_path: Path) -> 
 
 async def test_where_none_can_be_made_it_is_told_once(tmp_path: Path) -> None:
     path = await fill(tmp_path, "a")
-    copies, told = Copies(path, every=-1.0), list[Fault]()
+    copies, told = DailyBackup(path, every=-1.0), list[Fault]()
     copies.told = told.append
     (tmp_path / "memory.db.snapshot").mkdir()
     for _ in range(2):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from memory import Memory
-from memory import events as facts
-from memory.care.doctor import Care
+from memory import Memory, events
+from memory.care.doctor import Doctor
 from memory.care.integrity import verify
-from memory.sqlite import connection as database
+from memory.sqlite import database
 from spar.errors import ConfigError
 from spar.types import CycleRecord, Experience
 
@@ -27,7 +26,7 @@ async def path(tmp_path: Path) -> str:
             await memory.record(CycleRecord(f"c{number}", "main", "main", NOW, 0.1, "acted"))
             await memory.keep("row", f"r{number}", {"number": number})
     connection = database.open_writer(path, "off")
-    facts.append(connection, [(float(number), "w", f"c{number}", "ended", "{}") for number in range(5)])
+    events.append(connection, [(float(number), "w", f"c{number}", "ended", "{}") for number in range(5)])
     connection.close()
     return path
 
@@ -88,7 +87,7 @@ def test_a_file_that_is_no_database_any_more_is_a_finding_and_one_that_is_not_th
 
 
 def test_a_file_that_is_well_is_told_so(path: str) -> None:
-    lines = {line.name: line for line in Care(path, 0).examine()}
+    lines = {line.name: line for line in Doctor(path, 0).examine()}
 
     assert {line.state for name, line in lines.items() if name != "disk"} == {"ok"}, lines
     assert lines["facts"].found.endswith(" told")
@@ -102,7 +101,7 @@ async def test_what_is_not_well_is_told_with_what_to_do(path: str, tmp_path: Pat
     connection.close()
     (tmp_path / "memory.db.damaged-20260101T000000Z").touch()
     async with Memory.open(f"sqlite:///{path}"):
-        lines = {line.name: line for line in Care(path).examine()}
+        lines = {line.name: line for line in Doctor(path).examine()}
 
     assert "held by process" in lines["memory lock"].found
     assert (lines["facts"].state, lines["facts"].advice) == ("bad", "spar verify")
@@ -113,8 +112,8 @@ async def test_what_is_not_well_is_told_with_what_to_do(path: str, tmp_path: Pat
 
 
 def test_before_the_first_start_there_is_nothing_to_look_at(tmp_path: Path) -> None:
-    lines = Care(str(tmp_path / "new" / "memory.db")).examine()
+    lines = Doctor(str(tmp_path / "new" / "memory.db")).examine()
 
     assert lines[-1].found.startswith("there is none at")
     with pytest.raises(ConfigError, match="in no file"):
-        Care(":memory:").examine()
+        Doctor(":memory:").examine()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from memory import Memory
 from memory.care import losses
-from memory.care.doctor import Care
+from memory.care.doctor import Doctor
 from spar.types import Experience, Fault
 
 
 def bad(path: Path) -> list[str]:
-    return [line.found for line in Care(str(path), 0).examine() if (line.name, line.state) == ("loss", "bad")]
+    return [line.found for line in Doctor(str(path), 0).examine() if (line.name, line.state) == ("loss", "bad")]
 
 
 async def filled(path: Path) -> None:
@@ -36,9 +36,9 @@ async def test_damage_that_was_mended_at_the_start_is_bad_until_it_is_acknowledg
         [said] = bad(path)
         assert "was damaged and is set aside as" in said
 
-    assert Care(str(path), 0).acknowledge() == 1
+    assert Doctor(str(path), 0).acknowledge() == 1
     assert bad(path) == []
-    assert Care(str(path), 0).acknowledge() == 0
+    assert Doctor(str(path), 0).acknowledge() == 0
 
 
 async def test_what_is_lost_while_it_runs_is_noted_too(tmp_path: Path) -> None:

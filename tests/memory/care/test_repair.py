@@ -11,9 +11,8 @@ import pytest
 from memory.care import backup
 from memory.care.lock import Lock
 from memory.care.repair import OnDamage, prepare
-from memory.sqlite import connection as database
-from memory.sqlite import wal as log
-from memory.sqlite.disk_reserve import Ballast
+from memory.sqlite import database, wal
+from memory.sqlite.disk_reserve import DiskReserve
 from spar.errors import ConfigError
 
 PAGE = 4096
@@ -22,7 +21,7 @@ PAGE = 4096
 def begin(path: str, on_damage: OnDamage = "restore") -> database.Prepared:
     lock = Lock(path)
     try:
-        return prepare(path, "power", lock, on_damage=on_damage, ballast=Ballast(path, 0))
+        return prepare(path, "power", lock, on_damage=on_damage, ballast=DiskReserve(path, 0))
     finally:
         lock.release()
 
@@ -137,7 +136,7 @@ def test_a_log_that_was_damaged_in_the_middle_is_told(tmp_path: Path) -> None:
     prepared.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     for number in range(10):
         prepared.connection.execute("INSERT INTO record VALUES ('row', ?, 1, '1')", (f"r{number}",))
-    claimed = log.frames(prepared.connection)
+    claimed = wal.frames(prepared.connection)
     raw = bytearray(Path(f"{path}-wal").read_bytes())
     kept = Path(path).read_bytes()
     prepared.connection.close()
@@ -145,7 +144,7 @@ def test_a_log_that_was_damaged_in_the_middle_is_told(tmp_path: Path) -> None:
     raw[len(raw) // 2] ^= 1
     Path(f"{path}-wal").write_bytes(raw)
 
-    assert log.committed_frames(path) == claimed
+    assert wal.committed_frames(path) == claimed
     again = database.prepare(path, "power")
 
     assert "write-ahead log" in again.faults[0].message

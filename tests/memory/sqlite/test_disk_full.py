@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memory import Memory
-from memory.sqlite.disk_reserve import Ballast
+from memory.sqlite.disk_reserve import DiskReserve
 from spar.errors import TransientError
 from spar.types import Experience
 from tests.memory.sqlite.test_writer import Power, until
@@ -31,7 +31,7 @@ def put(number: int, size: int) -> Callable[[Connection], object]:
 
 async def test_the_ballast_makes_room_and_intake_learns_at_once_that_there_is_none(tmp_path: Path) -> None:
     path, disk = str(tmp_path / "memory.db"), Disk(tmp_path)
-    kept = Ballast(path, MIB, free=lambda _: 0 if disk.capacity else 1_000 * MIB)
+    kept = DiskReserve(path, MIB, free=lambda _: 0 if disk.capacity else 1_000 * MIB)
     assert kept.hold()
     with disk.in_use():
         house = Power(tmp_path / "memory.db", ballast=kept)
@@ -67,7 +67,7 @@ async def test_a_start_on_a_full_disk_gives_up_the_ballast(tmp_path: Path) -> No
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
         await memory.store(Experience("before"))
     path = str(tmp_path / "memory.db")
-    assert Ballast(path, MIB).hold()
+    assert DiskReserve(path, MIB).hold()
     disk = Disk(tmp_path)
     disk.capacity = used(tmp_path)
     with disk.in_use():

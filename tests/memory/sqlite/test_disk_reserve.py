@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from memory.sqlite.disk_reserve import LEAST, Ballast
+from memory.sqlite.disk_reserve import LEAST, DiskReserve
 
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ def test_it_takes_what_is_asked_for_but_never_much_of_what_is_left(
     tmp_path: Path, disk: Room, free: int, held: int
 ) -> None:
     disk.free = free * MIB
-    kept = Ballast(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
+    kept = DiskReserve(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
 
     assert kept.hold()
     assert kept.held == held
@@ -41,10 +41,10 @@ def test_it_takes_what_is_asked_for_but_never_much_of_what_is_left(
 
 
 def test_it_outlives_its_process_and_is_not_made_twice(tmp_path: Path, disk: Room) -> None:
-    Ballast(str(tmp_path / "memory.db"), 4 * MIB, free=disk).hold()
+    DiskReserve(str(tmp_path / "memory.db"), 4 * MIB, free=disk).hold()
     before = (tmp_path / "memory.db.ballast").stat()
 
-    again = Ballast(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
+    again = DiskReserve(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
 
     assert again.held == 4 * MIB
     assert again.hold()
@@ -52,7 +52,7 @@ def test_it_outlives_its_process_and_is_not_made_twice(tmp_path: Path, disk: Roo
 
 
 def test_what_was_given_up_is_taken_again_only_when_there_is_plenty(tmp_path: Path, disk: Room) -> None:
-    kept = Ballast(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
+    kept = DiskReserve(str(tmp_path / "memory.db"), 4 * MIB, free=disk)
     kept.hold()
 
     assert kept.give_up() == 4 * MIB
@@ -70,14 +70,14 @@ def test_what_was_given_up_is_taken_again_only_when_there_is_plenty(tmp_path: Pa
 
 
 def test_without_a_size_there_is_none_and_an_old_one_goes(tmp_path: Path, disk: Room) -> None:
-    Ballast(str(tmp_path / "memory.db"), 4 * MIB, free=disk).hold()
+    DiskReserve(str(tmp_path / "memory.db"), 4 * MIB, free=disk).hold()
 
-    assert Ballast(str(tmp_path / "memory.db"), 0, free=disk).hold()
+    assert DiskReserve(str(tmp_path / "memory.db"), 0, free=disk).hold()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_where_it_cannot_be_made_nothing_is_left_and_nothing_raised(tmp_path: Path, disk: Room) -> None:
-    kept = Ballast(str(tmp_path / "missing" / "memory.db"), 4 * MIB, free=disk)
+    kept = DiskReserve(str(tmp_path / "missing" / "memory.db"), 4 * MIB, free=disk)
 
     assert not kept.hold()
     assert kept.held == 0
@@ -98,4 +98,4 @@ def test_where_it_cannot_be_made_nothing_is_left_and_nothing_raised(tmp_path: Pa
 def test_an_error_means_a_full_disk_or_not(disk: Room, error: Exception, free: int, full: bool) -> None:
     disk.free = free * MIB
 
-    assert Ballast("memory.db", free=disk).is_full(error) is full
+    assert DiskReserve("memory.db", free=disk).is_full(error) is full

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory import Memory
-from memory.sqlite import connection as database
+from memory.sqlite import database
 from spar.errors import FencedError, TransientError
 from spar.types import Experience, Fault
 from tests.memory.sqlite.test_writer import until

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import events as facts
-from memory.retention import Limits, trim_facts
-from memory.sqlite import connection as database
-from memory.sqlite import hash_chain as chain
+from memory import events
+from memory.retention import RetentionLimits, trim_facts
+from memory.sqlite import database, hash_chain
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -30,7 +29,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
 
 
 def tell(connection: Connection, count: int, *, at: float = NOW, work: str = "w") -> None:
-    facts.append(connection, [(at, work, f"c{number}", "ended", f'{{"number":{number}}}') for number in range(count)])
+    events.append(connection, [(at, work, f"c{number}", "ended", f'{{"number":{number}}}') for number in range(count)])
 
 
 def numbers(connection: Connection) -> list[int]:
@@ -38,12 +37,12 @@ def numbers(connection: Connection) -> list[int]:
 
 
 def test_a_chain_that_nobody_touched_holds(connection: Connection) -> None:
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
     tell(connection, 2_500)
 
-    assert chain.check(connection) is None
-    assert chain.check(connection, last=1_000) is None
-    assert chain.newest(connection) == 2_500
+    assert hash_chain.check(connection) is None
+    assert hash_chain.check(connection, last=1_000) is None
+    assert hash_chain.newest(connection) == 2_500
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_the_first_fact_that_does_not_fit_is_named(connection: Connection, harm:
 
     connection.execute(harm)
 
-    broken = chain.check(connection)
+    broken = hash_chain.check(connection)
     assert broken is not None
     assert broken.seq == seq
 
@@ -77,15 +76,15 @@ def test_of_the_newest_only_as_many_are_looked_at_as_are_asked_for(connection: C
     tell(connection, 50)
     connection.execute("UPDATE fact SET body = '{}' WHERE seq = 30")
 
-    assert chain.check(connection, last=10) is None
-    assert chain.check(connection, last=25) == chain.check(connection)
+    assert hash_chain.check(connection, last=10) is None
+    assert hash_chain.check(connection, last=25) == hash_chain.check(connection)
 
 
 @given(
     st.lists(st.tuples(st.text(), st.none() | st.text(), st.text(), st.text()), min_size=2, max_size=2, unique=True),
 )
 def test_no_two_facts_have_the_same_link(columns: list[tuple[str, str | None, str, str]]) -> None:
-    one, other = (chain.link(chain.GENESIS, 1, 2.0, *column) for column in columns)
+    one, other = (hash_chain.link(hash_chain.GENESIS, 1, 2.0, *column) for column in columns)
 
     assert one != other
     assert len(one) == 32
@@ -96,32 +95,32 @@ def test_old_facts_go_and_the_chain_still_holds(connection: Connection) -> None:
     tell(connection, 10, at=NOW - 8 * DAY)
     tell(connection, 10, at=NOW - 1 * DAY)
 
-    gone = trim_facts(connection, Limits(None, None, None, None), NOW)
+    gone = trim_facts(connection, RetentionLimits(None, None, None, None), NOW)
 
     assert gone == 20
     assert numbers(connection) == list(range(21, 31))
-    assert chain.check(connection) is None
-    assert chain.check(connection, last=1_000) is None
-    assert trim_facts(connection, Limits(None, None, None, None), NOW) == 0
+    assert hash_chain.check(connection) is None
+    assert hash_chain.check(connection, last=1_000) is None
+    assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 0
     tell(connection, 3)
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
 
 
 def test_too_many_facts_go_the_oldest_first(connection: Connection) -> None:
     tell(connection, 100)
 
-    assert trim_facts(connection, Limits(None, None, None, None, fact_days=None, facts=30), NOW) == 70
+    assert trim_facts(connection, RetentionLimits(None, None, None, None, fact_days=None, facts=30), NOW) == 70
     assert numbers(connection)[0] == 71
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
 
 
 def test_the_last_fact_stays_so_that_the_next_has_one_to_follow(connection: Connection) -> None:
     tell(connection, 5, at=1.0)
 
-    assert trim_facts(connection, Limits(None, None, None, None), NOW) == 4
+    assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 4
     tell(connection, 1)
     assert numbers(connection) == [5, 6]
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
 
 
 def test_the_facts_of_an_open_cycle_stay_and_with_them_what_follows(connection: Connection) -> None:
@@ -130,17 +129,17 @@ def test_the_facts_of_an_open_cycle_stay_and_with_them_what_follows(connection: 
     tell(connection, 5, at=1.0)
     connection.execute("INSERT INTO open_cycle (id, agent, attempts, body) VALUES ('open', 'main', 1, '{}')")
 
-    assert trim_facts(connection, Limits(None, None, None, None), NOW) == 5
+    assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 5
     assert numbers(connection)[0] == 6
     connection.execute("DELETE FROM open_cycle")
-    assert trim_facts(connection, Limits(None, None, None, None), NOW) == 9
-    assert chain.check(connection) is None
+    assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 9
+    assert hash_chain.check(connection) is None
 
 
 def test_trimming_without_moving_the_anchor_would_be_found(connection: Connection) -> None:
     tell(connection, 10, at=1.0)
-    trim_facts(connection, Limits(None, None, None, None, fact_days=None, facts=5), NOW)
+    trim_facts(connection, RetentionLimits(None, None, None, None, fact_days=None, facts=5), NOW)
 
     connection.execute('UPDATE state SET value = \'{"seq":4,"link":"00"}\' WHERE key = \'chain\'')
 
-    assert chain.check(connection) is not None
+    assert hash_chain.check(connection) is not None

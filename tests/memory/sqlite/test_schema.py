@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memory import Memory
-from memory.sqlite import connection as database
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import schema
+from memory.sqlite import database, hash_chain, schema
 from spar import Agent, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item
@@ -151,7 +149,7 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         assert is_new
     connection = open_at(path)
     assert schema.version(connection) == len(schema.STEPS) == 5
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
     connection.close()
 
 
@@ -214,5 +212,5 @@ async def test_a_file_that_a_released_version_left_in_the_middle_of_a_cycle_is_g
     assert record.result.state == {"a": 2, "b": 4, "d": 4}
     assert sorted(seen)[-1] == "still waiting"
     connection = open_at(path)
-    assert chain.check(connection) is None
+    assert hash_chain.check(connection) is None
     connection.close()

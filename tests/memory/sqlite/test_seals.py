@@ -12,8 +12,7 @@ import pytest
 
 from memory import Memory
 from memory.care.integrity import verify
-from memory.sqlite import connection as database
-from memory.sqlite import schema, seals
+from memory.sqlite import database, schema, seals
 from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace

@@ -13,11 +13,9 @@ import pytest
 
 from memory import Memory
 from memory.care import backup
-from memory.sqlite import connection as database
+from memory.sqlite import database, wal, wal_watermark
 from memory.sqlite import maintenance as upkeep
-from memory.sqlite import wal as log
-from memory.sqlite import wal_watermark as mark
-from memory.sqlite.wal_watermark import Mark, Promise
+from memory.sqlite.wal_watermark import Promise, WalWatermark
 from spar.errors import TransientError
 from spar.types import Fault
 from tests.storage.child import until
@@ -94,7 +92,7 @@ async def test_a_killed_process_is_no_damage_and_its_log_that_was_lost_is(
     assert await told_of(tmp_path / "whole") == []
 
     shutil.copytree(left, tmp_path / "cut")
-    cut(tmp_path / "cut", 32 + log.committed_frames(f"{left}/memory.db") * (24 + 4_096) - 1)
+    cut(tmp_path / "cut", 32 + wal.committed_frames(f"{left}/memory.db") * (24 + 4_096) - 1)
     assert len(await told_of(tmp_path / "cut")) == 1
 
     (left / "memory.db-wal").unlink()
@@ -114,15 +112,15 @@ async def test_another_program_that_empties_the_log_in_good_order_is_no_damage(t
 async def test_after_closing_in_good_order_there_is_no_mark(tmp_path: Path) -> None:
     async with Memory.open(url(tmp_path)) as memory:
         await memory.keep("row", "a", 0)
-        assert mark.read(memory.path) is not None
-    assert mark.read(memory.path) is None
+        assert wal_watermark.read(memory.path) is not None
+    assert wal_watermark.read(memory.path) is None
 
 
 async def test_with_less_durability_and_in_memory_nothing_is_promised(tmp_path: Path) -> None:
     for durability in ("process", "off"):
         async with Memory.open(url(tmp_path), durability=durability) as memory:
             await memory.keep("row", durability, 0)
-            assert mark.read(memory.path) is None
+            assert wal_watermark.read(memory.path) is None
 
 
 async def test_of_a_file_that_was_restored_or_is_new_nothing_is_promised(tmp_path: Path) -> None:
@@ -137,7 +135,7 @@ async def test_of_a_file_that_was_restored_or_is_new_nothing_is_promised(tmp_pat
     (left / "memory.db").unlink()
     (left / "memory.db-wal").unlink()
     assert await told_of(left) == []
-    assert mark.read(f"{left}/memory.db") is None
+    assert wal_watermark.read(f"{left}/memory.db") is None
 
 
 async def test_an_older_file_in_the_place_of_a_newer_one_is_told(tmp_path: Path) -> None:
@@ -179,7 +177,7 @@ async def test_only_the_number_of_a_flush_that_succeeded_is_promised(tmp_path: P
             await memory.keep("row", "a", 0)
             with database.reading(memory.path) as connection:
                 number = database.number_of(connection, database.FLUSHED)
-            promise = mark.read(memory.path)
+            promise = wal_watermark.read(memory.path)
 
     assert disk.fired == 2
     assert promise is not None
@@ -189,13 +187,13 @@ async def test_only_the_number_of_a_flush_that_succeeded_is_promised(tmp_path: P
 def test_a_mark_that_was_cut_off_or_is_something_else_promises_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "memory.db")
     connection = database.prepare(path, "power").connection
-    Mark(path).promise(3, 5)
-    assert mark.read(path) == Promise(3, 5, log.salts(path))
+    WalWatermark(path).promise(3, 5)
+    assert wal_watermark.read(path) == Promise(3, 5, wal.salts(path))
 
     content = bytearray(Path(f"{path}.mark").read_bytes())
     for broken in (b"", content[:20], bytes(4096), bytes([content[0] ^ 1]) + content[1:]):
         Path(f"{path}.mark").write_bytes(broken)
-        assert mark.read(path) is None
+        assert wal_watermark.read(path) is None
     connection.close()
 
 
@@ -204,9 +202,9 @@ def test_a_mark_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     connection = database.prepare(path, "power").connection
     (tmp_path / "memory.db.mark").mkdir()
 
-    Mark(path).promise(3, 5)
+    WalWatermark(path).promise(3, 5)
 
-    assert mark.read(path) is None
+    assert wal_watermark.read(path) is None
     connection.close()
 
 

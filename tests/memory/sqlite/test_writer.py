@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from memory import Memory
-from memory.sqlite import connection as database
+from memory.sqlite import database
 from memory.sqlite.writer import Writer
 from spar.errors import SparError, TransientError
 from spar.types import Experience, Fault

@@ -8,7 +8,7 @@ import pytest
 
 from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
-from perception.supervision.buffer import MOST_BYTES, NOTHING, Inlet
+from perception.supervision.buffer import MOST_BYTES, NOTHING, SensorBuffer
 from spar.config.factory import Parts
 from spar.config.load import Loaded, Sources, from_mapping
 from spar.protocols import SensorSpec
@@ -17,30 +17,30 @@ from spar.types import Perception
 Policy = Literal["refuse", "latest", "sample"]
 
 
-def inlet(policy: Policy, limit: int = 10) -> Inlet:
-    found = Inlet(
+def buffer(policy: Policy, limit: int = 10) -> SensorBuffer:
+    found = SensorBuffer(
         SensorSpec("flood", ScheduleSensor(interval=60), when_full=policy), limit, lambda: None, lambda lie: None
     )
     found.is_open = True
     return found
 
 
-def contents(inlet: Inlet) -> list[Any]:
-    return [item.content for item in taken(inlet, 10**9)]
+def contents(buffer: SensorBuffer) -> list[Any]:
+    return [item.content for item in taken(buffer, 10**9)]
 
 
-def taken(inlet: Inlet, at_most: int) -> list[Perception]:
-    items = inlet.take(at_most)
-    inlet.release()
+def taken(buffer: SensorBuffer, at_most: int) -> list[Perception]:
+    items = buffer.take(at_most)
+    buffer.release()
     return items
 
 
-def flood(inlet: Inlet, number: int, keys: int = 0) -> list[bool]:
-    return [inlet(Perception(index, key=str(index % keys) if keys else None)) for index in range(number)]
+def flood(buffer: SensorBuffer, number: int, keys: int = 0) -> list[bool]:
+    return [buffer(Perception(index, key=str(index % keys) if keys else None)) for index in range(number)]
 
 
 def test_to_refuse_tells_the_sensor_and_keeps_what_was_accepted() -> None:
-    one = inlet("refuse")
+    one = buffer("refuse")
     assert flood(one, 25) == [True] * 10 + [False] * 15
     assert one.shed == {"refused": 15, "replaced": 0, "oldest": 0, "sampled": 0}
     assert contents(one) == list(range(10))
@@ -48,7 +48,7 @@ def test_to_refuse_tells_the_sensor_and_keeps_what_was_accepted() -> None:
 
 
 def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before() -> None:
-    one = inlet("latest")
+    one = buffer("latest")
     assert all(flood(one, 1000, keys=7))
     found = contents(one)
     assert found[-7:] == list(range(993, 1000))
@@ -58,14 +58,14 @@ def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before() -> None
 
 
 def test_the_latest_without_a_key_pushes_the_oldest_out() -> None:
-    one = inlet("latest")
+    one = buffer("latest")
     assert all(flood(one, 25))
     assert one.shed["oldest"] == one.dropped == 15
     assert contents(one) == list(range(15, 25))
 
 
 def test_a_sample_is_spread_over_the_flood() -> None:
-    one = inlet("sample", 100)
+    one = buffer("sample", 100)
     assert all(flood(one, 10_000))
     found = contents(one)
     assert 50 <= len(found) <= 100
@@ -77,7 +77,7 @@ def test_a_sample_is_spread_over_the_flood() -> None:
 @pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
 @pytest.mark.parametrize("keys", [0, 3])
 def test_everything_handed_over_was_taken_shed_or_still_waits(policy: Policy, keys: int) -> None:
-    one, count, offered = inlet(policy, 8), 0, 0
+    one, count, offered = buffer(policy, 8), 0, 0
     for turn in range(200):
         offered += len(flood(one, turn % 23, keys))
         assert one.waiting <= 8
@@ -87,7 +87,7 @@ def test_everything_handed_over_was_taken_shed_or_still_waits(policy: Policy, ke
 
 @pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
 def test_what_waits_is_bounded_in_bytes_too(policy: Policy) -> None:
-    one, text = inlet(policy, 10_000), "x" * (MOST_BYTES // 8)
+    one, text = buffer(policy, 10_000), "x" * (MOST_BYTES // 8)
     kept = [one(Perception(text)) for _ in range(20)]
     assert one.waiting <= 8
     assert sum(kept) == (8 if policy == "refuse" else 20)
@@ -99,7 +99,7 @@ def test_what_waits_is_bounded_in_bytes_too(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", ["latest", "sample"])
 def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_shed(policy: Policy) -> None:
-    one = inlet(policy, 4)
+    one = buffer(policy, 4)
     flood(one, 4)
     one.checkpoint("after four")
     taken(one, 2)
@@ -112,8 +112,8 @@ def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_
 def test_a_poll_that_brings_too_much_is_an_error_only_where_it_is_refused() -> None:
     many = [Perception(number) for number in range(25)]
     with pytest.raises(OverflowError, match="returned 25 perceptions, room was for 10"):
-        inlet("refuse").accept(many)
-    one = inlet("latest")
+        buffer("refuse").accept(many)
+    one = buffer("latest")
     one.accept(many)
     assert contents(one) == list(range(15, 25))
 
@@ -138,7 +138,7 @@ async def test_for_want_of_memory_the_older_half_of_what_was_seen_is_forgotten()
 
 
 def test_of_more_than_is_taken_the_most_important_go_first_and_equal_ones_as_they_came() -> None:
-    one = inlet("refuse")
+    one = buffer("refuse")
     for number, priority in enumerate((None, 0.9, 0.2, None, 0.9)):
         one(Perception(number, priority=priority))
 
@@ -146,7 +146,7 @@ def test_of_more_than_is_taken_the_most_important_go_first_and_equal_ones_as_the
 
 
 def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
-    one = inlet("refuse")
+    one = buffer("refuse")
     for content in ("x" * 50, {"a": ["y" * 40]}, "z" * 500):
         one(Perception(content))
 
@@ -154,7 +154,7 @@ def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
 
 
 def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> None:
-    one = inlet("refuse")
+    one = buffer("refuse")
     for number, priority in enumerate((0.1, 0.9, 0.5)):
         one(Perception(number, priority=priority))
         one.checkpoint(number)
@@ -167,7 +167,7 @@ def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> Non
 
 
 def test_in_a_flood_that_never_ends_cursors_go_on_and_are_no_more_than_wait() -> None:
-    one = inlet("latest", 10)
+    one = buffer("latest", 10)
     for number in range(1_000):
         one(Perception(number))
         one.checkpoint(number)

@@ -11,7 +11,7 @@ import pytest
 
 from memory import Memory
 from perception import Sense
-from perception.supervision.sensor_rows import HeldRows
+from perception.supervision.sensor_rows import SensorRows
 from spar import Agent, Perception
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred
@@ -52,9 +52,9 @@ class Watcher:
             ctx.rows.drop(gone)
 
 
-def held(store: Any = None) -> tuple[HeldRows, Values]:
+def held(store: Any = None) -> tuple[SensorRows, Values]:
     values = Values()
-    return HeldRows("sensor:main:eye", OneValueRows(values) if store is None else rows_of(store)), values
+    return SensorRows("sensor:main:eye", OneValueRows(values) if store is None else rows_of(store)), values
 
 
 async def test_a_change_is_written_only_after_what_came_before_it_was_taken() -> None:
@@ -121,7 +121,7 @@ def test_a_row_that_is_too_large_is_refused_to_who_keeps_it() -> None:
 
 
 async def test_without_a_store_rows_are_known_while_the_process_lives() -> None:
-    rows = HeldRows("sensor:main:eye", None)
+    rows = SensorRows("sensor:main:eye", None)
     rows.keep("a", 1)
     rows.release(0)
     await rows.save()

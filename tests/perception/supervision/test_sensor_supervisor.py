@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from perception.supervision.sensor_supervisor import Keeper
+from perception.supervision.sensor_supervisor import SensorSupervisor
 from spar.clock import Clock, SystemClock
 from spar.errors import ContractError, TransientError
 from spar.events import ErrorOccurred, Event, SensorQuarantined, SensorRestored
@@ -66,7 +66,7 @@ class Stage:
         self.was_open = False
         host = Host("main", clock, self.events, Hooks(), self.wake, store, accept=accept)
         self.clock = clock
-        self.keeper = Keeper(
+        self.supervisor = SensorSupervisor(
             SensorSpec("eye", sensor, **spec),
             host,
             limit=limit,
@@ -78,26 +78,26 @@ class Stage:
     def wake(self) -> None:
         self.wakes += 1
 
-    def turned(self, keeper: Keeper) -> None:
+    def turned(self, supervisor: SensorSupervisor) -> None:
         self.turns += 1
         self.polls += self.was_open
-        self.was_open = keeper.snapshot()["is_open"]
+        self.was_open = supervisor.snapshot()["is_open"]
 
     async def turn(self) -> None:
         """Let time pass until the sensor's next poll has ended; one without a rhythm is asked when it is due."""
-        keeper = self.keeper
+        supervisor = self.supervisor
         self.awaited += 1
         while self.polls < self.awaited:
-            left = keeper.due - self.clock.monotonic()
-            if left <= 0 and not keeper.has_rhythm:
-                keeper.begin(Context("main", "cycle-1"))
+            left = supervisor.due - self.clock.monotonic()
+            if left <= 0 and not supervisor.has_rhythm:
+                supervisor.begin(Context("main", "cycle-1"))
             await self.clock.sleep(
-                left if 0 < left < float("inf") else 0.002 if keeper.is_busy else 0.1 if left > 0 else 0.002
+                left if 0 < left < float("inf") else 0.002 if supervisor.is_busy else 0.1 if left > 0 else 0.002
             )
 
     def taken(self) -> list[Perception]:
-        items = self.keeper.inlet.take(1_000)
-        self.keeper.inlet.release()
+        items = self.supervisor.buffer.take(1_000)
+        self.supervisor.buffer.release()
         return items
 
 
@@ -112,12 +112,12 @@ async def until(is_so: Callable[[], bool], clock: Clock | None = None) -> None:
 @asynccontextmanager
 async def opened(sensor: Any, clock: Clock, store: Any = None, **spec: Any) -> AsyncIterator[Stage]:
     stage = Stage(sensor, clock, store, **spec)
-    stage.keeper.start()
+    stage.supervisor.start()
     await until(lambda: stage.turns > 0, clock)
     try:
         yield stage
     finally:
-        await stage.keeper.close()
+        await stage.supervisor.close()
 
 
 class Polled:
@@ -164,8 +164,8 @@ async def test_polls_keep_their_rate_from_start_to_start(clock: VirtualClock) ->
         begun = []
         for _ in range(3):
             await stage.turn()
-            begun.append(stage.keeper.snapshot()["last_poll_age"])
-            rate = stage.keeper.due - (clock.monotonic() - begun[-1])
+            begun.append(stage.supervisor.snapshot()["last_poll_age"])
+            rate = stage.supervisor.due - (clock.monotonic() - begun[-1])
 
             assert rate == pytest.approx(1.0)
 
@@ -174,7 +174,7 @@ async def test_the_interval_of_the_configuration_stands_above_the_sensors_own(cl
     async with opened(Polled(), clock, every=7.0) as stage:
         await stage.turn()
 
-        assert stage.keeper.due - clock.monotonic() == pytest.approx(7.0, abs=0.1)
+        assert stage.supervisor.due - clock.monotonic() == pytest.approx(7.0, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ async def test_what_can_be_understood_as_perceptions_is_accepted(clock: VirtualC
         await stage.turn()
 
         assert len(stage.taken()) == (0 if product is None else 1)
-        assert stage.keeper.state == "ok"
+        assert stage.supervisor.state == "ok"
 
 
 async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clock: VirtualClock) -> None:
@@ -208,12 +208,12 @@ async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clo
         pauses = []
         for _ in range(3):
             await stage.turn()
-            pauses.append(stage.keeper.due - clock.monotonic())
-            assert stage.keeper.state == "backing_off"
+            pauses.append(stage.supervisor.due - clock.monotonic())
+            assert stage.supervisor.state == "backing_off"
         await stage.turn()
 
     assert pauses == pytest.approx([0.5, 1.0, 2.0], abs=0.05)
-    assert (stage.keeper.state, stage.keeper.failures) == ("ok", 0)
+    assert (stage.supervisor.state, stage.supervisor.failures) == ("ok", 0)
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip"] * 3
 
 
@@ -221,7 +221,7 @@ async def test_a_sensor_that_says_when_to_come_back_is_left_alone_until_then(clo
     async with opened(Polled(TransientError("busy", retry_after=90.0)), clock) as stage:
         await stage.turn()
 
-        assert stage.keeper.due - clock.monotonic() == pytest.approx(90.0, abs=0.1)
+        assert stage.supervisor.due - clock.monotonic() == pytest.approx(90.0, abs=0.1)
 
 
 async def test_too_many_failures_lead_to_quarantine_and_a_probe_leads_out_of_it(clock: VirtualClock) -> None:
@@ -231,16 +231,16 @@ async def test_too_many_failures_lead_to_quarantine_and_a_probe_leads_out_of_it(
             await stage.turn()
         quarantined_at = clock.monotonic()
 
-        assert stage.keeper.state == "quarantined"
+        assert stage.supervisor.state == "quarantined"
         assert sensor.closed == 1
 
         await stage.turn()  # the probe fails
-        assert stage.keeper.state == "quarantined"
+        assert stage.supervisor.state == "quarantined"
         assert clock.monotonic() - quarantined_at == pytest.approx(600.0, abs=1)
         assert not stage.events.of(SensorRestored)
 
         await stage.turn()  # the next one does not
-        assert stage.keeper.state == "ok"
+        assert stage.supervisor.state == "ok"
         assert clock.monotonic() - quarantined_at == pytest.approx(1200.0, abs=1)
 
     assert [event.sensor for event in stage.events.of(SensorRestored)] == ["eye"]
@@ -259,12 +259,12 @@ async def test_a_sensor_that_cannot_be_opened_is_closed_and_opened_again_later(c
 
     sensor = Stubborn([Perception("there")])
     async with opened(sensor, clock) as stage:
-        assert stage.keeper.state == "backing_off"
+        assert stage.supervisor.state == "backing_off"
         await stage.turn()
 
         assert (sensor.opened, sensor.closed) == (3, 2)
         assert [item.content for item in stage.taken()] == ["there"]
-        assert stage.keeper.state == "ok"
+        assert stage.supervisor.state == "ok"
 
 
 async def test_a_pushing_sensor_that_never_opens_ends_in_quarantine(clock: VirtualClock) -> None:
@@ -273,9 +273,9 @@ async def test_a_pushing_sensor_that_never_opens_ends_in_quarantine(clock: Virtu
             raise OSError("port is taken")
 
     async with opened(Closed(), clock, max_failures=2) as stage:
-        await until(lambda: stage.keeper.state == "quarantined", clock)
+        await until(lambda: stage.supervisor.state == "quarantined", clock)
 
-        assert stage.keeper.snapshot()["last_error"] == "port is taken"
+        assert stage.supervisor.snapshot()["last_error"] == "port is taken"
 
 
 async def test_a_poll_that_hangs_is_cancelled_at_its_timeout(clock: VirtualClock) -> None:
@@ -307,19 +307,19 @@ async def test_a_poll_that_ignores_its_cancellation_is_left_behind_and_not_repea
         await stage.turn()
 
         assert begun == 1
-        assert stage.keeper.snapshot()["left_behind"] == 1
+        assert stage.supervisor.snapshot()["left_behind"] == 1
         assert [fault.message for fault in stage.events.faults] == [
             "sensor 'eye': poll took longer than 1 s and was left behind",
             "sensor 'eye': an earlier call still runs",
         ]
 
         release.set()
-        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
         stage.awaited += 1  # what came late was told as a turn
         await stage.turn()
 
         assert [item.content for item in stage.taken()] == ["late", "next"]
-        assert stage.keeper.state == "ok"
+        assert stage.supervisor.state == "ok"
 
 
 async def test_a_poll_that_blocks_its_thread_is_left_behind_and_its_late_find_is_kept() -> None:
@@ -342,7 +342,7 @@ async def test_a_poll_that_blocks_its_thread_is_left_behind_and_its_late_find_is
             await stage.turn()
             assert stage.events.faults[0].kind == "timeout"
             release.set()
-            await until(lambda: stage.keeper.inlet.waiting > 0)
+            await until(lambda: stage.supervisor.buffer.waiting > 0)
             assert [item.content for item in stage.taken()] == ["late"]
     finally:
         release.set()
@@ -410,8 +410,8 @@ async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(c
 
         assert accepted == [True, True, False]
         assert stage.wakes == 2
-        assert stage.keeper.snapshot()["dropped"] == 1
-        assert stage.keeper.snapshot()["pushed"] == 2
+        assert stage.supervisor.snapshot()["dropped"] == 1
+        assert stage.supervisor.snapshot()["pushed"] == 2
     assert sensor.context.push(Perception("too late")) is False
 
 
@@ -420,7 +420,7 @@ async def test_what_a_poll_returns_beyond_the_buffer_is_counted_and_told(clock: 
         await stage.turn()
 
         assert len(stage.taken()) == 3
-        assert stage.keeper.snapshot()["dropped"] == 2
+        assert stage.supervisor.snapshot()["dropped"] == 2
         assert "returned 5 perceptions" in stage.events.faults[0].message
 
 
@@ -455,7 +455,7 @@ async def test_a_sensor_may_hold_a_task_group_from_open_to_close(clock: VirtualC
             await self.group.__aexit__(None, None, None)
 
     async with opened(Grouped(), clock) as stage:
-        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
 
     assert stage.events.faults == []
 
@@ -482,7 +482,7 @@ async def test_a_sensor_whose_background_work_fails_is_opened_again(clock: Virtu
 
     sensor = Breaking()
     async with opened(sensor, clock) as stage:
-        await until(lambda: stage.keeper.inlet.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
 
         assert sensor.opened == 2
         assert [item.content for item in stage.taken()] == ["again"]
@@ -518,7 +518,7 @@ async def test_closing_cuts_a_poll_that_runs_and_then_closes(clock: VirtualClock
             steps.append("closed")
 
     async with opened(Long(), clock, timeout=1e9) as stage:
-        stage.keeper.begin(None)
+        stage.supervisor.begin(None)
         await clock.sleep(0.01)
 
     assert steps == ["poll ended", "closed"]
@@ -535,17 +535,17 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         sensor.context.push(Perception("2"))
         sensor.context.checkpoint({"at": 2})
 
-        await stage.keeper.save()
+        await stage.supervisor.save()
         assert store.values == {}
 
-        stage.keeper.inlet.take(1)
-        stage.keeper.inlet.release()
-        await stage.keeper.save()
+        stage.supervisor.buffer.take(1)
+        stage.supervisor.buffer.release()
+        await stage.supervisor.save()
         assert store.values == {}
 
-        stage.keeper.inlet.take(1)
-        stage.keeper.inlet.release()
-        await stage.keeper.save()
+        stage.supervisor.buffer.take(1)
+        stage.supervisor.buffer.release()
+        await stage.supervisor.save()
         assert store.values == {"cursor:main:eye": {"at": 2}}
 
 
@@ -560,15 +560,15 @@ async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: Vir
             return [Perception("page")]
 
     async with opened(Paging(), clock, store) as stage:
-        stage.keeper.begin(None)
+        stage.supervisor.begin(None)
         await clock.sleep(0.5)
         stage.taken()
-        await stage.keeper.save()
+        await stage.supervisor.save()
         assert store.values == {}
 
         await clock.sleep(1.0)
         assert len(stage.taken()) == 1
-        await stage.keeper.save()
+        await stage.supervisor.save()
         assert store.values == {"cursor:main:eye": 7}
 
 
@@ -603,9 +603,9 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: Vi
         sensor.context.checkpoint(1)
         stage.taken()
         store.fails = True
-        await stage.keeper.save()
+        await stage.supervisor.save()
         store.fails = False
-        await stage.keeper.save()
+        await stage.supervisor.save()
 
     assert store.values == {"cursor:main:eye": 1}
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
@@ -618,14 +618,14 @@ async def test_a_sensor_with_a_rhythm_is_polled_at_its_times_whoever_asks(clock:
     async with opened(Polled(), clock, every=10.0) as stage:
         await clock.sleep(95.0)
 
-        assert stage.keeper.polls == 10
+        assert stage.supervisor.polls == 10
 
 
 async def test_a_sensor_without_room_is_not_polled_until_there_is_some(clock: VirtualClock) -> None:
     sensor = Polled(*[[Perception(str(i)), Perception(f"{i}b")] for i in range(9)])
     async with opened(sensor, clock, every=1.0, limit=4) as stage:
         await clock.sleep(30.0)
-        assert stage.keeper.polls == 2
+        assert stage.supervisor.polls == 2
         assert stage.events.of(ErrorOccurred) == []
 
         assert [item.content for item in stage.taken()] == ["0", "0b", "1", "1b"]
@@ -650,9 +650,9 @@ async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: Vir
         await clock.sleep(0.5)
         for page in range(1, 6):
             await clock.sleep(1.0)
-            assert stage.keeper.is_busy
+            assert stage.supervisor.is_busy
             assert [item.content for item in stage.taken()] == [f"page {page}"]
-            await stage.keeper.save()
+            await stage.supervisor.save()
             assert store.values == {"cursor:main:eye": page}
 
 
@@ -671,5 +671,5 @@ async def test_what_a_sensor_accepts_is_signed_and_taken_in_by_the_agent(clock: 
         with pytest.raises(ContractError, match="must accept a Perception, found str"):
             await sensor.context.accept("x")  # type: ignore[arg-type]
 
-        assert stage.keeper.inlet.waiting == 0
+        assert stage.supervisor.buffer.waiting == 0
     assert [(each.source, each.session) for each in accepted] == [("eye", "alerts")] * 2

@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory.sqlite import hash_chain as chain
-from memory.sqlite import schema, seals
-from memory.sqlite import wal as log
-from memory.sqlite import wal_watermark as mark
+from memory.sqlite import hash_chain, schema, seals, wal, wal_watermark
 from spar.errors import ConfigError, TransientError
 from spar.types import Fault
 
@@ -41,7 +38,7 @@ _FENCES = 1 << 24
 _CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
 FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
 #: Keys in the table `state` that are not the agent's.
-OWN_KEYS = (_EPOCH, _FENCE, chain.ANCHOR, FLUSHED, seals.HEAD)
+OWN_KEYS = (_EPOCH, _FENCE, hash_chain.ANCHOR, FLUSHED, seals.HEAD)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
 TAIL = 1_000  # facts whose chain is looked at when it is opened
 
@@ -58,7 +55,7 @@ class Prepared(Struct, frozen=True):
 
     connection: Connection
     epoch: int
-    broken: chain.Broken | None = None
+    broken: hash_chain.ChainBreak | None = None
     faults: tuple[Fault, ...] = ()
     fence: int = 0
 
@@ -90,23 +87,23 @@ def prepare(path: str, durability: str) -> Prepared:
     if path != IN_MEMORY:
         with explained(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            claimed, salts = log.committed_frames(path), log.salts(path)
+            claimed, salts = wal.committed_frames(path), wal.salts(path)
         if Path(path).stat().st_size:
-            promise = mark.read(path)
+            promise = wal_watermark.read(path)
             _roll_back(path)
             inspect(path)
             _look_at_pages(path)
         else:  # a new one, of which nothing was promised
             with explained(path):
-                mark.remove(path)
+                wal_watermark.remove(path)
     with explained(path):
         connection = open_writer(path, durability)
         try:
-            held = log.frames(connection)
+            held = wal.frames(connection)
             schema.migrate(connection)
             missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
             epoch, fence = _next_epoch(connection)
-            broken = chain.check(connection, last=TAIL)
+            broken = hash_chain.check(connection, last=TAIL)
         except BaseException:
             connection.close()
             raise
