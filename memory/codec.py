@@ -51,7 +51,7 @@ _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular
 
 
 def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
-    """The value as ASCII JSON.
+    """Return the value as ASCII JSON.
 
     Args: exact: refuse what could only be written cut or as its `repr`; limit: bytes that it may take.
     Raises: ValueError (TooLargeError is one), and only when `exact`, saying what cannot be kept.
@@ -60,7 +60,7 @@ def encode(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> str:
 
 
 def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple[str, bool]:
-    """The same, and whether it had to be cut. Raises: as `encode`."""
+    """Encode as `encode` does; returns also whether the value had to be cut. Raises: as `encode`."""
     unknown = _refuse if exact else _text_of
     try:
         raw = msgspec.json.encode(value, enc_hook=unknown)
@@ -85,7 +85,7 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
 
 
 def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
-    """The value as ASCII JSON, whole: state is never cut.
+    """Return the value as ASCII JSON, whole: state is never cut.
 
     Args: what: names it in an error; limit: bytes that it may take.
     Raises: TooLargeError when it is larger or deeper; ValueError when it cannot be kept as what it is.
@@ -99,7 +99,7 @@ def exactly(value: Any, what: str, *, limit: int = MAX_BYTES) -> str:
 
 
 def shortened(value: Any, limit: int) -> tuple[str, bool]:
-    """The value as ASCII JSON of about `limit` bytes at most, cut if need be, and whether it was.
+    """Return the value as ASCII JSON of about `limit` bytes at most, cut if need be, and whether it was.
 
     What is too large is never encoded whole: the work is bounded by what is kept.
     """
@@ -118,12 +118,13 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
 
 
 def seems_small(value: Any, limit: int) -> bool:
-    """Whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds more."""
+    """Return whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds
+    more."""
     return look(value, limit).is_small
 
 
 class Look(NamedTuple):
-    """What a quick look found: whether it is small, all its texts in one, whether there is nothing else to write.
+    """The result of a quick look: whether it is small, all its texts in one, whether there is nothing else to write.
 
     Where it is not small or there is more than texts and numbers, the texts are not all there.
     """
@@ -177,7 +178,7 @@ def look(value: Any, limit: int) -> Look:
 
 @cache
 def _large_fields(kind: type[Struct]) -> Callable[[Any], Iterable[Any]]:
-    """What reads the fields of a struct that may be large, by the types that they should have."""
+    """Return the reader of a struct's large fields, by the types that they should have."""
     hints = _fields(kind)
     names = [name for name in kind.__struct_fields__ if not _is_scalar(hints[name])]
     if len(names) > 1:
@@ -192,12 +193,13 @@ def _is_scalar(hint: Any) -> bool:
 
 
 def sealed(text: str) -> str:
-    """What `encode` wrote with a checksum behind it, so that no bit of it can change unseen while it lies on disk."""
+    """Add a checksum to what `encode` wrote, so that no bit of it can change unseen while it lies on disk."""
     return f"{text}\n{crc32(text.encode('ascii')):08x}"
 
 
 def unsealed(text: str) -> str:
-    """What was sealed; what never was is given back as it is. Raises: AlteredError when the checksum does not fit."""
+    """Remove the checksum; a text without one is given back as it is. Raises: AlteredError when the checksum does not
+    fit."""
     if text[-9:-8] != "\n":
         return text
     body = text[:-9]
@@ -207,7 +209,7 @@ def unsealed(text: str) -> str:
 
 
 def decode(text: str, kind: type[T]) -> T:
-    """The value of a given type that `encode` wrote, sealed or not.
+    """Return the value of a given type that `encode` wrote, sealed or not.
 
     Raises: ValueError (msgspec.ValidationError is one) saying where it is not what the type asks for.
     """
@@ -370,7 +372,7 @@ def _fields(kind: type[Struct]) -> dict[str, Any]:
 
 
 def _with_numbers(value: Any, kind: Any) -> Any:
-    """The same with NaN where a number must stand and `null` was written."""
+    """Return the value with NaN where a number must stand and `null` was written."""
     if kind is float:
         return math.nan if value is None else value
     origin, args = get_origin(kind), get_args(kind)
@@ -392,5 +394,5 @@ def _with_numbers(value: Any, kind: Any) -> Any:
 
 
 def seconds(at: datetime) -> float:
-    """Seconds since 1970; a time without a zone is taken as UTC."""
+    """Return the seconds since 1970; a time without a zone is taken as UTC."""
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -78,7 +78,7 @@ _UPSERT_NUMBERED = f"{UPSERT} RETURNING seq"
 
 
 class CycleBody(Struct, frozen=True):
-    """What stands in a row's body. `cut` says of each part that was cut how many of how many items are there."""
+    """The body of a row. `cut` says of each part that was cut how many of how many items are there."""
 
     record: Any
     links: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class CycleRow(NamedTuple):
 
 
 def row(cycle: CycleRecord) -> CycleRow:
-    """The cycle as it will be written. Raises: ContractError when it is none."""
+    """Return the cycle as it will be written. Raises: ContractError when it is none."""
     if not isinstance(cycle, CycleRecord) or not isinstance(cycle.started_at, datetime):
         raise ContractError(f"only a CycleRecord with a time can be recorded, found {cycle!r:.200}")
     cycle, links = _without_repetition(cycle)
@@ -233,7 +233,7 @@ def _keep_pieces(connection: Connection, row: CycleRow) -> None:
 
 
 def _shared_out(cycle: CycleRecord, cut: dict[str, tuple[int, int]]) -> dict[str, Any]:
-    """The fields of a large cycle as JSON, each within its share; `cut` gets the parts that are not whole."""
+    """Return the fields of a large cycle as JSON, each within its share; `cut` gets the parts that are not whole."""
     small = {name: getattr(cycle, name) for name in cycle.__struct_fields__ if name not in dict(_SHARES)}
     record: dict[str, Any] = {name: _raw(shortened(value, _LEAST)[0]) for name, value in small.items()}
     left, is_shared = MOST_BYTES, not seems_small(cycle, MOST_BYTES)
@@ -313,8 +313,8 @@ def summaries(
     *,
     is_failed: bool = False,
 ) -> list[dict[str, Any]]:
-    """The newest first. `before` is a time or the id of a cycle that was already seen; `is_failed`: only cycles that
-    failed or whose calls did."""
+    """Return summaries of cycles, the newest first. `before` is a time or the id of a cycle that was already seen;
+    `is_failed`: only cycles that failed or whose calls did."""
     conditions, bindings = ["1"], list[Any]()
     if isinstance(before, datetime):
         conditions.append("started_at < ?")
@@ -338,7 +338,7 @@ def summaries(
 
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
-    """The cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
+    """Return the cycle with this id, or whose id alone begins so. Raises: LookupError when several do."""
     exact = connection.execute("SELECT body FROM cycle WHERE id = ?", (safe(cycle_id),)).get
     if exact is not None:
         return _completed(connection, str(exact), cycle_id)
@@ -357,7 +357,7 @@ def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
 
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
-    """What was recorded, with what of it stands elsewhere."""
+    """Return the record, completed by the parts that stand elsewhere."""
     cycle, plain = _whole(body, cycle_id), _object(body)
     missed: list[str] = []
     if plain.get("has_pieces"):
@@ -406,7 +406,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _whole(body: str, cycle_id: str) -> CycleRecord:
-    """What was recorded. A part that cannot be read is left out and said so in `faults`."""
+    """Return the whole record. A part that cannot be read is left out and said so in `faults`."""
     plain = _object(body)
     record, faults = dict(plain.get("record") or {}), []
     for name, (kind, empty) in _PARTS.items():
@@ -439,7 +439,7 @@ def _linked(cycle: CycleRecord, links: Any) -> CycleRecord:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The outermost object of a body, parsed and not yet typed. Raises: ValueError."""
+    """Return the outermost object of a body, parsed and not yet typed. Raises: ValueError."""
     return read(json.loads(unsealed(text)), dict[str, Any])
 
 
@@ -460,13 +460,13 @@ def _summary(cycle: CycleRecord) -> dict[str, Any]:
 
 
 def _calls(cycle: CycleRecord) -> dict[str, int]:
-    """How its calls went; of a record that does not say so by its results."""
+    """Count how its calls went; of a record that does not say so by its results."""
     return cycle.calls or count_calls(() if cycle.result is None else cycle.result.results)
 
 
 def _about(cycle: CycleRecord) -> str:
-    """What a cycle was about, in one line: what failed, else why its plan was put off, else the goal, else the
-    beginning of what was perceived."""
+    """Describe a cycle in one line: what failed, else why its plan was put off, else the goal, else the beginning of
+    what was perceived."""
     goal = cycle.action.deferred or cycle.action.goal if cycle.action is not None else ""
     first = cycle.perceptions[0].text[: 4 * _MAX_LINE] if cycle.perceptions else ""
     text = (cycle.faults[0].message if cycle.faults else "") or goal or first

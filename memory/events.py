@@ -77,7 +77,7 @@ def forget(connection: Connection, now: float) -> int:
 
 
 def of_work(connection: Connection, work: str) -> Iterator[tuple[str, str, str, float]]:
-    """The facts of a cycle in order: call, kind, body, when."""
+    """Return the facts of a cycle in order: call, kind, body, when."""
     rows = connection.execute("SELECT call, kind, body, at FROM fact WHERE work = ? ORDER BY seq", (work,))
     return ((str(call), str(kind), str(body), float(str(at))) for call, kind, body, at in rows)
 

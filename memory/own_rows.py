@@ -27,7 +27,7 @@ Statement = tuple[str, tuple[str, ...]]
 
 
 def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
-    """What writes these changes, in their order.
+    """Return the statements that write these changes, in their order.
 
     Raises: TooLargeError, ValueError naming the row whose value cannot be kept.
     """
@@ -44,6 +44,6 @@ def statements(changes: Iterable[RowChange]) -> Iterator[Statement]:
 
 
 def all_of(connection: Connection, owner: str) -> dict[str, Any]:
-    """The values of all rows of an owner, by key."""
+    """Return the values of all rows of an owner, by key."""
     rows = connection.execute("SELECT key, value FROM own_row WHERE owner = ? ORDER BY key", (safe(owner),))
     return {str(key): decode(str(value), object) for key, value in rows}

@@ -1,4 +1,4 @@
-"""What many cycles hold in common, kept once: long texts and objects of their notes, by their digest.
+"""Parts that many cycles share, kept once: long texts and objects of their notes, by their digest.
 
 What a model is asked repeats almost all of what it was asked before. Written whole with each cycle, a conversation
 would take the square of its length; so each long part is a row of its own, and the note on the tape refers to it. Long

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def all_of(connection: Connection, kind: str) -> list[Record]:
-    """The rows of a kind, by id."""
+    """Return the rows of a kind, by id."""
     rows = connection.execute("SELECT id, version, value FROM record WHERE kind = ? ORDER BY id", (kind,))
     return [Record(str(id), int(str(version)), decode(str(value), object)) for id, version, value in rows]
 

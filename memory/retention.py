@@ -1,4 +1,4 @@
-"""What may go, and when: by age, by number, by size, the oldest first; of facts only what no open cycle needs.
+"""Retention by age, number and size, the oldest first; of events only those that no open cycle needs.
 
 `due` is the pure decision; `trim` carries it out in one small transaction on the writer's connection, so that no
 other work waits long. When the whole is too large, the tape and the experiences each keep half: neither can crowd the
@@ -32,7 +32,8 @@ _VACUUM_PAGES = 500
 
 
 class RetentionLimits(Struct, frozen=True):
-    """What is kept; None means all. `bytes` is about what the rows take in the file, without facts and transcripts."""
+    """The limits of what is kept; None means all. `bytes` is about what the rows take in the file, without facts and
+    transcripts."""
 
     days: float | None
     cycles: int | None
@@ -49,7 +50,7 @@ class RetentionLimits(Struct, frozen=True):
 
 
 def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, over: int, horizon: float | None) -> int:
-    """How many of the oldest rows go now.
+    """Return how many of the oldest rows are to be deleted now.
 
     Args: oldest: `(at, bytes)` in order of age; count: how many rows there are in all; keep: how many may stay;
         over: bytes too many; horizon: rows from before this moment (seconds since 1970) go.
@@ -65,7 +66,7 @@ def due(oldest: Sequence[tuple[float, int]], *, count: int, keep: int | None, ov
 
 
 def shares(held: dict[str, int], limit: int | None) -> dict[str, int]:
-    """How many bytes each kind has too many: each may take half, and what the others leave free of theirs."""
+    """Return how many bytes each kind has too many: each may take half, and what the others leave free of theirs."""
     if limit is None:
         return dict.fromkeys(held, 0)
     total, half = sum(held.values()), limit // len(held)

@@ -151,7 +151,7 @@ class Memory:
 
     @classmethod
     def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Memory:
-        """The same as the constructor, for `async with Memory.open(url) as memory`."""
+        """Make a memory as the constructor does, for `async with Memory.open(url) as memory`."""
         return cls(url, **options)
 
     def attach(self, host: Host) -> None:
@@ -192,13 +192,13 @@ class Memory:
 
     @property
     def care(self) -> Doctor:
-        """What people do to look after the file: copy it, put a copy in its place, look whether all of it is well."""
+        """The maintenance of the file: copy it, restore a copy, verify it."""
         return Doctor(self.path, self._ballast)
 
     @property
     def journal(self) -> Journal:
-        """Where an agent's work is written down, so that the next process goes on with it. Raises: SparError when the
-        memory is not open, or read-only."""
+        """The journal of an agent's work, so that the next process goes on with it. Raises: SparError when the memory
+        is not open, or read-only."""
         if self._journal is None:
             raise SparError("the journal is there while the memory is open, and can be written")
         return self._journal
@@ -253,7 +253,7 @@ class Memory:
         success: bool | None = None,
         since: datetime | None = None,
     ) -> list[Experience]:
-        """The `k` experiences that fit best: by their words, by recency, by whether they worked and teach.
+        """Return the `k` experiences that fit best: by their words, by recency, by whether they worked and teach.
 
         Any text is a legal query; one without words asks for the most recent. Filters must hold exactly; `k` is at
         most 10,000.
@@ -340,14 +340,14 @@ class Memory:
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
-        """The cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
+        """Return the cycle with this id or unique beginning of one. Raises: LookupError when several begin so."""
         return await self._read(lambda connection: cycle_log.find(connection, cycle_id))
 
     # -- what was cut off --------------------------------------------------------------------------------------
 
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
-        """What recovery has left to people, also when read-only: the calls of an agent that are or were in doubt, and
-        what was put aside; the oldest first."""
+        """Return what recovery has left to people, also when read-only: the calls of an agent that are or were in
+        doubt, and what was put aside; the oldest first."""
 
         missed: list[str] = []
 
@@ -379,7 +379,7 @@ class Memory:
         self._unsaved[name] = text  # a load finds it here while a failing disk holds it up
 
     async def load(self, key: str) -> Any:
-        """The value that was last saved under a key, or None."""
+        """Return the value that was last saved under a key, or None."""
         name = _own(key)
         if not self._file.pending:
             self._unsaved.clear()
@@ -393,7 +393,7 @@ class Memory:
         return await self._read(read)
 
     async def rows(self, owner: str) -> dict[str, Any]:
-        """The values of all small rows of an owner, by key."""
+        """Return the values of all small rows of an owner, by key."""
         return await self._read(lambda connection: own_rows.all_of(connection, owner))
 
     async def change(self, changes: Iterable[RowChange]) -> None:
@@ -407,7 +407,7 @@ class Memory:
     # -- records -----------------------------------------------------------------------------------------------
 
     async def records(self, kind: str) -> list[Record]:
-        """All rows of a kind, by id."""
+        """Return all rows of a kind, by id."""
         return await self._read(lambda connection: records.all_of(connection, safe(kind)))
 
     async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:
@@ -454,7 +454,7 @@ class Memory:
             raise TransientError(f"{waiting['queued']} accepted items are not written yet: {waiting['last_error']}")
 
     async def counts(self) -> dict[str, int]:
-        """How many rows there are: `experiences`, `cycles`, `state`."""
+        """Return how many rows there are: `experiences`, `cycles`, `state`."""
 
         def count(connection: Connection) -> dict[str, int]:
             tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
@@ -465,7 +465,7 @@ class Memory:
         return await self._read(count)
 
     def snapshot(self) -> dict[str, Any]:
-        """How it is doing, from any thread: what is queued, committed, failing, and the sizes in bytes."""
+        """Return counts and states, from any thread: what is queued, committed, failing, and the sizes in bytes."""
         opened = self._opened
         size, wal = database.sizes(self.path)
         return {
@@ -497,7 +497,7 @@ class Memory:
             opened.writer.offer(note, len(message))
 
     async def _read(self, work: Callable[[Connection], R]) -> R:
-        """What the work returned, from the file with all that was told before."""
+        """Do the work on the file with all rows told before, and return its result."""
         if self._journal is not None:
             self._journal.hand_over()
         return await self._file.read(work)
@@ -529,7 +529,7 @@ class Memory:
 
 
 def _own(key: str) -> str:
-    """The key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
+    """Return the key as a column takes it. Raises: ValueError for one that the file keeps for itself."""
     if key in database.OWN_KEYS:
         raise ValueError(f"the key {key!r} is the memory's own; use another one")
     return safe(key)

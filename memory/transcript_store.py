@@ -40,20 +40,22 @@ class Transcripts(SessionQueries):
             journal.hand_over()
 
     async def read(self, agent: str, session: str) -> list[Entry]:
-        """What is to be read of a session, oldest first: the last compaction, then the entries that it kept and those
-        after it. Of more than 5,000 entries or 16 MB the newest that fit; each is there as a whole or not at all.
+        """Return the entries of a session for a planner, oldest first: the last compaction, then the entries that it
+        kept and those after it. Of more than 5,000 entries or 16 MB the newest that fit; each is there as a whole or
+        not at all.
 
         Raises: TransientError when the file cannot be read now.
         """
         return await self._rows(partial(transcripts.read, agent=agent, session=session))
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
-        """The newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that was
-        seen. At most 10,000 or 16 MB. Raises: TransientError."""
+        """Return the newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that
+        was seen. At most 10,000 or 16 MB. Raises: TransientError."""
         return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
 
     async def sessions(self, agent: str) -> list[TranscriptSummary]:
-        """The sessions of which something is kept, the last one that was added to first. Raises: TransientError."""
+        """Return the sessions of which something is kept, the last one that was added to first. Raises:
+        TransientError."""
         return await self._read(lambda connection: transcripts.sessions(connection, agent))
 
     async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:

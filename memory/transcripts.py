@@ -53,7 +53,8 @@ class SupersededError(FencedError):
 
 
 class TranscriptSummary(Struct, frozen=True):
-    """What is kept of one session: how many entries of how many bytes, the time of the last, the run that writes."""
+    """The summary of one session's transcript: how many entries of how many bytes, the time of the last, the run that
+    writes."""
 
     session: str
     entries: int
@@ -98,7 +99,7 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
 
 
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:
-    """The run that writes in a session now: this one, if it does already or never has."""
+    """Return the run that writes in a session now: this one, if it does already or never has."""
     now = connection.execute(_LAST, (agent, session)).get
     if now == run:
         return run
@@ -119,8 +120,8 @@ def forget(connection: Connection, agent: str, session: str) -> int:
 
 
 def read(connection: Connection, agent: str, session: str, missed: list[str]) -> list[Entry]:
-    """What a planner is to read of a session: the last compaction, then what it kept and what came after, as far back
-    as there is room."""
+    """Return the entries of a session for a planner: the last compaction, then what it kept and what came after, as far
+    back as there is room."""
     of = safe(agent), safe(session)
     where = " WHERE agent = ? AND session = ?"
     compactions = connection.execute(f"{_COLUMNS}{where} AND kind = 'compaction' ORDER BY seq DESC", of)
@@ -137,7 +138,8 @@ def read(connection: Connection, agent: str, session: str, missed: list[str]) ->
 def tail(
     connection: Connection, agent: str, session: str, limit: int, before: int | None, missed: list[str]
 ) -> list[Entry]:
-    """The newest entries of a session, those too that were summed up, oldest first; `before` one that was seen."""
+    """Return the newest entries of a session, those too that were summed up, oldest first; `before` one that was
+    seen."""
     newest = f"{_COLUMNS} WHERE agent = ? AND session = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
     end = _NO_END if before is None else before
     bindings = safe(agent), safe(session), end, max(0, min(limit, SHOWN_ENTRIES))
@@ -145,7 +147,7 @@ def tail(
 
 
 def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], missed: list[str]) -> list[Entry]:
-    """The entries that a query finds, newest first, as many as there is room for; oldest first."""
+    """Return the entries that a query finds, newest first, as many as there is room for; oldest first."""
     room, entries = READ_BYTES, []
     for row in connection.execute(newest, bindings):
         room -= _int(row[5])
@@ -157,7 +159,7 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
 
 
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
-    """The sessions of which something is kept, the one with the newest entry first; at most 10,000."""
+    """Return the sessions of which something is kept, the one with the newest entry first; at most 10,000."""
     found = connection.execute(
         "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, total(bytes) AS size, "
         "max(seq) AS last FROM transcript WHERE agent = ? GROUP BY session ORDER BY last DESC LIMIT ?) "

@@ -109,7 +109,7 @@ class Pipeline:
         self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
 
     def process(self, perceptions: Iterable[Perception]) -> list[Perception]:
-        """What is left of a batch, the highest priority first, equal ones as they came.
+        """Process a batch; returns what is left of it, the highest priority first, equal ones as they came.
 
         Raises nothing, whatever the perceptions hold; what is no perception is dropped and counted.
         """
@@ -163,7 +163,7 @@ def intake(perceptions: Sequence[Perception]) -> StageResult:
 
 
 def cut(limit: int, perceptions: Sequence[Perception]) -> StageResult:
-    """The `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
+    """Return the `limit` of highest priority, in order; what people say is cut last, whatever else is more urgent."""
     ranked = sorted(perceptions, key=lambda perception: -perception.importance)
     if len(ranked) <= limit:
         return StageResult(ranked)
@@ -211,7 +211,7 @@ def _repaired(perception: Perception) -> Perception:
 
 
 def read_settings(settings: Mapping[str, Any]) -> Settings:
-    """The settings as values. Raises: ConfigError with the path of what cannot be used."""
+    """Return the settings as values. Raises: ConfigError with the path of what cannot be used."""
     try:
         return msgspec.convert(settings, Settings, dec_hook=decode)
     except msgspec.ValidationError as error:
@@ -219,7 +219,8 @@ def read_settings(settings: Mapping[str, Any]) -> Settings:
 
 
 def _explained(message: str, settings: Any) -> ConfigError:
-    """What msgspec says (``Expected `int` >= 1 - at `$.dedup.window` ``), with what was found and what is known."""
+    """Turn a message of msgspec (``Expected `int` >= 1 - at `$.dedup.window` ``) into a sentence with the value found
+    and those known."""
     fault, _, place = message.partition(" - at ")
     path: list[str | int] = []
     table, found = "", settings
@@ -246,7 +247,7 @@ def _explained(message: str, settings: Any) -> ConfigError:
 
 
 def _culprit(weights: Mapping[str, Any]) -> str:
-    """The key of a table of numbers whose value is not one in the range of them all (-1..1 or 0..1)."""
+    """Return the key of a table of numbers whose value is not one in the range of them all (-1..1 or 0..1)."""
 
     def is_fine(value: object) -> bool:
         return type(value) in (int, float) and -1 <= value <= 1  # type: ignore[operator]

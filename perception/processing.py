@@ -35,7 +35,7 @@ class Processing:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch is under way in this event loop; of one that is closed nothing comes any more."""
+        """Return whether a batch is under way in this event loop; of one that is closed nothing comes any more."""
         last = self._last
         return last is not None and not last.done() and not last.get_loop().is_closed()
 

@@ -136,7 +136,7 @@ class Sense:
             raise
 
     async def sense(self, context: Context) -> list[Perception]:
-        """What was noticed since the last time, through the pipeline; the most important first.
+        """Return the new perceptions, through the pipeline; the most important first.
 
         Cancelled while a thread works on it, it keeps what was taken for the next time.
         """
@@ -170,11 +170,12 @@ class Sense:
         return perceptions
 
     async def perceive(self, pushed: Sequence[Perception], context: Context) -> list[Perception]:
-        """What came in through the agent itself, through the pipeline."""
+        """Process perceptions that came in through the agent itself."""
         return await finished(self._processing.begin(pushed))
 
     def hear(self, text: str, session: str) -> Perception:
-        """The perception that a message is, on the terms of the sensor that hears messages, if one is configured.
+        """Return the perception that a message is, on the terms of the sensor that hears messages, if one is
+        configured.
 
         Raises: ValueError when those terms refuse it.
         """
@@ -185,11 +186,11 @@ class Sense:
         return Perception(text, source="message", kind="message", session=session, trust="trusted")
 
     def cursors(self) -> dict[str, Any]:
-        """What sensors want kept of what cycles have taken, by the keys it is loaded by; who asks for it keeps it."""
+        """Return the cursors behind what cycles have taken, by key; the caller saves them."""
         return {key: value for supervisor in self._supervisors for key, value in supervisor.unsaved().items()}
 
     def row_changes(self) -> list[RowChange]:
-        """What sensors want changed in their rows by what cycles have taken; who asks for it writes it."""
+        """Return the changes of sensors' rows behind what cycles have taken; the caller writes them."""
         return [change for supervisor in self._supervisors for change in supervisor.rows.unsaved()]
 
     async def settled(self) -> None:
@@ -198,7 +199,8 @@ class Sense:
             await supervisor.save()
 
     def next_due(self) -> float | None:
-        """When the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time known."""
+        """Return when the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time
+        known."""
         earliest = min((supervisor.due for supervisor in self._supervisors if supervisor.has_rhythm), default=NEVER)
         return None if earliest == NEVER else earliest
 
@@ -217,7 +219,7 @@ class Sense:
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """How each sensor is, and what the pipeline has counted; JSON-able."""
+        """Return the state of each sensor and the counts of the pipeline, JSON-able."""
         return {
             "sensors": {supervisor.name: supervisor.snapshot() for supervisor in self._supervisors},
             "pipeline": dict(self.pipeline.counts),
@@ -273,7 +275,7 @@ class Sense:
             self._host.wake()
 
     def _arrived(self) -> None:
-        """Something was pushed, from any thread."""
+        """Note that something was pushed, from any thread."""
         self._host.wake()
         if self._stirred is not None:
             self._in_loop(self._stir)
@@ -281,7 +283,7 @@ class Sense:
     # -- telling
 
     def _report(self, event_name: str, /, **fields: Any) -> None:
-        """What sensors know as `report`: publish a fact, from any thread. Raises: ValueError for an unknown event."""
+        """Publish an event for a sensor (its `report`), from any thread. Raises: ValueError for an unknown event."""
         kind = getattr(spar.events, event_name, None)
         if not (isinstance(kind, type) and issubclass(kind, Event)):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""How able a tool is at a kind of task, as a Beta posterior whose old evidence fades; pure.
+"""Abilities of tools at kinds of tasks: Beta posteriors whose old evidence fades; pure.
 
 Each trial multiplies the evidence so far by `discount` and adds itself, on top of a prior that does not fade: with 0.99
 the last hundred or so trials count, and a tool that was repaired is believed again. Trials of other tools at the task
@@ -36,7 +36,7 @@ class Trial(Struct, frozen=True):
 
 
 def trial_of(item: CallResult, task: str) -> Trial | None:
-    """What a result says about its tool, or None when the tool was not tried or its success is not known.
+    """Return the evidence of a result about its tool, or None when the tool was not tried or its success is not known.
 
     A throw that the plan handles is a trial that failed, all the same.
     """
@@ -57,7 +57,8 @@ def learn(
     discount: float = 0.99,
     tools: Collection[str] | None = None,
 ) -> tuple[Ability, ...]:
-    """The abilities that these trials change, each as it is now: by each name of the tasks, and for all tools there.
+    """Return the abilities that these trials change, each as it is now: by each name of the tasks, and for all tools
+    there.
 
     Args: prior: the chance of success that is assumed of a tool before its first trial, 0..1 exclusive;
     discount: what a trial leaves of the evidence before it, 0..1; tools: the names of those that may be known, None to
@@ -81,7 +82,7 @@ def learn(
 
 
 def faded(before: Ability, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
-    """The ability after a trial of another tool at the same task; itself when there is nothing left to fade."""
+    """Return the ability after a trial of another tool at the same task; itself when there is nothing left to fade."""
     alpha0, beta0 = PRIOR_WEIGHT * prior, PRIOR_WEIGHT * (1 - prior)
     longest = 1 / (1 - discount) if discount < 1 else math.inf
     good, bad = _evidence(before, alpha0, beta0, longest)
@@ -92,7 +93,8 @@ def faded(before: Ability, *, prior: float = 0.5, discount: float = 0.99) -> Abi
 
 
 def updated(before: Ability | None, trial: Trial, *, prior: float = 0.5, discount: float = 0.99) -> Ability:
-    """The ability after one more trial. Never raises: numbers that cannot be a posterior count as no evidence."""
+    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no
+    evidence."""
     alpha0, beta0 = PRIOR_WEIGHT * prior, PRIOR_WEIGHT * (1 - prior)
     longest = 1 / (1 - discount) if discount < 1 else math.inf
     good, bad = _evidence(before, alpha0, beta0, longest)

@@ -125,7 +125,7 @@ def explain(item: CallResult) -> CallFailure | None:
 
 
 def cause_of(item: CallResult) -> Cause:
-    """The table's entry for a result that is not ok; a fault that says it will not pass is believed."""
+    """Return the table's entry for a result that is not ok; a fault that says it will not pass is believed."""
     if item.reason in BY_REASON:
         return BY_REASON[item.reason]
     if item.is_in_doubt:  # also of one that timed out: it is not to be tried again unseen
@@ -134,7 +134,7 @@ def cause_of(item: CallResult) -> Cause:
 
 
 def fault_cause(fault: Fault) -> Cause:
-    """The table's entry for a fault."""
+    """Return the table's entry for a fault."""
     kind = fault.detail.get("type")
     by_type = BY_TYPE.get(kind) if isinstance(kind, str) else None
     return by_type or BY_KIND.get(fault.kind, _UNKNOWN)

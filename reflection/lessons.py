@@ -1,4 +1,4 @@
-"""What to remember of an action: one experience; pure.
+"""Lessons of an action: one experience to remember; pure.
 
 The situation is told in the words of what was perceived, their beginning only and without what looks
 like a secret. What people said and what they were told is kept whole beside it, so that it is found again by any of its
@@ -36,12 +36,13 @@ _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kep
 
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
-    """The most urgent perception, the first of equals."""
+    """Return the most urgent perception, the first of equals."""
     return max(perceptions, key=lambda p: p.importance if p.importance == p.importance else 0.0, default=None)
 
 
 def task_of(call: Call | None, action: Action | None) -> str:
-    """The task: what the planner noted in the call's `_task`, else kind and intent of the leading perception."""
+    """Return the task: the one that the planner noted in the call's `_task`, else kind and intent of the leading
+    perception."""
     noted = call.meta.get("_task") if call is not None else None
     if isinstance(noted, str):
         return one_line(noted, _TASK_LIMIT)
@@ -60,7 +61,7 @@ def experience_of(
     said: str = "",
     answer: str = "",
 ) -> Experience | None:
-    """What is worth remembering of a result; None when nothing was called, said or broken.
+    """Return the experience of a result; None when nothing was called, said or broken.
 
     Args: said, answer: what people said and were told, whole and without secrets.
     """
@@ -89,13 +90,13 @@ def experience_of(
 
 
 def said_in(action: Action | None) -> str:
-    """What people said that an action is about, whole; nothing that was only recalled."""
+    """Return the words of people that an action is about, whole; nothing that was only recalled."""
     perceptions = action.perceptions if action is not None else ()
     return "\n".join(item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED)
 
 
 def answer_of(action: Action | None) -> str:
-    """What an action answers, as text."""
+    """Return the answer of an action as text."""
     output = action.output if action is not None else None
     if output is None or isinstance(output, str):
         return output or ""
@@ -163,7 +164,7 @@ def _cause(result: ActionResult, failures: tuple[CallFailure, ...]) -> str:
 
 
 def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
-    """What worked, or why it failed and what could help, in the table's words."""
+    """Say why it worked or failed and what could help, in the table's words."""
     of_task = f"for {task}: " if task else ""
     told = []
     if outcome.worked:

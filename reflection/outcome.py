@@ -1,4 +1,4 @@
-"""How well an action went; pure.
+"""Judgement of an action; pure.
 
 Finished is not the same as verified: a call that ended well and stated a postcondition (`_expect`) is verified, for any
 other one its tool's word is all there is. What was not meant to run (another branch, a newer message) or was not
@@ -26,7 +26,7 @@ class Outcome(Struct, frozen=True):
 
 
 def judge(result: ActionResult) -> Outcome:
-    """What became of an action. Never raises.
+    """Judge an action. Never raises.
 
     The score is the share of calls that ended well among those that should have; one that is in doubt counts half.
     Success needs that nothing failed, nothing is open or in doubt, and that something was done or said.
@@ -45,7 +45,7 @@ def judge(result: ActionResult) -> Outcome:
 
 
 def has_failed(item: CallResult) -> bool:
-    """Whether a call should have ended well and did not.
+    """Return whether a call should have ended well and did not.
 
     A throw that a branch of the plan handles was foreseen; a refusal is a decision, not a failure of the tool.
     """

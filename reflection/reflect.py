@@ -39,7 +39,7 @@ class Reflect:
         self._tools: set[str] | None = None  # of which something may be known
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
-        """What a result teaches. Never raises for any `ActionResult`, however little of an action it holds."""
+        """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
         outcome = judge(result)
         failures = tuple(failure for item in result.results if (failure := explain(item)) is not None)
@@ -74,7 +74,7 @@ class Reflect:
         )
 
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
-        """The soonest moment (seconds from now) at which something that failed may work."""
+        """Return the soonest moment (seconds from now) at which something that failed may work."""
         looks = [retry_after(item.fault, item.status, self.look_again) for item in failed]
         looks.append(retry_after(result.fault, result.status, self.look_again))
         return min((look for look in looks if look is not None), default=None)

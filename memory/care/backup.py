@@ -108,7 +108,7 @@ def restore(source: str, path: str, *, word: str = "replaced") -> str | None:
 
 
 def put_in_place(source: str, path: str, word: str) -> str | None:
-    """The same for a copy that was examined, with the lock held. What a crash interrupts `finish` completes."""
+    """Put a copy that was examined in place, with the lock held. What a crash interrupts `finish` completes."""
     unfinished = f"{path}{RESTORING}.tmp"
     if free_bytes(path) < (needed := Path(source).stat().st_size):
         raise ConfigError(f"there is no room beside {path!r} for a copy of {needed} bytes; make some")
@@ -178,7 +178,7 @@ class DailyBackup:
         self.last_error: str | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether the last copy is a day old, or there is none yet and this an hour, and there is news since."""
+        """Return whether the last copy is a day old, or there is none yet and this an hour, and there is news since."""
         made = _changed_at(f"{self._path}{SNAPSHOT}")
         changed = max(_changed_at(self._path), _changed_at(f"{self._path}-wal"))
         age, after = (now - made, self._every) if made else (now - self._began, FIRST)

@@ -63,11 +63,11 @@ class Doctor:
         return verify.verify(self._file())
 
     def acknowledge(self) -> int:
-        """Somebody has seen what was lost; how many losses that were. Raises: OSError."""
+        """Note that somebody has seen the losses; returns how many. Raises: OSError."""
         return len(losses.acknowledge(self._file()))
 
     def examine(self) -> list[Line]:
-        """How the file is and what is around it; quick, and never raises for what it finds."""
+        """Examine the file and what is around it; quick, and never raises for what it finds."""
         path = self._file()
         lines = [_sqlite(), _holder(path), _disk(path), *_losses(path)]
         if not Path(path).exists():

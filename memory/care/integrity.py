@@ -40,7 +40,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
 
 
 class Finding(Struct, frozen=True):
-    """Something that does not fit: in which table, which row, what."""
+    """A mismatch: its table, its row and its kind."""
 
     table: str
     row: str
@@ -52,7 +52,7 @@ class Finding(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What was looked at (rows by table), and the first hundred findings."""
+    """The result of a check: rows by table, and the first hundred findings."""
 
     path: str
     rows: dict[str, int]

@@ -48,7 +48,8 @@ class Lock:
 
 
 def holder(path: str) -> int | None:
-    """The process that holds the lock of the data at `path`: 0 if unknown, None if nobody. Takes it from nobody."""
+    """Return the process that holds the lock of the data at `path`: 0 if unknown, None if nobody. Takes it from
+    nobody."""
     try:
         file = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What was lost or damaged, noted beside the file until somebody has acknowledged it.
+"""Notes of losses and damage, kept beside the file until somebody acknowledges them.
 
 A line of JSON for each loss, in a file of its own: it is there also when the database is replaced or cannot be read.
 """
@@ -17,7 +17,7 @@ MOST = 100
 
 
 class Loss(msgspec.Struct):
-    """Something that was lost: in seconds of UTC when it was noticed, and when somebody acknowledged it."""
+    """A loss: in seconds of UTC when it was noticed, and when somebody acknowledged it."""
 
     at: datetime
     what: str
@@ -34,7 +34,7 @@ def note(path: str, sentences: list[str]) -> None:
 
 
 def acknowledge(path: str) -> list[Loss]:
-    """Somebody has seen them: those that were not acknowledged before. Raises: OSError."""
+    """Note that somebody has seen them; returns those that were not acknowledged before. Raises: OSError."""
     known, now = read(path), datetime.now(UTC)
     new = [loss for loss in known if loss.acknowledged_at is None]
     for loss in new:
@@ -45,12 +45,12 @@ def acknowledge(path: str) -> list[Loss]:
 
 
 def unseen(path: str) -> list[Loss]:
-    """Those that nobody has acknowledged, the oldest first."""
+    """Return the losses that nobody has acknowledged, the oldest first."""
     return [loss for loss in read(path) if loss.acknowledged_at is None]
 
 
 def read(path: str) -> list[Loss]:
-    """All that are noted, the oldest first; a line that cannot be read counts as a loss."""
+    """Return all noted losses, the oldest first; a line that cannot be read counts as a loss."""
     try:
         lines = Path(f"{path}{SUFFIX}").read_bytes().splitlines()
     except OSError:

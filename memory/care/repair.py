@@ -52,7 +52,8 @@ def prepare(path: str, durability: str, lock: Lock, *, on_damage: OnDamage, ball
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file that cannot be opened was once a memory: it still says so, or a copy of it stands beside it."""
+    """Return whether a file that cannot be opened was once a memory: it still says so, or a copy of it stands beside
+    it."""
     try:
         with Path(path).open("rb") as file:
             head = file.read(_HEAD)
@@ -66,7 +67,7 @@ def _has_lived(path: str) -> bool:
 
 
 def _is_not_emptied(path: str) -> None:
-    """A file without content is a new one, unless there are traces of a life. Raises: DamagedError."""
+    """Refuse an empty file that has traces of a life; without them it is a new one. Raises: DamagedError."""
     if Path(path).exists() and not Path(path).stat().st_size and _has_lived(path):
         raise DamagedError(f"{path!r} is empty, but was not; put a copy in its place, or delete it", path=("url",))
 

@@ -38,7 +38,7 @@ def write_lines(target: str | os.PathLike[str] | IO[str], bodies: Iterable[str])
 
 
 def read_lines(source: str | os.PathLike[str] | IO[Any]) -> list[ExperienceRow]:
-    """The rows that a file holds; empty lines are skipped.
+    """Return the rows that a file holds; empty lines are skipped.
 
     Raises: SparError naming the bad lines and what is wrong with each; OSError.
     """

@@ -42,7 +42,7 @@ def words_of(text: str) -> str:
 
 
 def terms(query: str) -> tuple[str, ...]:
-    """The words of a query worth searching for, each once, in order; common ones only if there are no others."""
+    """Return the words of a query worth searching for, each once, in order; common ones only if there are no others."""
     found = dict.fromkeys(word.casefold() for word in _WORD.findall(words_of(query[:MAX_QUERY])))
     telling = tuple(word for word in found if word not in _COMMON)
     return (telling or tuple(found))[:MAX_TERMS]
@@ -78,13 +78,13 @@ def fuse(rankings: Iterable[tuple[float, Mapping[int, int]]]) -> dict[int, float
 
 
 def usefulness(candidate: Candidate) -> float:
-    """What works and teaches before what failed and teaches, before what nobody judged."""
+    """Rank success with a lesson before failure with a lesson, before what nobody judged."""
     judged = {True: 1.0, False: 0.5, None: 0.0}[candidate.success]
     return judged + (0.5 if candidate.lesson else 0.0)
 
 
 def order(candidates: Mapping[int, Candidate], found: Sequence[Mapping[int, float]]) -> list[int]:
-    """The candidates, best first.
+    """Return the candidates, best first.
 
     Args: found: one mapping of scores (higher is better) for each way of searching: text now, vectors later.
     """

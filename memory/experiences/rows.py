@@ -57,7 +57,7 @@ class ExperienceFilter(Struct, frozen=True):
     before: datetime | None = None
 
     def sql(self) -> tuple[str, tuple[Any, ...]]:
-        """The condition and its bindings; `1` when nothing is set."""
+        """Return the condition and its bindings; `1` when nothing is set."""
         conditions = (
             ("experience.id = ?", None if self.id is None else safe(self.id)),
             ("experience.session = ?", None if self.session is None else safe(self.session)),
@@ -71,7 +71,8 @@ class ExperienceFilter(Struct, frozen=True):
 
 
 def row(experience: Experience) -> ExperienceRow:
-    """The experience as it will be written. Raises: ContractError when it is none, or a field has a wrong type."""
+    """Return the experience as it will be written. Raises: ContractError when it is none, or a field has a wrong
+    type."""
     if not isinstance(experience, Experience):
         raise ContractError(f"only an Experience can be stored, found {type(experience).__name__}")
     wrong = [name for name, kinds in _KINDS if not isinstance(getattr(experience, name), kinds)]
@@ -132,7 +133,7 @@ def delete(connection: Connection, where: ExperienceFilter) -> int:
 
 
 def search(connection: Connection, query: str, k: int, where: ExperienceFilter) -> tuple[list[Experience], int]:
-    """The k best, and how many rows could not be read. A query without words asks for the most recent."""
+    """Return the k best, and how many rows could not be read. A query without words asks for the most recent."""
     condition, bindings = where.sql()
     expression = recall.match(query)
     if not expression:
@@ -157,7 +158,7 @@ def search(connection: Connection, query: str, k: int, where: ExperienceFilter) 
 
 
 def after(connection: Connection, seq: int, limit: int) -> list[tuple[int, str]]:
-    """The next rows in order of arrival, as `(seq, body)`."""
+    """Return the next rows in order of arrival, as `(seq, body)`."""
     found = connection.execute("SELECT seq, body FROM experience WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
     return [(_int(number), unsealed(str(body))) for number, body in found]
 

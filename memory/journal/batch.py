@@ -1,4 +1,4 @@
-"""What the journal was told within a moment: one unit of work for the writer, so that it becomes durable together."""
+"""The rows of one moment: one unit of work for the writer, so that they become durable together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Write = Callable[["Connection", list[Any]], object]
 
 
 class Batch:
-    """What becomes durable together; the writer may have to do it again."""
+    """A unit of work that becomes durable together; the writer may have to repeat it."""
 
     __slots__ = ("size", "told", "writes")
 
@@ -41,7 +41,7 @@ class Batch:
 
 
 def many(sql: str) -> Write:
-    """The write that makes a statement once for each of what is given."""
+    """Return the write that makes a statement once for each of what is given."""
 
     def write(connection: Connection, given: list[Any]) -> None:
         connection.executemany(sql, given)

@@ -1,4 +1,4 @@
-"""What was used of the budgets: the rows of `spent`, by window and quantity.
+"""Statements on the table `spent`: the amounts used, by window and quantity.
 
 Only the statements; they run in the writer's thread (`SPEND`, `trim`) or a reader's (`all_of`). A row's window names
 its kind and start (`hour:2026-11-21T18`), and only the names count here: which of them is now is not asked.
@@ -27,7 +27,7 @@ SPEND: Final = (
 
 
 def all_of(connection: Connection) -> list[Spend]:
-    """What was used, by window and quantity."""
+    """Return the amounts used, by window and quantity."""
     rows = connection.execute("SELECT window, quantity, used FROM spent ORDER BY window, quantity")
     return [Spend(str(window), str(quantity), int(str(used))) for window, quantity, used in rows]
 

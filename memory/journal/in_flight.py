@@ -1,4 +1,4 @@
-"""What a process has in hand, in a small file that outlives it.
+"""The work in flight of a process, in a small file that outlives it.
 
 A thing that kills whoever takes it in hand would do so for ever, if it did it before the journal's thread came to
 write. What stands in a mapped file outlives the process without a call of the system; of a power cut it tells nothing.
@@ -51,7 +51,7 @@ class InFlightFile:
         self._end = len(self._map[:].rstrip(b"\0"))
 
     def take(self, work: str, names: Iterable[str]) -> None:
-        """These are taken in hand."""
+        """Note that this work is in flight, with these names."""
         if self._map is None or not (line := _line(names)):
             return
         self._lines[work] = line
@@ -61,16 +61,16 @@ class InFlightFile:
             self._write(line)
 
     def drop(self, work: str) -> None:
-        """This has been seen through, or its attempt is counted elsewhere."""
+        """Note that this work has ended, or that its attempt is counted elsewhere."""
         self._lines.pop(work, None)
 
     def forget(self) -> None:
-        """What the last process held has been counted."""
+        """Note that the work of the last process has been counted."""
         if self._map is not None:
             self._begin_anew()
 
     def close(self) -> None:
-        """Nothing is in hand any more: the end is in good order."""
+        """Note that no work is in flight: the end is in good order."""
         held, self._map = self._map, None
         if held is not None:
             held[: self._end] = bytes(self._end)

@@ -101,7 +101,7 @@ class Journal(JournalQueries):
         self.live |= {agent}
 
     def release(self, agent: str, owner: object) -> None:
-        """The agent has ended. Again, or for another's, does nothing."""
+        """Release the name of an agent that has ended; again, or for another's, it does nothing."""
         if self._claims.get(agent) is owner:
             del self._claims[agent]
 
@@ -114,7 +114,7 @@ class Journal(JournalQueries):
 
     @property
     def open_cycles(self) -> int:
-        """How many cycles have begun and not ended."""
+        """Return how many cycles have begun and not ended."""
         return len(self._open)
 
     # -- accepted work
@@ -187,8 +187,9 @@ class Journal(JournalQueries):
         cursors: Mapping[str, Any],
         changes: Iterable[RowChange] = (),
     ) -> None:
-        """A cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors and rows go
-        on. A cursor or row that cannot be kept is told and stays what it was: a restart then repeats rather than loses.
+        """Note that a cycle begins on this: from here on what it perceived is the journal's, and the sensors' cursors
+        and rows go on. A cursor or row that cannot be kept is told and stays what it was: a restart then repeats rather
+        than loses.
 
         `make` is asked for what is to be kept of it only if it does not end in the same moment.
         """
@@ -211,7 +212,7 @@ class Journal(JournalQueries):
         crashpoint("plan.committed")
 
     def _acted(self, work: str, action: Action, effect: str) -> Iterator[events.EventRow]:
-        """The facts that this is going to be executed."""
+        """Return the events of an action that is going to be executed."""
         head = replace(action, calls=(), perceptions=())
         yield self._fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
         for start in range(0, len(action.calls), CALLS_IN_A_FACT):
@@ -246,7 +247,7 @@ class Journal(JournalQueries):
         self._end(f"{work}/{call_id}")
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
-        """A cycle has ended: what it came to becomes durable in one transaction."""
+        """Note that a cycle has ended: its results become durable in one transaction."""
         waiting = self._waiting.pop(cycle_id, ())
         if cycle_id in self._opening and not closing.leaves_a_trace and not waiting:
             self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
@@ -296,12 +297,12 @@ class Journal(JournalQueries):
             self._add(_close, (safe(work),))
 
     def run_ended(self, run_id: str, answer: Any) -> None:
-        """A run is over without a cycle of its own having told so."""
+        """Note that a run is over without a cycle of its own having told so."""
         self._tell("", run_id, "closed", {"outcome": "run ended"})
         self._add(_end_item, ("done", self._body({"answer": answer}), safe(run_id)))
 
     def amended(self, run_id: str, answer: Any) -> None:
-        """Hooks have changed what a run answered after its last cycle had told it."""
+        """Note that hooks have changed the answer of a run after its last cycle had told it."""
         self._add(_amend, (self._body({"answer": answer}), safe(run_id)))
 
     # -- calls in doubt, budgets, small state
@@ -347,7 +348,7 @@ class Journal(JournalQueries):
             self._told(Fault.of(error, part="memory"))
 
     def doubted(self, agent: str, doubt: Doubt) -> None:
-        """Nobody knows whether a call had its effect."""
+        """Note a call in doubt: nobody knows whether it had its effect."""
         self._add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._body(doubt)))
 
     async def answer(self, agent: str, doubt: Doubt, again: Unfinished | None = None) -> None:
@@ -410,13 +411,13 @@ class Journal(JournalQueries):
 
     @property
     def is_safe(self) -> bool:
-        """Whether there is nothing that `safe` would wait for."""
+        """Return whether there is nothing that `safe` would wait for."""
         is_landed = self._flight is None or self._flight.done()
         return is_landed and not (self._is_unsafe or self._held or self._has_told)
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much waits for the writer that who tells more should wait for it: readers wait as long."""
+        """Return whether so much waits for the writer that who tells more should wait for it: readers wait as long."""
         return bool(self._held) or self._file.pending > MOST_BEHIND
 
     @property
@@ -451,7 +452,7 @@ class Journal(JournalQueries):
             self._is_unsafe = True
 
     def taken(self) -> Batch:
-        """What was told and not handed over: who takes it has it written, after what waits already."""
+        """Take the batch that was not handed over: the caller has it written, after what waits already."""
         self._calm()
         if self._held:
             self._submit()
@@ -495,7 +496,7 @@ class Journal(JournalQueries):
         return self._clock.now().timestamp(), safe(work), safe(call), kind, text
 
     def _body(self, value: Any) -> str:
-        """What stands in a row that is changed, which no chain protects."""
+        """Encode the body of a row that may change, which no chain protects."""
         text, was_cut = encoded(value, limit=MOST_BYTES)
         if was_cut:
             self._tell_cut(f"a {type(value).__name__}", MOST_BYTES)

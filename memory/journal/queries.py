@@ -1,4 +1,4 @@
-"""What a memory was told, asked for again: reads that see also what was told just before.
+"""Reads of the journal that include rows not yet written.
 
 What the rows mean is `memory.journal.replay`'s affair.
 """
@@ -53,19 +53,19 @@ class SessionQueries:
 
 
 class JournalQueries(SessionQueries):
-    """What the journal knows."""
+    """The queries of the journal."""
 
     async def items(self, agent: str) -> list[Item]:
         """Accepted work that waits, the oldest first."""
         return await self._rows(partial(replay.items, agent=agent))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
-        """The cycles that are open, the oldest first, and the detached calls that were cut off."""
+        """Return the cycles that are open, the oldest first, and the detached calls that were cut off."""
         return await self._rows(partial(replay.unfinished, agent=agent))
 
     async def interrupted(self, action_id: str) -> ActionResult | None:
-        """What had become of an action's calls that an executor of its own was carrying out, for its `run(resume=…)`;
-        None when nothing is known of it."""
+        """Return the results of an action's calls that an executor of its own was carrying out, for its
+        `run(resume=…)`; None when nothing is known of it."""
         return await self._read(partial(replay.interrupted, work=action_id))
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
@@ -73,15 +73,15 @@ class JournalQueries(SessionQueries):
         return await self._rows(partial(replay.doubts, agent=agent, is_open=is_open))
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
-        """What was put aside and not dealt with, the oldest first."""
+        """Return the dead letters that nobody has dealt with, the oldest first."""
         return await self._rows(partial(replay.dead_letters, agent=agent))
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
-        """What is known of a run of any process: its item while it waits, its answer once it has ended."""
+        """Return the state of a run of any process: its item while it waits, its answer once it has ended."""
         return await self._read(partial(replay.run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
-        """The ids of what was accepted last, whatever became of it."""
+        """Return the ids of what was accepted last, whatever became of it."""
         return await self._read(partial(replay.recent_ids, agent=agent, number=number))
 
     async def call(self, doubt: Doubt) -> Call:
@@ -89,9 +89,9 @@ class JournalQueries(SessionQueries):
         return await self._read(partial(replay.call, doubt=doubt))
 
     async def rows(self, owner: str) -> dict[str, Any]:
-        """The small rows of an owner, by key."""
+        """Return the small rows of an owner, by key."""
         return await self._read(partial(own_rows.all_of, owner=owner))
 
     async def spent(self) -> list[Spend]:
-        """What was used of the budgets, by window and quantity."""
+        """Return the amounts used of the budgets, by window and quantity."""
         return await self._read(budgets.all_of)

@@ -1,4 +1,4 @@
-"""What the journal knows, read again: functions of a connection that only read.
+"""The state of the journal, read from its rows: functions of a connection that only read.
 
 A cycle that was cut off is put together from its facts: what it was to do, which calls ended and how, and which of
 those that had started may have had an effect that must not be repeated.
@@ -29,12 +29,12 @@ _PUT_OFF = ("parked", "steered")
 
 
 def open_ids(connection: Connection) -> dict[str, str]:
-    """The cycles that have begun and not ended, with the names of their agents."""
+    """Return the cycles that have begun and not ended, with the names of their agents."""
     return {str(id): str(agent) for id, agent in connection.execute("SELECT id, agent FROM open_cycle")}
 
 
 def interrupted(connection: Connection, work: str) -> ActionResult | None:
-    """What had become of the calls of an action without a cycle."""
+    """Return the results of the calls of an action without a cycle."""
     found = with_calls(connection, Unfinished(work, "main"))
     return None if found.action is None else ActionResult(found.action, "interrupted", found.known)
 
@@ -45,7 +45,7 @@ def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
 
 
 def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
-    """The item that has this id, or for this agent this key, whatever has become of it."""
+    """Return the item that has this id, or for this agent this key, whatever has become of it."""
     found = connection.execute(
         "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)",
         (safe(id), safe(agent), None if key is None else safe(key)),
@@ -82,7 +82,7 @@ def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
 
 
 def dead_letters(connection: Connection, agent: str, missed: list[str]) -> list[DeadLetter]:
-    """What was put aside, the oldest first."""
+    """Return the dead letters, the oldest first."""
     where = "agent = ? AND state = 'dead' ORDER BY at, id"
     return list(_read(connection, missed, "item", DeadLetter, where, safe(agent)))
 
@@ -102,7 +102,7 @@ def call(connection: Connection, doubt: Doubt) -> Call:
 
 
 def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
-    """The cycles that are open, in the order in which they began, with what is known of their calls."""
+    """Return the cycles that are open, in the order in which they began, with what is known of their calls."""
     found = []
     for id, body, attempts in events.rows(
         connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
@@ -124,7 +124,7 @@ def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
 
 
 class CallHistory:
-    """What the facts of one cycle come to, heard in their order."""
+    """The history of the calls of one cycle, built from its events in their order."""
 
     def __init__(self) -> None:
         self._head: Action | None = None
@@ -150,7 +150,7 @@ class CallHistory:
             self._ended[call] = _result(call, decode(body, dict[str, Any]))
 
     def told(self, cycle: Unfinished) -> Unfinished:
-        """The cycle as it is to be gone on with."""
+        """Return the cycle with its action and its known results."""
         if self._head is None:
             return cycle
         calls = {call.id: call for call in reversed(self._calls)}  # of two with one id the first counts
@@ -193,7 +193,7 @@ def _result(call: str, told: dict[str, Any]) -> CallResult:
 def _read(
     connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
 ) -> Iterator[T]:
-    """The rows that can be read: one that was damaged is `missed`, and must not keep the others."""
+    """Return the rows that can be read: one that was damaged is `missed`, and must not keep the others."""
     for id, body in events.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
         try:
             yield decode(str(body), kind)

@@ -1,4 +1,4 @@
-"""Where the file is and how it is opened: the only place that knows the driver's settings.
+"""Opening of the file: the only place that knows the driver's settings.
 
 `locate` reads the URL; `prepare` makes the file ready for its one writer, `open_writer` and `open_reader` give
 connections; errors of the driver become sentences that name the file. One connection alone writes and checkpoints,
@@ -61,8 +61,8 @@ class Prepared(Struct, frozen=True):
 
 
 def locate(url: str, start: str | None) -> str:
-    """The path that a URL names: `sqlite:///relative` (to `start`, else the working directory), `sqlite:////absolute`,
-    `sqlite://:memory:`.
+    """Return the path that a URL names: `sqlite:///relative` (to `start`, else the working directory),
+    `sqlite:////absolute`, `sqlite://:memory:`.
 
     Raises: ConfigError saying which forms there are.
     """
@@ -79,7 +79,7 @@ def locate(url: str, start: str | None) -> str:
 
 
 def prepare(path: str, durability: str) -> Prepared:
-    """The one writing connection to a file that is ours alone: made, checked, brought to the present format.
+    """Open the one writing connection to a file: made, checked, brought to the present format.
 
     Raises: DamagedError, ConfigError, TransientError; a file that cannot be used is left unchanged.
     """
@@ -182,12 +182,12 @@ def _first_fence(reserved: int, epoch: int) -> int:
 
 
 def epoch_of(connection: Connection) -> int:
-    """How often the file was opened for writing; 0 for never, -1 when that cannot be read."""
+    """Return how often the file was opened for writing; 0 for never, -1 when that cannot be read."""
     return number_of(connection, _EPOCH)
 
 
 def number_of(connection: Connection, key: str) -> int:
-    """The number under one of the memory's own keys; 0 for none, -1 when that cannot be read."""
+    """Return the number under one of the memory's own keys; 0 for none, -1 when that cannot be read."""
     text = connection.execute(f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{key}'").get  # perhaps no text
     if text is None:
         return 0
@@ -253,7 +253,7 @@ def _guard(connection: Connection) -> None:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """What goes wrong while opening becomes a ConfigError that names the file and says what to do."""
+    """Turn errors of opening into a ConfigError that names the file and says what to do."""
     import apsw
 
     try:
@@ -284,7 +284,7 @@ def _is_damaged(path: str, why: str) -> DamagedError:
 
 
 def is_storage(error: BaseException) -> bool:
-    """Whether the disk or the file is to blame, so that the same work may succeed later."""
+    """Return whether the disk or the file is to blame, so that the same work may succeed later."""
     import apsw
 
     return isinstance(

@@ -67,7 +67,7 @@ class DiskReserve:
         return freed
 
     def is_full(self, error: BaseException) -> bool:
-        """Whether an error means that there is no room on the disk."""
+        """Return whether an error means that there is no room on the disk."""
         import apsw
 
         if isinstance(error, apsw.FullError):

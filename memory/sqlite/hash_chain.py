@@ -40,7 +40,7 @@ class ChainBreak(Struct, frozen=True):
 
 
 def link(before: bytes, seq: int, at: float, work: str, call: str | None, kind: str, body: str) -> bytes:
-    """The link of a fact: 32 bytes over the link before it, its number and its columns."""
+    """Return the link of a fact: 32 bytes over the link before it, its number and its columns."""
     head = _head(seq, at, len(work), -1 if call is None else len(call), len(kind), len(body))
     return sha256(before + head + f"{work}{call or ''}{kind}{body}".encode("utf-8", "surrogatepass")).digest()
 
@@ -105,7 +105,7 @@ def check(connection: Connection, *, last: int | None = None) -> ChainBreak | No
 
 
 def newest(connection: Connection) -> int:
-    """The number of the last fact; 0 where there is none."""
+    """Return the number of the last fact; 0 where there is none."""
     return _number(connection, "SELECT max(seq) FROM fact")
 
 

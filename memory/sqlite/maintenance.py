@@ -1,4 +1,4 @@
-"""What the writer's thread does when it has time: empty the write-ahead log, tend the data, keep the ballast, copy.
+"""The idle work of the writer's thread: empty the write-ahead log, tend the data, keep the ballast, copy.
 
 SQLite's own checkpoints are off, because they would make an unlucky commit wait for milliseconds. A long log is
 moved into the file between two groups, an idle one is emptied, and one that readers keep from being reused is
@@ -79,7 +79,7 @@ class Maintenance:
             self._due[self._hold_ballast] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
-        """Work was committed: tend later, and move the log into the file if it has grown long."""
+        """Tend later, after work was committed, and move the log into the file if it has grown long."""
         changes = self._connection.total_changes()
         if changes != self._changes:
             now = time.monotonic()
@@ -89,11 +89,11 @@ class Maintenance:
             self.checkpoint()
 
     def due_at(self) -> float | None:
-        """When the next step is due, in monotonic seconds; None when nothing is."""
+        """Return when the next step is due, in monotonic seconds; None when nothing is."""
         return min(self._due.values(), default=None)
 
     def is_overdue(self) -> bool:
-        """Whether tending can wait no longer for a rest."""
+        """Return whether tending can wait no longer for a rest."""
         return self._overdue_at is not None and time.monotonic() >= self._overdue_at
 
     @property
@@ -102,7 +102,7 @@ class Maintenance:
 
     @property
     def is_long(self) -> bool:
-        """Whether the log is longer than it should ever be, because a reader holds it up."""
+        """Return whether the log is longer than it should ever be, because a reader holds it up."""
         return self._wal_pages >= WAL_PAGES_HARD
 
     def step(self) -> None:
@@ -115,7 +115,7 @@ class Maintenance:
             first()
 
     def put_off(self) -> None:
-        """A step failed: try again after a while."""
+        """Try a failed step again after a while."""
         self._due[self._tend_once], self._overdue_at = time.monotonic() + TEND_WITHIN, None
 
     def hold_ballast_soon(self) -> None:

@@ -31,7 +31,7 @@ class Readers:
         self._is_closed = False
 
     async def read(self, work: Callable[[Connection], R]) -> R:
-        """What `work` returns, run in a thread within one transaction.
+        """Run `work` in a thread, within one transaction; returns its result.
 
         Raises: TransientError when the file cannot be read now; PermanentError when a row of it is damaged; SparError
         once closed; what `work` raises.

@@ -41,7 +41,7 @@ STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal)
 
 
 def version(connection: Connection) -> int:
-    """The version that a file says it has; 0 for an empty one. Reads only."""
+    """Return the version that a file says it has; 0 for an empty one. Reads only."""
     return int(_number(connection, "PRAGMA user_version"))
 
 

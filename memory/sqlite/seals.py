@@ -72,7 +72,7 @@ _CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", 
 
 
 class Head(msgspec.Struct):
-    """What all seals come to: by table their number and sum, and the newest fact."""
+    """The totals of all seals: by table their number and sum, and the newest fact."""
 
     rows: dict[str, tuple[int, int]]
     fact: int = 0
@@ -169,7 +169,7 @@ class Seals:
         self._touched, self._has_facts = {}, False
 
     def done(self) -> None:
-        """The transaction was committed."""
+        """Note that the transaction was committed."""
         self._head, self._next = self._next or self._head, None
         if self._written:
             known = self._known
@@ -181,12 +181,12 @@ class Seals:
             self._written = {}
 
     def forget(self) -> None:
-        """The transaction was undone."""
+        """Note that the transaction was undone."""
         self._touched, self._has_facts, self._next, self.newest = {}, False, None, None
         self._written, self.tops = {}, {}
 
     def distrust(self) -> None:
-        """A part of the transaction was undone: what was touched is to be read again."""
+        """Note that a part of the transaction was undone: touched rows are to be read again."""
         self.newest, self.tops = None, {}
         for row in self._touched.values():
             row.must_read, row.is_new = True, False
@@ -220,7 +220,7 @@ class Seals:
         touched.row, touched.digest = new, None
 
     def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
-        """The digest of a row as it is now; None where it is gone."""
+        """Return the digest of a row as it is now; None where it is gone."""
         if row.must_read:
             found = _row(self._connection, name, key)
         elif row.digest is not None:
@@ -265,7 +265,7 @@ def _put(connection: Connection, seals: Sequence[tuple[int, Key, int]]) -> None:
 
 
 def head(connection: Connection) -> Head | None:
-    """What the seals come to, as it was written last; None where that cannot be read."""
+    """Return the totals of the seals as they were written last; None where they cannot be read."""
     text = connection.execute("SELECT value FROM state WHERE key = ?", (HEAD,)).get
     try:
         return msgspec.json.decode(str(text), type=Head) if text is not None else None
@@ -274,7 +274,7 @@ def head(connection: Connection) -> Head | None:
 
 
 def counted(connection: Connection) -> Head:
-    """What the seals come to, counted anew."""
+    """Count the totals of the seals anew."""
     names = {table.number: name for name, table in TABLES.items()}
     rows: dict[str, tuple[int, int]] = {}
     for number, digest in connection.execute("SELECT tbl, digest FROM seal"):
@@ -371,7 +371,8 @@ def _held_against_seals(connection: Connection, name: str, table: SealedTable) -
 def _batches(
     connection: Connection, name: str, table: SealedTable
 ) -> Iterator[tuple[list[tuple[str, Key, Any]], dict[Key, int]]]:
-    """The rows of a table, some at a time in the order of their keys, each time with the seals of that stretch."""
+    """Return the rows of a table, some at a time in the order of their keys, each time with the seals of that
+    stretch."""
     last: Key | None = None
     while True:
         connection.execute("BEGIN")
@@ -392,7 +393,7 @@ def _batches(
 def _rows(
     connection: Connection, name: str, table: SealedTable, after: Key | None = None, upto: Key | None = None
 ) -> Iterator[tuple[str, Key, Any]]:
-    """How people know a row, its key and its columns; None for those of one that cannot be read as what it is."""
+    """Return rows with their name for people, key and columns; None for columns that cannot be read."""
     key, columns = " || char(0) || ".join(table.key), f"({', '.join(table.key)})"
     marks = f"({', '.join('?' * len(table.key))})"
     bounds = [(sql, _parts(value)) for sql, value in ((">", after), ("<=", upto)) if value is not None]
@@ -408,7 +409,7 @@ def _rows(
 
 
 def _row(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
-    """The columns of a row by its key; None where it is not there, or cannot be read."""
+    """Return the columns of a row by its key; None where it is not there, or cannot be read."""
     where = " AND ".join(f"{column} = ?" for column in TABLES[name].key)
     try:
         return connection.execute(f"SELECT * FROM {name} WHERE {where}", _parts(key)).fetchone()
@@ -417,7 +418,7 @@ def _row(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | None:
 
 
 def _key_of(columns: tuple[Any, ...]) -> Key:
-    """The key of a row as one value: no text of ours has a NUL in it, so the order is that of the columns."""
+    """Return the key of a row as one value: no text of ours has a NUL in it, so the order is that of the columns."""
     return columns[0] if len(columns) == 1 else "\0".join(map(str, columns))
 
 

@@ -42,12 +42,13 @@ class DatabaseSession:
 
     @property
     def pending(self) -> int:
-        """How much was accepted and is not yet committed."""
+        """Return how much was accepted and is not yet committed."""
         return self._writer.pending if self._writer is not None else 0
 
     @property
     def is_writable(self) -> bool:
-        """Whether it is of use to accept more now: there is a writer, it works, and there is room on the disk."""
+        """Return whether it is of use to accept more now: there is a writer, it works, and there is room on the
+        disk."""
         return self._writer is not None and self._writer.is_writable
 
     def demand_room(self) -> None:
@@ -57,7 +58,7 @@ class DatabaseSession:
             raise NoRoomError(f"nothing more can be kept: {self._writer.last_error or 'the disk is full'}")
 
     def snapshot(self) -> dict[str, Any]:
-        """The writer's counts; empty when read-only. Safe from any thread."""
+        """Return the writer's counts; empty when read-only. Safe from any thread."""
         if self._writer is None:
             return {}
         return {**self._writer.snapshot(), "epoch": self.epoch, "chain": str(self.broken) if self.broken else None}
@@ -70,12 +71,12 @@ class DatabaseSession:
                 await writer.put(work, size)
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
-        """What the work returned, once it is safe. Raises: what it raised; PermanentError when read-only."""
+        """Do the work and return its result once it is safe. Raises: what it raised; PermanentError when read-only."""
         with self._clock.working():
             return await self.writer.commit(work, size)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
-        """What the work returned, from the file as it is now. Raises: TransientError when it cannot be read."""
+        """Do the work on the file as it is now and return its result. Raises: TransientError when it cannot be read."""
         if self._readers is None:  # in memory: there is one connection, the writer's
             return await self.commit(work)
         if self.pending and self._writer is not None and not self._writer.is_failing:
@@ -83,7 +84,7 @@ class DatabaseSession:
         return await self._readers.read(work)
 
     async def written(self, within: float) -> bool:
-        """Whether everything accepted so far was safe in time; waits for that at most `within` seconds."""
+        """Wait at most `within` seconds until everything accepted so far is safe; returns whether it is."""
         if self._writer is None:
             return True
         with self._clock.working():

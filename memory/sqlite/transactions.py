@@ -26,7 +26,7 @@ FLUSH_WITHIN = 1.0  # seconds for which what nobody waits for may stay in the ke
 
 
 class Transactions:
-    """Those of one connection, and of the ones that follow it.
+    """The transactions of one connection, and of the ones that follow it.
 
     Args: name: the file; durability: as in `database`; epoch: what the file's must be, None not to ask; reopen: a new
         connection after an error of the disk, None where there is no disk. `connected` is called when there is one.
@@ -129,7 +129,7 @@ class Transactions:
         self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self._number)))
 
     def _alone(self, work: Work) -> Any:
-        """The outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
+        """Return the outcome of one unit, or its own error without a trace in the data; the disk's errors go on up."""
         self.connection.execute("SAVEPOINT unit")
         try:
             outcome: Any = work(self.connection)

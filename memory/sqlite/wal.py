@@ -41,14 +41,15 @@ def mend(connection: Connection) -> None:
 
 
 def frames(connection: Connection) -> int:
-    """How many frames the log holds up to the last commit that this connection sees; -1 without a log."""
+    """Return how many frames the log holds up to the last commit that this connection sees; -1 without a log."""
     import apsw
 
     return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
 
 
 def salts(path: str) -> bytes:
-    """What names the present round through the log of the database at `path`; empty without a log. Never raises."""
+    """Return the salts that name the present round through the log of the database at `path`; empty without a log.
+    Never raises."""
     try:
         with Path(f"{path}-wal").open("rb", buffering=0) as file:
             return file.read(_HEAD)[16:24]
@@ -57,7 +58,7 @@ def salts(path: str) -> bytes:
 
 
 def committed_frames(path: str) -> int:
-    """How many frames the log of the database at `path` claims to hold up to its last commit; 0 without a log.
+    """Return how many frames the log of the database at `path` claims to hold up to its last commit; 0 without a log.
 
     Only the frames' heads are read: whether the frames are whole SQLite finds out, and stops at the first that is not.
     """

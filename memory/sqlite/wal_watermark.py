@@ -1,4 +1,4 @@
-"""How much of the write-ahead log is safe, in a small file beside it, so that a log that lost its end is noticed.
+"""The safe length of the write-ahead log, in a small file beside it, so that a lost end is noticed.
 
 A log that ends early is what a killed process leaves as well: nothing in it can tell one from the other. So after each
 flush on which somebody waited a mapped file says which flush that was and how many pages the log held then.
@@ -35,14 +35,14 @@ _END = _BODY.size + _CHECK.size
 
 
 class Promise(Struct, frozen=True):
-    """What a mark says: with flush number `flush`, `pages` of the round `salts` of the log were safe."""
+    """The content of a mark: with flush number `flush`, `pages` of the round `salts` of the log were safe."""
 
     flush: int
     pages: int
     salts: bytes
 
     def missing(self, flush: int, pages: int, salts: bytes) -> int:
-        """How many of these pages are missing, at most.
+        """Return how many of these pages are missing, at most.
 
         Args: flush: the last number that the database knows; pages, salts: what its log holds, up to the last commit.
         """
@@ -54,7 +54,8 @@ class Promise(Struct, frozen=True):
 
 
 def read(path: str) -> Promise | None:
-    """What the mark of the database at `path` says; None without one, or when it was cut off while it was written."""
+    """Return the promise of the mark of the database at `path`; None without one, or when it was cut off while it was
+    written."""
     try:
         with Path(f"{path}{SUFFIX}").open("rb") as file:
             content = file.read(_END)
@@ -65,7 +66,7 @@ def read(path: str) -> Promise | None:
 
 
 def remove(path: str) -> None:
-    """The database at `path` becomes another one: nothing is promised of it. Raises: OSError."""
+    """Remove the mark of a database that becomes another one. Raises: OSError."""
     Path(f"{path}{SUFFIX}").unlink(missing_ok=True)
 
 
@@ -80,7 +81,7 @@ class WalWatermark:
         self.flush = last.flush if last is not None else 0
 
     def promise(self, flush: int, pages: int) -> None:
-        """Flush number `flush` has made so many pages safe. Never raises: it helps, and holds up nothing."""
+        """Note that flush number `flush` has made so many pages safe. Never raises: it helps, and holds up nothing."""
         if flush != self.flush or pages <= self._pages:  # else the round is the same, which costs a look to find out
             self._salts = wal.salts(self._path)
         if not self._salts or not (held := self._map or self._open()):
@@ -90,7 +91,7 @@ class WalWatermark:
         held[:_END] = body + _CHECK.pack(crc32(body))
 
     def close(self) -> None:
-        """The database was closed. When its log was emptied there is nothing left that could be missing in it."""
+        """Close the mark; it is removed where the log was emptied, because nothing can be missing then."""
         held, self._map = self._map, None
         if held is not None:
             held.close()

@@ -126,7 +126,7 @@ class Writer:
             await room
 
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
-        """What the work returned, once it is as safe as the durability promises.
+        """Do the work and return its result once it is as safe as the durability promises.
 
         What was offered before it is then safe too. Cancelling stops the waiting, not the work.
         Raises: what the work raised, which then had no effect; SparError when closed before it was written.
@@ -134,24 +134,25 @@ class Writer:
         return await self.submit(work, size)
 
     def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
-        """The same, as a future. Raises: SparError when closing."""
+        """Do the work as `commit` does; returns a future. Raises: SparError when closing."""
         future: asyncio.Future[R] = self._loop.create_future()
         self._accept(Job(work, size, future), is_bounded=False)
         return future
 
     @property
     def pending(self) -> int:
-        """How much was accepted and is not yet committed."""
+        """Return how much was accepted and is not yet committed."""
         return self._items
 
     @property
     def is_out_of_room(self) -> bool:
-        """Whether the disk was full and has not become free again: only what is held in reserve is left."""
+        """Return whether the disk was full and has not become free again: only what is held in reserve is left."""
         return self._ballast.is_given_up
 
     @property
     def is_writable(self) -> bool:
-        """Whether it is of use to accept more: the last write worked, there is room, and the file is still ours."""
+        """Return whether it is of use to accept more: the last write worked, there is room, and the file is still
+        ours."""
         return not (self.is_failing or self._ballast.is_given_up or self._fenced)
 
     def tell(self, fault: Fault) -> None:
@@ -226,7 +227,7 @@ class Writer:
             self._finish(group or [])
 
     def _next(self) -> list[Job] | None:
-        """The next group; empty when it is time for upkeep or a flush; None at the end."""
+        """Return the next group; empty when it is time for upkeep or a flush; None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing_at is not None:
@@ -316,7 +317,7 @@ class Writer:
                 self._in_loop(self._told, None)
 
     def _give_ballast(self, error: Exception) -> bool:
-        """The disk is full: make room for what must be written to make more. Whether there was any to give."""
+        """Give the reserve up on a full disk, so that rows can be deleted; returns whether there was any."""
         if not self._ballast.held:
             return False
         kept = f"{self._ballast.give_up() >> 10} KiB that were kept for this day are given up"

@@ -76,7 +76,7 @@ def _day(text: str) -> int:
 
 
 def _by_real_time(triggers: tuple[Any, ...], wall: tuple[Any, ...], zone: tzinfo) -> Following:
-    """The triggers go through gap and repetition in their own zone.
+    """Return the function to the next tick, for triggers that go through gap and repetition in their own zone.
 
     One that stands in a gap they move behind it: there the clock on the `wall` shows what the line does not mean.
     """
@@ -93,7 +93,7 @@ def _by_real_time(triggers: tuple[Any, ...], wall: tuple[Any, ...], zone: tzinfo
 
 
 def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
-    """The triggers see the reading of the clock on the wall as if it were UTC, which has no gap to fall into."""
+    """Return the function to the next tick, for triggers that read the clock on the wall as if it were UTC."""
 
     def after(moment: datetime) -> datetime | None:
         reading: datetime | None = moment.astimezone(zone).replace(tzinfo=UTC, fold=0)
@@ -109,7 +109,7 @@ def _by_the_wall(triggers: tuple[Any, ...], zone: tzinfo) -> Following:
 
 
 def _read_at(reading: datetime, zone: tzinfo) -> datetime:
-    """When the clock on the wall first shows this reading, or goes past it."""
+    """Return when the clock on the wall first shows this reading, or goes past it."""
     wall = reading.replace(tzinfo=zone)
     late, early = wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)
     if late <= early:  # it stands in no gap

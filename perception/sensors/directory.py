@@ -78,7 +78,7 @@ class DirectorySensor:
         self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"directory sensor {ctx.name}")
 
     async def _remembered(self, ctx: SensorContext) -> Files:
-        """What earlier lives have dealt with: a row for each file, and in the cursor until when."""
+        """Return what earlier processes have dealt with: a row for each file, and in the cursor until when."""
         rows, ours = dict(await ctx.rows.list()), readable(self._root)
         root, floor, count, former = read_cursor(ctx.cursor)
         written = rows.pop(ROOT, None)
@@ -126,7 +126,8 @@ class DirectorySensor:
             await ended(self._nudge, pause, clock)
 
     async def _turn(self, now: float) -> float:
-        """Seconds until the next turn is needed. Raises: OSError when the directory cannot be read."""
+        """Take a turn; returns the seconds until the next is needed. Raises: OSError when the directory cannot be
+        read."""
         files = self._files
         self._keep_watching(await self._threads.run(self._folder.identity), now)
         hints, self._hints = self._hints, set()
@@ -257,7 +258,7 @@ class DirectorySensor:
             self._nudge.set_result(None)
 
     def _misses_directory(self, missing: Iterable[str]) -> bool:
-        """Whether one of the names that are not there was a directory of files that are known."""
+        """Return whether one of the names that are not there was a directory of files that are known."""
         strange = {name for name in missing if name not in self._known}
         return bool(strange) and not strange.isdisjoint(folders_of(self._known))
 

@@ -37,7 +37,7 @@ class Kept(Struct, frozen=True, array_like=True):
 
 
 class News(Struct):
-    """What a look has found: what is not as it is known to be, since when, and what is (again).
+    """The result of a look: files that changed, since when, and files that are as known (again).
 
     `marked` are files that count as dealt with, though nothing of them is known.
     """
@@ -130,7 +130,7 @@ class Files:
         return batch
 
     def cursor(self, root: str) -> dict[str, Any]:
-        """What a restart needs where nobody keeps rows: until when everything was dealt with."""
+        """Return the cursor for a store without rows: until when everything was dealt with."""
         waiting = [(entry.ctime, name) for name, (entry, _) in self.pending.items() if entry is not None]
         waiting += [(entry.ctime, name) for name, entry in self.unreadable.items()]
         waiting += [(changed_at, name) for changed_at, name, _, _ in self._order[:1]]
@@ -159,7 +159,8 @@ def kept_of(row: Any) -> Kept | None:
 
 
 def read_cursor(cursor: Any) -> tuple[str | None, Moment, int, dict[str, Kept]]:
-    """What a cursor remembers: of which directory, until when, of how many files, and, from an earlier version, which.
+    """Return the content of a cursor: of which directory, until when, of how many files, and, from an earlier version,
+    which.
 
     The directory is None when it cannot be read.
     """

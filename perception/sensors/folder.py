@@ -1,4 +1,4 @@
-"""What is in a directory: looking at it and reading from it, blocking; the directory sensor does it in a thread.
+"""The content of a directory, looked at and read, blocking; the directory sensor does it in a thread.
 
 It never leaves the directory: a symlink counts only when it leads to a regular file inside, a directory behind a
 symlink is not entered. It remembers nothing.
@@ -70,7 +70,8 @@ class Folder:
         return {readable(entry.path): entry for entry in self._below("")}
 
     def look(self, paths: Iterable[str]) -> tuple[dict[str, Entry], bool]:
-        """Those of these relative paths that are files that count, and whether a directory is among the paths."""
+        """Return those of these relative paths that are files that count, and whether a directory is among the
+        paths."""
         found: dict[str, Entry] = {}
         has_directory = False
         for path in paths:
@@ -88,7 +89,7 @@ class Folder:
         return found, has_directory
 
     def read(self, entry: Entry, limit: int) -> Text | None:
-        """The file's first `limit` bytes; None when it is not what it was any more."""
+        """Return the file's first `limit` bytes; None when it is not what it was any more."""
         real = self._full(entry.path).resolve()
         # Not to be led elsewhere, nor to wait for a writer of a pipe, by what took the file's place just now.
         with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -147,7 +148,7 @@ class Folder:
         return any(_matches("/".join(parts[: i + 1]), part, self._exclude) for i, part in enumerate(parts))
 
     def _is_inside(self, parent: str) -> bool:
-        """Whether a subdirectory is one of ours and not one behind a symlink."""
+        """Return whether a subdirectory is one of ours and not one behind a symlink."""
         return self._full(parent).resolve() == self.root.resolve() / parent
 
     def _holds(self, real: Path) -> bool:

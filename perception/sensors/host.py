@@ -77,7 +77,8 @@ class HostSensor:
         self._last = {measure.subject: _Last() for measure in self._measures}
 
     def poll(self) -> list[Perception]:
-        """What has changed its level since the last poll. Raises: what reading raises, when nothing can be read."""
+        """Return perceptions of measures that changed their level since the last poll. Raises: what reading raises,
+        when nothing can be read."""
         noticed: list[Perception] = []
         failures: list[Exception] = []
         for measure in self._measures:
@@ -148,7 +149,7 @@ def sentence(measure: Measure, value: float, level: Level) -> str:
 
 
 def measured(kind: str, path: str) -> float:
-    """What psutil says. Raises: OSError, e.g. for a disk that is not there."""
+    """Measure with psutil. Raises: OSError, e.g. for a disk that is not there."""
     import psutil
 
     if kind == "host.load":

@@ -1,4 +1,4 @@
-"""What people send: the terms under which a message becomes a perception.
+"""Messages of people: the terms under which a message becomes a perception.
 
 Messages come through the agent's own door (`submit`: `spar send` over the control socket today, HTTP later), because
 whoever sends one wants a receipt and an answer. This sensor says what they are worth: how much their text may do,
@@ -35,7 +35,7 @@ class MessagesSensor:
         self._trust, self._priority, self._longest = trust, priority, longest
 
     def hear(self, text: str, session: str, **fields: Any) -> Perception:
-        """The perception that a message is. Raises: ValueError when it is too long."""
+        """Return the perception that a message is. Raises: ValueError when it is too long."""
         if len(text) > self._longest:
             raise ValueError(f"a message may have {self._longest} characters, this one has {len(text)}")
         return Perception(

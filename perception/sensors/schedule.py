@@ -40,7 +40,7 @@ class Due(Struct, frozen=True):
 
 
 class Verdicts(Struct, frozen=True):
-    """What becomes of the ticks that are due: perceptions, and what is told of those that did not run in time."""
+    """The verdicts on ticks that are due: perceptions, and the reasons of those that did not run in time."""
 
     due: tuple[Due, ...] = ()
     told: tuple[tuple[datetime, str], ...] = ()
@@ -122,7 +122,7 @@ class ScheduleSensor:
         self._timer = ctx.clock.call_at(ctx.clock.monotonic() + min(max(pause, 0.001), LOOK), self._look)
 
     def _mind_the_clock(self, now: datetime) -> None:
-        """Where the clock was set back nothing ticks twice, and nothing waits for years until it has caught up."""
+        """Let nothing tick twice after the clock was set back, nor wait for years until it has caught up."""
         patience = SET_BACK if self._cron else timedelta(0)
         if not self._is_single and self._last - now > patience:
             self._deal_with(now)
@@ -161,7 +161,7 @@ class ScheduleSensor:
     # -- times
 
     def _after(self, moment: datetime) -> datetime | None:
-        """The first tick after a moment."""
+        """Return the first tick after a moment."""
         if self._cron is not None:
             return self._cron(moment)
         if self._step is not None:  # counted from a tick that was: whole steps, no drift
@@ -169,7 +169,7 @@ class ScheduleSensor:
         return self._moment if self._moment > moment else None
 
     def _before(self, moment: datetime) -> datetime:
-        """The last tick before a moment, or what does as well to go on from."""
+        """Return the last tick before a moment, or what does as well to go on from."""
         if self._step is not None:
             return self._last + (moment - MOMENT - self._last) // self._step * self._step
         return moment - MOMENT
@@ -181,7 +181,7 @@ class ScheduleSensor:
             tick = self._after(tick)
 
     def _delayed(self, tick: datetime) -> datetime:
-        """The tick with its jitter: by a digest, not by chance, so that it is the same after a restart."""
+        """Return the tick with its jitter: by a digest, not by chance, so that it is the same after a restart."""
         if not self._jitter or self._ctx is None:
             return tick
         named = f"{self._ctx.name} {tick.isoformat()}".encode(errors="replace")
@@ -220,7 +220,7 @@ def judged(
     waits: bool = False,
     delayed: Callable[[datetime], datetime] = lambda tick: tick,
 ) -> Verdicts:
-    """What becomes of ticks that are due, given in order.
+    """Judge ticks that are due, given in order.
 
     One that is at most `grace` late is merely late and runs; of several only the latest under `overlap="skip"`, and
     none while an earlier one still `waits` to be sensed. All others are missed and told; `missed` says which still run.
@@ -242,7 +242,7 @@ def judged(
 
 
 def _last_of(cursor: Any, trigger: str) -> datetime | None:
-    """The last tick that was dealt with, if the cursor is one of this trigger and can be read."""
+    """Return the last tick that was dealt with, if the cursor is one of this trigger and can be read."""
     try:
         last = datetime.fromisoformat(cursor["last"]) if cursor["trigger"] == trigger else None
     except (TypeError, KeyError, ValueError):

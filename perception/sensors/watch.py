@@ -40,18 +40,22 @@ class Watch:
         threading.Thread(target=self._serve, name=f"watch {root}", daemon=True).start()
 
     def stop(self) -> None:
-        """The thread ends within one step of watchfiles, 50 ms."""
+        """Let the thread end within one step of watchfiles, 50 ms."""
         self._is_stopped = True
 
     def is_set(self) -> bool:
-        """What watchfiles asks at every step, so first when it has begun: what changed before was not seen."""
+        """Return whether to stop; watchfiles asks at every step, first when it has begun.
+
+        What changed before that first question was not seen.
+        """
         if not self._has_begun:
             self._has_begun = True
             self._hand_over(None)
         return self._is_stopped
 
     def events(self) -> Iterable[set[tuple[Any, str]]]:
-        """What watchfiles says, in the thread; it ends when `is_set`. Raises: OSError when watching is refused."""
+        """Yield the changes that watchfiles sees, in the thread, until `is_set`. Raises: OSError when watching is
+        refused."""
         from watchfiles import watch
 
         return watch(

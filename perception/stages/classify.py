@@ -67,14 +67,14 @@ class BuiltInPattern(Pattern):
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a perception must look like for a rule to apply; the stages add what then follows from it."""
+    """The conditions under which a rule applies; the stages add its consequences."""
 
     filters: ClassVar[tuple[str, ...]] = ("source",)
     source: Glob | None = None
     pattern: Pattern | None = None
 
     def find(self, perception: Perception, text: str) -> dict[str, str] | None:
-        """What the pattern's named groups captured if the rule fits the perception, else None."""
+        """Return the captures of the pattern's named groups if the rule fits the perception, else None."""
         for name in self.filters:
             glob: Glob | None = getattr(self, name)
             if glob is not None and not glob.fits(getattr(perception, name)):
@@ -122,7 +122,7 @@ def classify(settings: ClassifySettings, perceptions: Sequence[Perception]) -> S
 
 
 def text_of(perception: Perception) -> str:
-    """The content as text, its first `TEXT_LIMIT` characters; "" if it cannot be read. Never raises."""
+    """Return the content as text, its first `TEXT_LIMIT` characters; "" if it cannot be read. Never raises."""
     content = perception.content
     if isinstance(content, str):
         return content[:TEXT_LIMIT]
@@ -142,7 +142,7 @@ def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
 
 
 def decode(kind: type, value: Any, regular: type[Pattern] = Pattern) -> Any:
-    """How msgspec reads the types of a rule. Raises: ValueError saying what is wrong with the value."""
+    """Read the types of a rule, for msgspec. Raises: ValueError saying what is wrong with the value."""
     if kind is Glob:
         patterns = [value] if isinstance(value, str) else value
         if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):

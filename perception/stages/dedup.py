@@ -105,7 +105,7 @@ class Decision(Struct, frozen=True):
 
 
 class StageResult(Struct, frozen=True):
-    """What a stage made of a batch: what it kept, what it took out, and to how many it added something."""
+    """The result of a stage: perceptions kept, perceptions taken out, and the number of those enriched."""
 
     kept: list[Perception]
     decisions: list[Decision] = []
@@ -135,12 +135,12 @@ class _Seen:
         self.hidden = 0  # repetitions that came after this one had already been passed on
 
     def is_over(self, at: float) -> bool:
-        """Whether its thing was in another state by then, so that the same again is news."""
+        """Return whether its thing was in another state by then, so that the same again is news."""
         return self.thing is not None and self.thing.state != self.state and at >= self.thing.at
 
 
 class DedupWindow:
-    """What was let through lately, by what it is and by its wording; the only thing that `dedup` changes."""
+    """The perceptions let through lately, by identity and wording; the only thing that `dedup` changes."""
 
     def __init__(self) -> None:
         self.seen: dict[bytes, _Seen] = {}
@@ -150,7 +150,7 @@ class DedupWindow:
     def nearest(
         self, bucket: int, sketch: array[int], at: float, settings: DedupSettings
     ) -> tuple[_Seen, float] | None:
-        """The first one found in the window that is alike enough, and how much it is alike."""
+        """Return the first one found in the window that is alike enough, and how much it is alike."""
         marks = set(sketch)
         compared: set[_Seen] = set()
         postings = [self.alike.get(posting, ()) for posting in _postings(bucket, sketch, settings.similarity)]
@@ -254,7 +254,7 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
 
 
 def count_of(perception: Perception) -> int:
-    """How many times this was seen, at least 1."""
+    """Return how many times this was seen, at least 1."""
     count = perception.attributes.get("count")
     return count if type(count) is int and count > 0 else 1
 
@@ -268,7 +268,7 @@ def _dropped(perception: Perception, reason: str, into: str) -> Decision:
 
 
 def _identity(perception: Perception, text: str) -> bytes | None:
-    """What makes it the same as another, as a digest; None if nothing does."""
+    """Return the digest by which it equals another; None if it has none."""
     if perception.key is not None:
         what: tuple[object, ...] = (perception.key,)
     elif perception.kind == MESSAGE:
@@ -279,7 +279,7 @@ def _identity(perception: Perception, text: str) -> bytes | None:
 
 
 def _canonical(perception: Perception) -> str:
-    """The content as text, the same for equal content. What cannot be read is like nothing else."""
+    """Return the content as text, the same for equal content. What cannot be read is like nothing else."""
     content = perception.content
     if isinstance(content, str):
         return content
@@ -298,7 +298,7 @@ def _digest(parts: tuple[object, ...], size: int) -> bytes:
 
 
 def _place(perception: Perception, text: str) -> bytes | None:
-    """The thing that it is a state of, as a digest; None for what people say, which is none."""
+    """Return the thing that it is a state of, as a digest; None for what people say, which is none."""
     if perception.kind == MESSAGE:
         return None
     where = (perception.session, perception.trust, perception.source)
@@ -308,7 +308,8 @@ def _place(perception: Perception, text: str) -> bytes | None:
 
 
 def naming(perception: Perception) -> frozenset[bytes]:
-    """The words that say which thing it is about, without those that say how it is and without measured numbers."""
+    """Return the words that say which thing it is about, without those that say how it is and without measured
+    numbers."""
     content = perception.content
     if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
         return words_of("\n".join(_leaves(content)))
@@ -316,7 +317,7 @@ def naming(perception: Perception) -> frozenset[bytes]:
 
 
 def _leaves(content: object) -> Iterator[str]:
-    """The values in data as texts, up to `NEAR_CHARACTERS` of them."""
+    """Return the values in data as texts, up to `NEAR_CHARACTERS` of them."""
     left, count = [content], 0
     while left and count < NEAR_CHARACTERS:
         value, count = left.pop(), count + 1
@@ -329,7 +330,7 @@ def _leaves(content: object) -> Iterator[str]:
 
 
 def words_of(text: str) -> frozenset[bytes]:
-    """The words of a text that name something."""
+    """Return the words of a text that name something."""
     head = _MEASURED.sub(b"@", _quieted(text).lower())
     return (
         frozenset(token for token in _TOKENS.findall(head) if token[0] > 0x7F or token[:1].isalnum()) - TELLING - EMPTY
@@ -337,7 +338,7 @@ def words_of(text: str) -> frozenset[bytes]:
 
 
 def _quieted(text: str) -> bytes:
-    """The beginning of a text without what may differ."""
+    """Return the beginning of a text without what may differ."""
     return _NOISE.sub(b"@", text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass"))
 
 
@@ -349,7 +350,7 @@ def _is_comparable(perception: Perception) -> bool:
 
 
 def _is_data(text: str) -> bool:
-    """Whether a text holds data: it is an object or a list, or there are names with values in it."""
+    """Return whether a text holds data: it is an object or a list, or there are names with values in it."""
     ends = text.lstrip()[:1] + text.rstrip()[-1:]
     return ends in ("{}", "[]") or _DATA.search(text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass")) is not None
 
@@ -374,7 +375,7 @@ def _wording(perception: Perception) -> tuple[int, array[int]]:
 
 
 def _postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[int]:
-    """Where a text is filed: two texts that are alike enough share one of their first marks."""
+    """Return the marks by which a text is filed: two texts that are alike enough share one of them."""
     size = len(sketch)
     prefix = size - ceil(similarity * size - 1e-9) + 1
     for mark in sketch[: min(prefix, PREFIX)]:
@@ -382,7 +383,7 @@ def _postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[in
 
 
 def _likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
-    """The Jaccard index 0..1 of two texts (`marks` is `sketch` as a set), as far as both sketches reach."""
+    """Return the Jaccard index 0..1 of two texts (`marks` is `sketch` as a set), as far as both sketches reach."""
     shared = len(marks.intersection(other))
     size, other_size = len(sketch), len(other)
     if size == SKETCH or other_size == SKETCH:

@@ -35,7 +35,7 @@ class FuseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class FuseWindow:
-    """How often each subject was noticed since when (seconds since 1970); the only thing that `fuse` changes."""
+    """The counts of subjects since when (seconds since 1970); the only thing that `fuse` changes."""
 
     def __init__(self) -> None:
         self.counts: dict[Topic, tuple[float, int]] = {}
@@ -78,7 +78,7 @@ def fuse(window: FuseWindow, settings: FuseSettings, perceptions: Sequence[Perce
 
 
 def _clusters(perceptions: Sequence[Perception], places: list[int], seconds: float) -> Iterator[list[int]]:
-    """The places in order of time, cut wherever one lies too long after the first of its cluster."""
+    """Return the places in order of time, cut wherever one lies too long after the first of its cluster."""
     cluster: list[int] = []
     for place in sorted(places, key=lambda place: perceptions[place].at):
         if cluster and (perceptions[place].at - perceptions[cluster[0]].at).total_seconds() > seconds:
@@ -110,7 +110,7 @@ def _whole(parts: list[Perception]) -> tuple[Perception, int]:
 
 
 class _Age(Struct, frozen=True):
-    """What came after a part: `newer` is the id of the newer state of the same thing, if there is one.
+    """The successor of a part: `newer` is the id of the newer state of the same thing, if there is one.
 
     `may_speak`: nothing newer of its source is about the whole of the same thing or a part of it. Lines of logs tell
     what happened: none is a state that another one ends.
@@ -143,7 +143,7 @@ def _ages(parts: list[Perception]) -> list[_Age]:
 
 
 def _is_near(words: frozenset[bytes], others: frozenset[bytes]) -> bool:
-    """Whether one names no more than the other: "backup failed: no space", "backup succeeded"."""
+    """Return whether one names no more than the other: "backup failed: no space", "backup succeeded"."""
     return words <= others or others <= words
 
 

@@ -138,7 +138,7 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
 
 
 class IntentRule(Rule, frozen=True, kw_only=True):
-    """What fits has this `intent`, with this `confidence` (0..1); `kind` narrows what may fit."""
+    """A rule that gives this `intent`, with this `confidence` (0..1); `kind` narrows what may fit."""
 
     filters: ClassVar[tuple[str, ...]] = ("source", "kind")
     intent: str

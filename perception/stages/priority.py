@@ -91,7 +91,7 @@ Summand = tuple[float, str]
 
 
 class PriorityRule(Rule, frozen=True, kw_only=True):
-    """What fits gets `add` (-1..1) on top, `because` of this."""
+    """A rule that adds `add` (-1..1) to the priority, `because` of this."""
 
     filters: ClassVar[tuple[str, ...]] = ("source", "kind", "intent")
     add: Change

@@ -1,4 +1,4 @@
-"""What one sensor has handed over and no cycle has taken yet.
+"""The buffer of the perceptions of one sensor that no cycle has taken yet.
 
 Pushed from any thread or returned by a poll, checked, signed with the sensor's name and kept in one bounded buffer,
 together with the cursor that belongs to it. What a flood leaves of it is the sensor's declared policy; whatever is not
@@ -93,7 +93,7 @@ class SensorBuffer:
 
     @property
     def oldest_age(self) -> float | None:
-        """Seconds for which the oldest has waited; None when none does."""
+        """The seconds for which the oldest has waited; None when none does."""
         with self._lock:
             since = next((at for at, *_ in self._items.values()), None)
         return None if since is None else max(self._now() - since, 0.0)
@@ -104,11 +104,11 @@ class SensorBuffer:
 
     @property
     def dropped(self) -> int:
-        """How many perceptions were not kept, for whatever reason."""
+        """The number of perceptions that were not kept, for any reason."""
         return sum(self.shed.values())
 
     def checkpoint(self, cursor: Any) -> None:
-        """What the sensor knows as `checkpoint`."""
+        """Set the cursor (the sensor's `checkpoint`)."""
         with self._lock:
             self.cursor = cursor
             if self._is_polling:
@@ -135,11 +135,12 @@ class SensorBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more can be kept, so that what a poll returned would be lost."""
+        """Return whether nothing more can be kept, so that what a poll returned would be lost."""
         return self._spec.when_full == "refuse" and self._is_full(0)
 
     def take(self, at_most: int, most_bytes: int = MOST_BYTES) -> list[Perception]:
-        """The most important that wait, of equal ones the oldest, one of them however large; in the order they came."""
+        """Take the most important that wait, of equal ones the oldest, one of them however large; in the order they
+        came."""
         with self._lock:
             numbers: Iterable[int] = self._items
             if len(self._items) > at_most:
@@ -153,7 +154,7 @@ class SensorBuffer:
             return [self._pop(number) for number in sorted(chosen)]
 
     def release(self) -> None:
-        """What was taken is in a cycle: a cursor that waited for it may be saved, and rows written."""
+        """Note that a cycle holds what was taken: a cursor that waited for it may be saved, and rows written."""
         with self._lock:
             oldest = self._oldest
             while self._cursors and self._cursors[0][0] <= oldest:
@@ -161,13 +162,13 @@ class SensorBuffer:
             self.rows.release(oldest)
 
     def begin_poll(self) -> None:
-        """A cursor that is set from here on, and rows that are changed, belong to what the poll will return."""
+        """Note that a cursor set from here on, and changed rows, belong to what the poll will return."""
         with self._lock:
             self._is_polling = True
             self.rows.begin_poll()
 
     def end_poll(self) -> None:
-        """What the poll returned is here, or nothing will come of it."""
+        """Note that the poll has ended."""
         with self._lock:
             self._poll_ended()
 
@@ -229,7 +230,7 @@ class SensorBuffer:
         return perception
 
     def signed(self, perception: Perception) -> Perception:
-        """The perception with what the sensor left open: its name, its session."""
+        """Return the perception with what the sensor left open: its name, its session."""
         changes: dict[str, str] = {}
         if perception.source in ("", "manual"):
             changes["source"] = self._spec.name
@@ -276,7 +277,7 @@ def described(value: object) -> str:
 
 
 def _perceptions_of(product: object) -> tuple[list[Perception], str]:
-    """What a poll returned as perceptions, and what of it is none, described."""
+    """Return the perceptions that a poll returned, and a description of what is none."""
     if product is None:
         return [], ""
     if isinstance(product, Perception):

@@ -1,4 +1,4 @@
-"""What one trigger has missed: counted by reason for as long as its service lives, the latest told one by one.
+"""The missed ticks of one trigger: counted by reason for as long as its service lives, the latest told one by one.
 
 It is one small row of the store, written together with the sensor's cursor. A tick that is told again, because a crash
 came between, is counted once.
@@ -40,7 +40,7 @@ class MissedTicks:
         self.is_unsaved = True
 
     def state(self) -> dict[str, Any]:
-        """What is written, JSON-able."""
+        """Return the state to be written, JSON-able."""
         return {"counts": dict(self.counts), "latest": [list(entry) for entry in self._latest]}
 
     def restore(self, state: object) -> None:
@@ -55,7 +55,7 @@ class MissedTicks:
                 self._latest.append((entry[0], entry[1]))
 
     def snapshot(self) -> dict[str, Any]:
-        """How many were missed by reason, and the latest, JSON-able; safe from any thread."""
+        """Return the counts of missed ticks by reason, and the latest, JSON-able; safe from any thread."""
         latest = [{"due_at": at, "reason": reason} for at, reason in list(self._latest)[-SHOWN:]]
         return {"counts": dict(self.counts), "latest": latest}
 

@@ -51,7 +51,7 @@ class SensorRows:
         self._hold(RowChange(self._owner, key, is_dropped=True))
 
     async def list(self) -> Mapping[str, Any]:
-        """All rows by key, with the changes that are not written yet. Raises: what the store raises."""
+        """Return all rows by key, with the changes that are not written yet. Raises: what the store raises."""
         with self._lock:
             pending = [*self._released, *(change for _, change in self._held)]
         rows = self._passing if self._store is None else await self._store.rows(self._owner)
@@ -59,22 +59,22 @@ class SensorRows:
 
     @property
     def has_news(self) -> bool:
-        """Whether a change waits to be released or written."""
+        """Return whether a change waits to be released or written."""
         return bool(self._held or self._released)
 
     def begin_poll(self) -> None:
-        """The changes from here on belong to what the poll will return."""
+        """Note that the changes from here on belong to what the poll will return."""
         self._began = self.next
 
     def end_poll(self) -> None:
-        """What the poll returned has been handed over."""
+        """Note that the result of the poll has been handed over."""
         with self._lock:
             if (began := self._began) is not None:
                 self._held = deque((self.next if at >= began else at, change) for at, change in self._held)
             self._began = None
 
     def release(self, reached: int) -> None:
-        """All perceptions before this number have been taken, or were shed."""
+        """Note that all perceptions before this number have been taken, or were shed."""
         with self._lock:
             if self._began is not None:
                 reached = min(reached, self._began - 1)  # of the rest, what the poll will return may not be here yet
@@ -82,7 +82,7 @@ class SensorRows:
                 self._released.append(self._held.popleft()[1])
 
     def unsaved(self) -> Sequence[RowChange]:
-        """The changes to be written now, in order. Whoever asks writes them: they are not given twice."""
+        """Return the changes to be written now, in order. The caller writes them: they are not given twice."""
         with self._lock:
             changes, self._released = self._released, []
         if self._store is None:

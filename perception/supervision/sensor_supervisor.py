@@ -83,7 +83,7 @@ class SensorSupervisor:
 
     @property
     def has_rhythm(self) -> bool:
-        """Whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
+        """Return whether the sensor is due at times of its own; one without is polled whenever there is a cycle."""
         return self._every > 0 or self.state != "ok"
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class SensorSupervisor:
         return True
 
     def unsaved(self) -> dict[str, Any]:
-        """What is to be saved now, by its keys: the cursor of what cycles have taken, and what was missed.
+        """Return the values to be saved now, by key: the cursor behind what cycles have taken, and missed ticks.
 
         Whoever asks keeps it: it is not given twice.
         """
@@ -167,7 +167,8 @@ class SensorSupervisor:
         return found
 
     def snapshot(self) -> dict[str, Any]:
-        """How the sensor is, JSON-able; ages in seconds, counts since the beginning, `failures` in a row."""
+        """Return the state of the sensor, JSON-able; ages in seconds, counts since the beginning, `failures` in a
+        row."""
         age = None if self._polled_at is None else max(self._clock.monotonic() - self._polled_at, 0.0)
         return {
             "state": self.state,
@@ -239,7 +240,7 @@ class SensorSupervisor:
         self.buffer.accept(product)
 
     def _came_late(self, product: object) -> None:
-        """A poll that had been given up has returned after all: what it noticed is passed on."""
+        """Pass on what a poll noticed that had been given up and has returned after all."""
         try:
             self.buffer.accept(product)
         except Exception as error:
@@ -357,20 +358,20 @@ class SensorSupervisor:
             late(outcome.result())
 
     async def _accept(self, perception: Perception) -> bool:
-        """What the sensor knows as `accept`."""
+        """Accept a perception durably (the sensor's `accept`)."""
         if not isinstance(perception, Perception):
             raise ContractError(f"sensor {self.name!r} must accept a Perception, found {described(perception)}")
         return await self._host.accept(self.buffer.signed(perception))
 
     def _reported(self, event_name: str, /, **fields: Any) -> None:
-        """What the sensor knows as `report`; a tick that was missed is kept as well."""
+        """Report an event (the sensor's `report`); a tick that was missed is kept as well."""
         self._report(event_name, **fields)
         if event_name == "TriggerMissed":
             self.missed.add(fields["due_at"], fields["reason"])
             self._host.wake()  # the cycle that comes saves it
 
     def _broke(self, cause: BaseException | None) -> None:
-        """The sensor's task was cancelled under it: its background work has failed, and it is closed already."""
+        """Fail the sensor whose task was cancelled: its background work has failed, and it is closed already."""
         if self._is_closing or not self._is_open:
             return
         self._is_open = self._needs_close = False
@@ -379,7 +380,7 @@ class SensorSupervisor:
         self._spawn(self._failed(cause if isinstance(cause, Exception) else error))
 
     def _lied(self, found: object) -> None:
-        """Something that is no perception was pushed, from any thread; told once at a time."""
+        """Fail the sensor that pushed something else than a perception, from any thread; once at a time."""
         if self._is_lie_told or self._loop is None or not self.buffer.is_open:
             return
         self._is_lie_told = True
@@ -420,7 +421,7 @@ class SensorSupervisor:
 
 
 def _takes_one(method: Callable[..., Any]) -> bool:
-    """Whether a method must be given an argument: it is the `Context`."""
+    """Return whether a method must be given an argument: it is the `Context`."""
     try:
         parameters = inspect.signature(method).parameters.values()
     except (TypeError, ValueError):

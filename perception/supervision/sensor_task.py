@@ -1,4 +1,4 @@
-"""Makes the calls of one sensor, one at a time, in one task, each for a bounded time.
+"""The task of one sensor: makes its calls one at a time, each for a bounded time.
 
 One task, because what a sensor's `open` enters (a task group, a cancel scope) only the same task can leave in `close`.
 A call that ignores its cancellation, or blocks a thread, is left behind: `outcome` tells when it has ended after all.
@@ -44,7 +44,7 @@ class SensorTask:
         return self._is_over or self._task.done()
 
     async def make(self, work: Work, timeout: float, *, can_cancel: bool) -> Any:
-        """What the work returns or raises; cancelling this cancels the work, if that is possible.
+        """Do the work and return its result; cancelling this cancels the work, if that is possible.
 
         Raises: PhaseTimeoutError after `timeout` seconds; its `product` is what came within the grace.
         """
