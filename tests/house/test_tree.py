@@ -26,9 +26,6 @@ OWN = ("spar/agent/", "spar/__init__.py")
 #: Classes that share their name with another one of the package, which are left to be renamed.
 NAMES_LEFT: frozenset[str] = frozenset(
     {
-        "memory: Broken",
-        "memory: Copies",
-        "memory: Row",
         "spar: Counted",
         "spar: Listed",
         "spar: Record",

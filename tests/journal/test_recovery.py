@@ -606,7 +606,7 @@ async def test_a_sensors_cursor_goes_on_when_the_journal_has_what_it_brought(
         assert memory is not None
         await memory.flush()
         cursor = await memory.load("cursor:main:counter")
-        assert cursor == agent.modules["sense"].part._keepers[0].inlet.cursor
+        assert cursor == agent.modules["sense"].part._supervisors[0].buffer.cursor
         assert [cycle.perceptions for cycle in await memory.journal.unfinished("main")] == [tuple(perceptions)]
         return Action((Call("look", {"at": 1}),))
 

@@ -82,7 +82,7 @@ def test_a_small_cycle_is_encoded_at_once_as_it_is_later_and_one_with_a_secret_n
         return CycleRecord("c", "main", "main", NOW, 0.1, "acted", (Perception(text),), Action(goal=text, id="a"))
 
     plain = cycle_log.prepared(cycle("hello"))
-    assert isinstance(plain, cycle_log.Row)
+    assert isinstance(plain, cycle_log.CycleRow)
     assert plain.columns[:2] == cycle_log.row(cycle("hello")).columns[:2]
     assert "hello" in plain.columns[-1]
 
