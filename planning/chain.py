@@ -218,7 +218,7 @@ async def _put_off(plan: Any, run: RunContext | None) -> Action | None:
 
 
 def _noticed(perceptions: Sequence[Perception], run: RunContext | None) -> Sequence[Perception]:
-    """What was noticed, each thing by itself, as it was before it became a run."""
+    """Return the noticed perceptions one by one, as they were before they became a run."""
     if run is None or run.message is None or not any(each.id == run.message.id for each in perceptions):
         return perceptions
     others = [each for each in perceptions if each.id != run.message.id]
@@ -226,13 +226,13 @@ def _noticed(perceptions: Sequence[Perception], run: RunContext | None) -> Seque
 
 
 def _is_makeshift(run: RunContext) -> bool:
-    """Whether those who stand in have decided on this run, so that it is over when they have nothing to add."""
+    """Return whether those who stand in have decided on this run, so that it is over when they have nothing to add."""
     last = run.results[-1].action if run.results else None
     return last is not None and last.degraded
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a planner has room for the context."""
+    """Return whether a planner has room for the context."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What the calls of rules give one another: who reads what another one writes, and who writes to one place; pure."""
+"""Data flow between the calls of rules: reads of what another call writes, and writes to one place; pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def paths_of(expression: Expression) -> Iterator[Path]:
 
 
 def in_state(path: Path) -> bool:
-    """Whether a place is one that only the calls of a rule write."""
+    """Return whether a place is one that only the calls of a rule write."""
     return path[0] == "state"
 
 
 def can_be_read(reference: Expression, written: Collection[Path]) -> bool:
-    """Whether some alternative of the reference needs no place in state that nobody writes."""
+    """Return whether some alternative of the reference needs no place in state that nobody writes."""
     return any(
         all(not in_state(path) or any(overlaps(path, place) for place in written) for path in together)
         for together in reference.alternatives
@@ -28,7 +28,7 @@ def can_be_read(reference: Expression, written: Collection[Path]) -> bool:
 
 
 def reads_any(reference: Expression, written: Collection[Path]) -> bool:
-    """Whether the reference may read something that was written at these places."""
+    """Return whether the reference may read something that was written at these places."""
     return any(overlaps(path, place) for path in paths_of(reference) for place in written)
 
 

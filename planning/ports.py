@@ -1,4 +1,4 @@
-"""What a planner asks a model, and what a model answers: the port between the two.
+"""Port between planners and models: requests, and the pieces of an answer.
 
 A model is anything that can be called with a `Request`: `await model(request)` gives the whole solution, or an async
 iterator of its pieces as they come. A solution is an object that fits the request's schema:
@@ -20,7 +20,7 @@ Kind = Literal["main", "latent", "delegate"]
 
 
 class Turn(Struct, frozen=True):
-    """What was said earlier in the conversation, and by whom."""
+    """One turn of the earlier conversation, and its speaker."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -38,7 +38,7 @@ class Made(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """What `Request.texts` say, for models that are told of calls in messages of their own: the texts `before` the
+    """Content of `Request.texts` for models that are told of calls in messages of their own: the texts `before` the
     calls, the calls of each step in order, the texts `behind` them."""
 
     before: tuple[str, ...]
@@ -85,7 +85,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """What a request took: tokens both ways, of the input those that a cache served; `cost` in millionths of the
+    """Usage of a request: tokens both ways, of the input those that a cache served; `cost` in millionths of the
     currency's unit, None where no price is known. `model` is who answered."""
 
     model: str = ""

@@ -68,14 +68,14 @@ _IDENTIFIER = re.compile(
 
 
 class Section(Struct, frozen=True):
-    """What is to be summed up, and from which entry on (`first_kept`, its seq) all stays as it is."""
+    """Entries to be summed up; from the entry `first_kept` (its seq) on all stays as it is."""
 
     entries: tuple[Entry, ...]
     first_kept: int
 
 
 def section(entries: Sequence[Entry], *, run_id: str | None = None, kept_runs: int = KEPT_RUNS) -> Section | None:
-    """What can be summed up of a transcript as it is read; None when there is nothing worth it.
+    """Return the part of a transcript that can be summed up; None when there is nothing worth it.
 
     The run in hand stays, and the last `kept_runs` before it.
     """
@@ -92,7 +92,7 @@ def section(entries: Sequence[Entry], *, run_id: str | None = None, kept_runs: i
 
 
 def identifiers(entries: Sequence[Entry]) -> list[str]:
-    """What people, or a summary before, have named and must be repeated to the letter, the newest first."""
+    """Return the identifiers that a summary must repeat to the letter, the newest first."""
     found: dict[str, None] = {}
     left = _LOOKED_AT
     for entry in reversed(entries):
@@ -105,7 +105,7 @@ def identifiers(entries: Sequence[Entry]) -> list[str]:
 
 
 def unanswered(entries: Sequence[Entry]) -> list[str]:
-    """What people have said in runs that never came to an end, shortened."""
+    """Return the messages of runs that never came to an end, shortened."""
     ended = {each.run_id for each in entries if each.kind == "end"}
     asks = [each.body.get("text") for each in entries if each.kind == "user" and each.run_id not in ended]
     return [head_and_tail(each, _ASK) for each in asks if isinstance(each, str)][-_MOST_ASKS:]

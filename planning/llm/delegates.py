@@ -29,7 +29,7 @@ MOST_DEEP: Final = 5
 
 
 class Allowance(Struct):
-    """What is left, of requests and of calls; shared by all that are nested."""
+    """Requests and calls that are left; shared by all nested runs."""
 
     requests: int
     calls: int
@@ -89,7 +89,7 @@ CONSULTATION: Final[dict[str, Any]] = {
 
 
 class Delegates:
-    """What carries out calls by asking: `activities` is for `Executor(…, activities=…)`.
+    """Activities that ask a model: `activities` is for `Executor(…, activities=…)`.
 
     All of them raise PermanentError for what cannot be asked, or has no answer, and what the model raises.
     """

@@ -1,4 +1,4 @@
-"""What people see of an answer while it is being written.
+"""Publishes an answer to people while it is being written.
 
 Text that may yet turn out to be `NO_REPLY` is held back until it is something else, so that of a silent answer nothing
 was ever to be seen. When an answer comes to nothing, what was shown of it is taken back.
@@ -40,7 +40,7 @@ class DeltaPublisher:
             self._show(text)
 
     def take_back(self) -> None:
-        """What was shown counts for nothing; it begins anew."""
+        """Take back the text that was shown, and begin anew."""
         if self.shown and self._run_id is not None:
             self._publish(AssistantDelta(run_id=self._run_id, text="", reset=True))
         self._held, self.shown = "", False

@@ -207,7 +207,7 @@ class Calls:
 
     @property
     def count(self) -> int:
-        """How many there were so far."""
+        """Return the number of calls so far."""
         return len(self._open) + len(self._done)
 
     def take(
@@ -228,7 +228,7 @@ class Calls:
             call.is_complete = True
 
     def ready(self, *, is_over: bool = False) -> Iterator[dict[str, Any]]:
-        """What can be handed out now, each once; with `is_over` all that is left, complete or not."""
+        """Yield each call that is complete, once; with `is_over` all that are left, complete or not."""
         for index, call in list(self._open.items()):
             if not (call.is_complete or is_over):
                 return

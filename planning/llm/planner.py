@@ -47,7 +47,7 @@ class ModelPlanner(PlannerState):
     async def plan(
         self, perceptions: Sequence[Perception], context: Context | None = None
     ) -> AsyncGenerator[Call | Action]:
-        """The calls as they come, then an action with the rest; nothing at all when there is nothing to do.
+        """Yield the calls as they come, then an action with the rest; nothing at all when there is nothing to do.
 
         Raises: what the model raises; PermanentError when no request is small enough, or no answer fits.
         """

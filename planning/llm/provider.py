@@ -61,7 +61,7 @@ _AROUND: Final = 500
 
 
 def _is_here(url: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Return whether an address is this machine's own."""
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
 
@@ -287,7 +287,7 @@ class ProviderModel:
             raise fault
 
     def _functions(self, request: Request, model: Model) -> list[NativeFunction] | None:
-        """What it is offered to call; None: it is to write the solution itself."""
+        """Return the functions that the model is offered; None: it is to write the solution itself."""
         if self._mode == "structured":
             return None
         profile = model.profile
@@ -302,7 +302,7 @@ class ProviderModel:
     # -- what came of it
 
     def _ending(self, response: ModelResponse) -> ProviderError | None:
-        """What is wrong with how the answer ended."""
+        """Return the error that the end of the answer means, if any."""
         details = response.provider_details or {}
         match response.finish_reason:
             case "content_filter":
@@ -316,7 +316,7 @@ class ProviderModel:
         return None
 
     def _usage(self, model: Model, response: ModelResponse) -> Usage | None:
-        """What it took; None when the provider did not say."""
+        """Return the usage; None when the provider did not say."""
         used = response.usage
         if used.unmeasured_requests or not used.has_values():
             return None

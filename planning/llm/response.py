@@ -97,12 +97,12 @@ class ModelResponse:
 
     @property
     def text(self) -> str:
-        """What people read, all of it so far."""
+        """Return the text for people so far."""
         return "".join(self._told)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the model answered with nothing at all, or with blanks. An explicit `null` is not empty."""
+        """Return whether the model answered with nothing at all, or with blanks. An explicit `null` is not empty."""
         if self.calls or self.problem:
             return False
         return not self._is_said or (isinstance(self.output, str) and not self.output.strip())
@@ -220,7 +220,7 @@ class ModelResponse:
             yield TextDelta(text)
 
     def _finish(self) -> Iterator[dict[str, Any] | TextDelta]:
-        """What is known only at the end."""
+        """Yield the items that are known only at the end."""
         if self._text is not None:
             self._text.close()
             found = self._text.solution
@@ -249,7 +249,7 @@ async def _closable(pieces: Any) -> AsyncGenerator[Any, None]:
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """What two requests took together; the price is known when both are."""
+    """Return the sum of two usages; its cost is known when both are."""
     costs = (one.cost, other.cost)
     return Usage(
         model=other.model or one.model,

@@ -118,7 +118,7 @@ class PlannerState:
     async def _thought(
         self, context: Iterable[Any], output: Mapping[str, Any] | None, kind: Kind, instructions: str | None
     ) -> Any:
-        """What the model makes of one piece of work. Raises: PermanentError when that is nothing, or does not fit."""
+        """Return the model's result for one piece of work. Raises: PermanentError when it is empty, or does not fit."""
         cycle_id, run_id = CALLED_FOR.get()  # who called it pays for it
         request = compose(context, output=output, kind=kind, instructions=instructions, max_tokens=self.max_tokens,
                           purpose=kind, cycle_id=cycle_id, run_id=run_id)  # fmt: skip
@@ -204,7 +204,7 @@ class PlannerState:
         return found
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:
-        """What a run's answers have been lacking so far; the runs that were quiet for longest are forgotten."""
+        """Return the account of a run's answers; the runs that were quiet for longest are forgotten."""
         if run_id is None:
             return AnswerFaults()
         found = self._faults.setdefault(run_id, AnswerFaults())
@@ -214,7 +214,7 @@ class PlannerState:
         return found
 
     def snapshot(self) -> dict[str, Any]:
-        """How many requests, tokens and troubles there were, and an outline of the last requests."""
+        """Return the counts of requests, tokens and faults, and an outline of the last requests."""
         told: dict[str, Any] = {name: self.counts[name] for name in _COUNTED}
         told["bytes_per_token"] = round(self.estimator.bytes_per_token, 2)
         told["last"] = [outline(each, self.estimator.of(each)) for each in tuple(self.requests)]
@@ -261,7 +261,7 @@ def answer_room(context_tokens: int) -> int:
 
 
 def digest(request: Request) -> str:
-    """The same for what a model reads the same of, whoever asks it and when."""
+    """Return a digest of all that a model reads, independent of the asker and the time."""
     read = replace(request, cycle_id="", run_id=None, purpose="", context=())
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 

@@ -37,7 +37,7 @@ _TOO_MANY: Final = "no more calls are allowed in this run: the answer was read n
 
 
 class Answered(Struct, frozen=True):
-    """What a run of requests came to.
+    """Result of a run of requests.
 
     `errors` (`{"call": wire, "error": {"kind", "message"}}`, `call` None where it is about no call) are those that the
     output was given in spite of, or that the run ended with. `context` holds all messages as they are at the end,
@@ -282,7 +282,7 @@ class RequestRun:
         self.messages[:] = messages  # the frame's as well
 
     def _data(self) -> list[dict[str, Any]]:
-        """What calls can read."""
+        """Return the messages that calls can read."""
         return [each for each in self.messages if isinstance(each.get("type"), str) and each["type"] not in _SPOKEN]
 
     def _answered(self, reason: Reason, output: Any = None) -> Answered:

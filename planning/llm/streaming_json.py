@@ -61,12 +61,12 @@ class PartialSolution:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more of the text can be used."""
+        """Return whether nothing more of the text can be used."""
         return self._step == self._pass
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing was written at all."""
+        """Return whether nothing was written at all."""
         return not self._lead
 
     def feed(self, piece: str) -> list[Any]:
@@ -335,7 +335,7 @@ class _StringDecoder:
         self.is_over = True
 
     def take(self) -> str:
-        """What can be read by now."""
+        """Return the text that is complete by now."""
         if not self._raw:
             return ""
         raw = "".join(self._raw)
@@ -353,7 +353,7 @@ class _StringDecoder:
         return text("".join(read))
 
     def _may_go_on(self, raw: str, at: int, token: re.Match[str] | None) -> bool:
-        """Whether what comes next may be part of this escape."""
+        """Return whether what comes next may be part of this escape."""
         if token is None:
             return len(raw) - at < 6
         if token[3] is None or not _HIGH.match(token[3]):

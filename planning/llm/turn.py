@@ -59,7 +59,7 @@ _TOO_SOON: Final = (
 
 
 class PlanningTurn:
-    """What one cycle knows. `run` is iterated over once."""
+    """One cycle of a planner by a model. `run` is iterated over once."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
@@ -145,7 +145,7 @@ class PlanningTurn:
             yield call
 
     def _messages(self) -> Sequence[dict[str, Any]]:
-        """What calls of this run can read."""
+        """Return the messages that calls of this run can read."""
         return self._run.messages if self._run is not None else ()
 
     def _awaited(self) -> Action | None:
@@ -172,7 +172,7 @@ class PlanningTurn:
         return self._action(output=found, reason="the output of the last answer, with the results that it refers to")
 
     def _waiting(self) -> Action | None:
-        """What puts the run off while all that its last step has left waits for people, and nobody has said anything.
+        """Return the action that defers the run while its open calls wait for people, and nobody has said anything.
 
         The model has nothing new to go by; the actor goes on with the calls as soon as they are answered.
         """
@@ -186,7 +186,7 @@ class PlanningTurn:
         return self._action(deferred="its calls wait for people's answers", next_look=_LOOK_AGAIN)
 
     def _has_noticed(self) -> bool:
-        """Whether there is anything in this cycle that the run's messages did not say."""
+        """Return whether there is anything in this cycle that the run's messages did not say."""
         run, noticed = self._run, self._context.noticed
         said = {each.id for each in (run.message, *run.said) if each is not None} if run is not None else set()
         told = {part.id for each in self._perceptions for part in (each, *each.evidence) if part.id in said}
@@ -197,7 +197,7 @@ class PlanningTurn:
         )
 
     def _trust_so_far(self) -> Trust:
-        """How far what is decided without a request can be trusted: as what it follows from."""
+        """Return the trust of a decision without a request: that of the steps that it follows from."""
         run, last = self._run, self._steps[-1].action
         is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
         return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
@@ -205,7 +205,7 @@ class PlanningTurn:
     # -- the request
 
     def _standing(self) -> list[dict[str, Any]]:
-        """What stands in each request of a run besides what is known: advisors, the plan so far, the meta."""
+        """Return the messages that stand in each request of a run: advisors, the plan so far, the meta."""
         planner, messages = self._planner, [dict(each) for each in self._planner.advisors]
         if planner.meta is not None:
             messages.append(message_of("meta", dict(planner.meta)))
@@ -281,7 +281,7 @@ class PlanningTurn:
         return is_done
 
     async def _recalled(self) -> Sequence[Experience]:
-        """What fits of what was experienced before this run, the same for each of its requests.
+        """Return the matching experiences from before this run, the same for each of its requests.
 
         A memory that fails is no reason not to plan.
         """
@@ -339,7 +339,7 @@ class PlanningTurn:
         return request
 
     def _is_misled(self) -> bool:
-        """Whether what this run has done so far was planned from what is from outside, or has brought any of it."""
+        """Return whether this run was planned from text from outside so far, or has brought any."""
         ticks = self._run.results if self._run is not None else ()
         return was_misled(ticks) or is_tainted((*self._results, *self._context.known), self._tools)
 
@@ -358,7 +358,7 @@ class PlanningTurn:
         return len(usable) < known
 
     def _notices(self) -> list[str]:
-        """What the agent itself has to say: which tools do not exist, what the last answer was lacking."""
+        """Return the agent's own notices: names of tools that do not exist, faults of the last answer."""
         names = nonexistent(self._results, self._tools)
         told = [f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names]
         return [*told, self._faults.notice] if self._faults.notice else told
@@ -382,7 +382,7 @@ class PlanningTurn:
         return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
 
     def _decided(self, response: ModelResponse) -> Action | None:
-        """What the answer comes to, now that it is complete; None for nothing to do.
+        """Return the action that the complete answer decides on; None for nothing to do.
 
         Raises: PermanentError when answers keep being of no use.
         """
@@ -475,7 +475,7 @@ class PlanningTurn:
 
 
 def _refers(output: Any) -> bool:
-    """Whether an output refers to anything; of one that nobody can read this does not matter."""
+    """Return whether an output refers to anything; of one that nobody can read this does not matter."""
     try:
         return bool(marked(output))
     except TooLargeError:

@@ -40,8 +40,10 @@ def read_advisors(messages: Sequence[Mapping[str, Any]], given: Iterable[Mapping
 
 
 def has_a_say(advisor: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], *, can_call: bool = False) -> bool:
-    """Whether an advisor has a say in this request: at the start before anything was called, at the end where something
-    was, or where nothing can be (`can_call`)."""
+    """Return whether an advisor has a say in this request.
+
+    On `start` it has before anything was called, on `finish` where something was, or where nothing can be (`can_call`).
+    """
     on = advisor.get("on")
     has_called = any("_call" in message or message.get("kind") == "error" for message in messages)
     return on == "request" or (on == "finish" and (has_called or not can_call)) or (on == "start" and not has_called)

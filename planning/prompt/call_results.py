@@ -1,4 +1,4 @@
-"""What a run's calls brought, as a model is told of it: each call beside what came of it; pure.
+"""Results of a run's calls as a model is told of them: each call beside its result; pure.
 
 A model that answers in JSON text reads it in blocks of data (`planning.prompt.render`). A model that calls functions is
 told in the messages that providers have for it, each call followed by its result (`history`). Keys that the service
@@ -54,7 +54,7 @@ def _named(wire: Mapping[str, Any]) -> Wire:
 
 
 def places(messages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Where each call wrote its result, by its id; calls whose result stands by itself are left out."""
+    """Return the place where each call wrote its result, by its id; calls that wrote nowhere are left out."""
     found: dict[str, str] = {}
     for message in messages:
         wire = message.get("_call")
@@ -128,7 +128,7 @@ def _made(result: CallResult, came: str, limit: int) -> Made:
 
 
 def _outcome(result: CallResult, where: Mapping[str, str]) -> Wire:
-    """What came of a call: its output or where that was written, its error, or why it did not run."""
+    """Return the outcome of a call: its output or where that was written, its error, or why it did not run."""
     told: Wire = {"call": result.call.id}
     if "_original" in result.call.meta:
         told["ran"] = call_shown(result.call.to_wire())

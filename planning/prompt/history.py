@@ -1,4 +1,4 @@
-"""What was said in a session before the run in hand, from its transcript to turns that a model reads; pure.
+"""Earlier conversation of a session, from its transcript to turns that a model reads; pure.
 
 What a cycle did is told as a record, each call with what came of it, so that neither is ever shown without the other;
 it stands with what the model is told, not with what it said: models write on in the manner of their own words, and
@@ -48,7 +48,7 @@ def conversation(
     limit: int = LIMIT,
     known: Known | None = None,
 ) -> Conversation:
-    """What earlier runs have left in a transcript.
+    """Return the turns that earlier runs have left in a transcript.
 
     Args: entries: as they are read, oldest first, the last compaction first; run_id: the run in hand, of which nothing
         is told here; heard: the ids of messages that are told elsewhere; limit: characters of one value; known: texts
@@ -82,7 +82,7 @@ def conversation(
 
 
 def texts(entries: Sequence[Entry], limit: int = LIMIT, known: Known | None = None) -> list[str]:
-    """What each entry tells, "" for nothing."""
+    """Return the text of each entry, "" for nothing."""
     ended = {each.run_id for each in entries if each.kind == "end"}
     return [_text_of(each, each.run_id in ended, limit, known) for each in entries]
 
@@ -147,7 +147,7 @@ _TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _s
 
 
 def _role(end: Entry) -> Role:
-    """Who says what an end tells: the model only its own words, since it writes on in the manner of what it said."""
+    """Return the role that speaks at an end: the model for its own words only, since it imitates what it said."""
     body = end.body
     is_own = bool(body.get("reply")) and not body.get("fallback")
     return "assistant" if is_own else "user"

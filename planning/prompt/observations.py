@@ -1,4 +1,4 @@
-"""What a planner knows in a cycle, as the wire messages that a model is shown: pure.
+"""A planner's knowledge in a cycle, as the wire messages that a model is shown; pure.
 
 What people of trust have asked for is text; everything else is data, which says where it is from and how far it can be
 trusted, and stands in blocks of JSON that no text can get out of. So nothing that was noticed, remembered or returned
@@ -83,14 +83,14 @@ def observe(
 
 
 def task_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """What kind of task this is, as abilities are kept: kind and intent of the message or what is urgent."""
+    """Return the name of the task, as for abilities: kind and intent of the message or the most urgent perception."""
     run = context.run
     first = run.message if run is not None else max(perceptions, key=lambda each: each.importance, default=None)
     return "" if first is None else task_name(first.kind, first.intent)
 
 
 def query_of(perceptions: Sequence[Perception], context: Context) -> str:
-    """What to recall experiences for."""
+    """Return the text that experiences are recalled for."""
     run = context.run
     heard = [] if run is None else [run.goal, *(each.text for each in run.said)]
     return "\n".join([*heard, *(each.text for each in perceptions)])[:4_000]
@@ -121,7 +121,7 @@ def parted(perceptions: Sequence[Perception], context: Context) -> tuple[Sequenc
 
 
 def bundled(perceptions: Sequence[Perception], session: str) -> Perception:
-    """What was noticed as one perception that a run can be about: of all the least trust and the highest priority."""
+    """Return one perception for a run about all that was noticed: with the least trust and the highest priority."""
     if len(perceptions) == 1:
         return perceptions[0]
     urgent = max(perceptions, key=lambda each: each.importance)
@@ -148,7 +148,7 @@ def nonexistent(results: Iterable[CallResult], tools: Mapping[str, Any]) -> list
 
 
 def _sorted(perceptions: Sequence[Perception], context: Context) -> tuple[list[Perception], list[Perception]]:
-    """What was asked by people of trust, and what else was noticed; each thing once."""
+    """Return the requests of trusted people, and all else that was noticed, each once."""
     run = context.run
     said = [] if run is None else [each for each in (run.message, *run.said) if each is not None]
     repeated = {part.id for each in said for part in each.evidence if part.id != each.id}  # collected into another one
@@ -168,7 +168,7 @@ def _data(kind: str, found: Any) -> list[Message]:
 
 
 def _is_put_off(message: Mapping[str, Any]) -> bool:
-    """Whether it is told as an error that a call was not begun because somebody spoke: it is offered again, once."""
+    """Return whether a message tells of a call that was put off for a new message: it is offered again, once."""
     if message.get("kind") != "error" or not isinstance(data := message.get("data"), Mapping):
         return False
     return isinstance(error := data.get("error"), Mapping) and error.get("kind") == "steered"
@@ -221,7 +221,7 @@ def passage(text: str, query: str) -> str:
 
 
 def _abilities(tools: Iterable[str], task: str, abilities: Mapping[str, Ability]) -> Message:
-    """What was learnt of the tools at this kind of task, the most promising first; told only of those tried.
+    """Return the abilities of the tools at this kind of task, the most promising first; only of those tried.
 
     Roughly: what every call changes a little would make every request another one.
     """

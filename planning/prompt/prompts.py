@@ -1,4 +1,4 @@
-"""What a model is told about how to answer, before anything else; the same bytes in every request.
+"""Instructions on how to answer, which a model reads first; the same bytes in every request.
 
 Written for small models too: short sentences, each about one thing that goes wrong without it.
 """

@@ -36,7 +36,7 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 
 
 def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
-    """What a model reads of a context of wire messages, one text for each identity or message.
+    """Return the texts that a model reads of a context, one for each identity or message.
 
     Args: limit: characters of one value's JSON, or of one free text; what is longer keeps its head and tail, and the
         reference that gives the whole.
@@ -51,7 +51,7 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
 
 
 def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
-    """What `render` returns, divided into what is the same in each step of a run and what its steps have changed.
+    """Return the texts of `render` in two parts: those that stay the same in each step of a run, and the others.
 
     Args: context: messages that are plain; limit_of: the limit of `render` by kind ("text" for what was said, "tool"
         and "advisor" for those).

@@ -109,8 +109,11 @@ def told(
 
 
 def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the schema does not depend on these messages: none of them offers a tool, speaks as an advisor, asks for
-    the next version, holds a plan, or is one instance's own."""
+    """Return whether the schema is independent of these messages.
+
+    None of them then offers a tool, speaks as an advisor, asks for the next version, holds a plan, or is one instance's
+    own.
+    """
     return not any("_instance" in each or {each.get("type"), each.get("kind")} & _FORMING for each in messages)
 
 
@@ -128,7 +131,7 @@ def read_messages(context: Iterable[Any]) -> list[Wire]:
 
 
 def kind_of(message: Mapping[str, Any]) -> str:
-    """What a message is about, in whichever shape it comes; "" for plain text."""
+    """Return the kind of a message in any of its shapes; "" for plain text."""
     return read_message(message)[0] if isinstance(message.get("type"), str) else ""
 
 
@@ -143,7 +146,7 @@ def typed_objects(messages: list[Wire]) -> list[Wire]:
 
 
 def goal_first(messages: list[Wire]) -> list[Wire]:
-    """What the work is for stands before everything that it brought."""
+    """Move the goal before everything that the work brought."""
     return sorted(messages, key=lambda message: kind_of(message) != "goal")
 
 
@@ -161,7 +164,7 @@ def experiences_together(messages: list[Wire]) -> list[Wire]:
 
 
 def latest_skipped(messages: list[Wire]) -> list[Wire]:
-    """Only the last step's calls that were not started are offered again."""
+    """Keep the last list of calls that were not started: only these are offered again."""
     places = [at for at, message in enumerate(messages) if kind_of(message) == "skipped"]
     return [message for at, message in enumerate(messages) if at not in places[:-1]]
 
@@ -225,13 +228,13 @@ def _with_calls(schema: Wire, change: Callable[[Wire], Wire]) -> Wire:
 
 
 def _unthought(call: Wire) -> Wire:
-    """Who only plans writes no results, not even of thoughts."""
+    """Return the schema of a call in a lazy plan: it has no result, not even a thought's."""
     properties = {key: value for key, value in call["properties"].items() if key != "_output"}
     return {**call, "properties": properties, "required": [key for key in call["required"] if key != "_output"]}
 
 
 def _decided(call: Wire) -> Wire:
-    """Who writes the result of a thought as well knows which branch it takes, and names no alternatives."""
+    """Return the schema of a call that brings its own result: it names one branch, no alternatives."""
     path = mapping(call["properties"].get("_outputPath"))
     if "_output" not in call["properties"] or path.get("pattern") != "^†":
         return call

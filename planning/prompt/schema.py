@@ -136,7 +136,7 @@ def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
 
 
 def _fixed(spec: ToolSpec, instances: Sequence[str]) -> dict[str, Schema]:
-    """What the composition itself says of a call's own keys."""
+    """Return the schemas that the composition itself prescribes for a call's own keys."""
     found: dict[str, Schema] = {} if spec.activity is None else {"_activity": {"const": spec.activity}}
     if instances:
         found["_instance"] = {"type": "string", "enum": list(instances)}
@@ -209,7 +209,7 @@ def _named_in(parts: Sequence[Any], document: Document) -> list[str]:
 
 
 def _description(spec: ToolSpec, root: Mapping[str, Any]) -> str:
-    """What a tool says of itself, and what it returns where the model does not fill that in."""
+    """Return the tool's description, with the schema of its result where the model does not fill that in."""
     said = root.get("description")
     told = plain(said) if isinstance(said, str) else ""
     returns = spec.properties.get("_output")

@@ -36,7 +36,7 @@ _ASKING = frozenset({"contains", "if", "not", "propertyNames", "unevaluatedItems
 
 
 def reference_or(schema: Any) -> dict[str, Any]:
-    """What allows a value of `schema`, or a reference in its place."""
+    """Return a schema that allows a value of `schema`, or a reference in its place."""
     return {"anyOf": [schema, {"type": "string", "pattern": "^†"}]}
 
 

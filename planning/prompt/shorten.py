@@ -122,6 +122,6 @@ class _Shortener:
             raise _TooManyError
 
     def _halves(self, length: int) -> tuple[int, int]:
-        """How many entries stay at the beginning and at the end."""
+        """Return the numbers of entries that stay at the beginning and at the end."""
         half = self.widest // 2
         return (length, 0) if length <= self.widest else (half, half)

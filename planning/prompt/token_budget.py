@@ -33,7 +33,7 @@ _FRAME: Final = 16
 
 
 class TokenEstimator(Struct, frozen=True):
-    """How many bytes of a request make a token."""
+    """Estimator of tokens by the bytes of a request that make one."""
 
     bytes_per_token: float = BYTES_PER_TOKEN
 
@@ -88,8 +88,8 @@ def _pieces(history: History | None) -> Iterator[str]:
 
 
 class Step(Struct, frozen=True):
-    """How much is kept: characters of one block of `results` (state and plan as well), `data`, of the `question` (and
-    notices and errors); the newest `turns`; whether experiences are shown."""
+    """Step of shortening: characters of one block of `results` (state and plan as well), of `data`, of the `question`
+    (and notices and errors); the number of newest `turns`; whether experiences are shown."""
 
     results: int = LIMIT
     turns: int = 1_000_000

@@ -1,4 +1,4 @@
-"""What can be called, read from any of the shapes that tools come in: name, schema, and who carries a call out; pure.
+"""Tools in any of their shapes, read as name, schema and the activity that carries a call out; pure.
 
 A tool is a schema whose `properties._tool.const` names it, an entry of a mapping of names to schemas, an object with
 `name` and `schema` (what an executor's `tools` hold), or the name of one that was given before. Of several tools with
@@ -31,7 +31,7 @@ class ToolSpec(Struct, frozen=True):
 
     @property
     def is_latent(self) -> bool:
-        """Whether the model fills in the result: nobody carries it out, and it is not always delegated."""
+        """Return whether the model fills in the result: nobody carries it out, and it is not always delegated."""
         return self.activity == "" and not self.constant("_delegate")
 
     @property
@@ -133,7 +133,7 @@ def executor_type() -> Any:
 
 
 def _is_schema(given: Mapping[str, Any]) -> bool:
-    """Whether this is one schema and not a mapping of names to tools."""
+    """Return whether this is one schema and not a mapping of names to tools."""
     return isinstance(given.get("properties"), Mapping) or isinstance(given.get("type"), (str, list))
 
 

@@ -25,7 +25,7 @@ _PROBE: Final = 5.0
 
 
 class Breaker(Struct, frozen=True):
-    """What is known. `until` is a moment of the monotonic clock; the counts are in a row."""
+    """State of a circuit breaker. `until` is a moment of the monotonic clock; the counts are in a row."""
 
     faults: int = 0
     openings: int = 0
@@ -35,7 +35,7 @@ class Breaker(Struct, frozen=True):
 
 
 def state(breaker: Breaker, now: float) -> State:
-    """What it is now."""
+    """Return the state at this moment."""
     if not breaker.openings:
         return "closed"
     return "open" if now < breaker.until else "half_open"
@@ -61,7 +61,7 @@ def succeeded(breaker: Breaker, *, is_probe: bool) -> Breaker:
 
 
 def abandoned(breaker: Breaker, *, is_probe: bool) -> Breaker:
-    """Whoever asked went away before there was an answer: nothing was learnt."""
+    """Return the breaker after a request that was given up before an answer: nothing was learnt."""
     return replace(breaker, is_probed=False) if is_probe else breaker
 
 

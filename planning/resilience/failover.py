@@ -33,7 +33,7 @@ _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None,
 
 
 def _advice(refusal: BudgetRefusal) -> str:
-    """What is to be done about a refusal that waiting does not change; "" where it does."""
+    """Return the remedy for a refusal that waiting does not change; "" where it does."""
     if refusal.asked is None:
         return 'say what a million tokens cost (prices = { input = …, output = … }), or set that budget to "off"'
     if refusal.asked > refusal.limit:
@@ -272,7 +272,7 @@ def _told(route: _Route) -> ModelState:
 
 
 def _amounts(usage: Usage) -> dict[Quantity, int]:
-    """What a usage says of budgets; a cost that nobody knows is left out, and then all that was reserved is paid."""
+    """Return a usage as quantities of budgets; without a known cost all that was reserved is paid."""
     amounts: dict[Quantity, int] = {"tokens": usage.input_tokens + usage.output_tokens}
     if usage.cost is not None:
         amounts["money"] = usage.cost
@@ -280,7 +280,7 @@ def _amounts(usage: Usage) -> dict[Quantity, int]:
 
 
 async def _answer(model: Model, request: Request) -> AsyncGenerator[Piece]:
-    """What a model answers, as pieces, however it hands it over."""
+    """Yield the pieces of a model's answer in any of its shapes."""
     answer: Any = model(request)
     if inspect.isawaitable(answer):
         answer = await answer

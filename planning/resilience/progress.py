@@ -1,4 +1,4 @@
-"""Whether the requests of a run get anywhere; pure.
+"""Progress of the requests of a run; pure.
 
 A step that makes the calls of an earlier one again, and comes by the same, was in vain; so was one that neither calls
 nor answers. Two such steps in a row, and the run is going round in circles.

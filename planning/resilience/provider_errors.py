@@ -1,4 +1,4 @@
-"""What goes wrong between us and a model, as a closed table of kinds, and how to tell which one it was. Pure.
+"""Errors of providers as a closed table of kinds, and how to tell which one it was; pure.
 
 A provider says the same thing in many ways, and some things it does not say at all. Here each becomes a `ProviderError`
 of one kind, and the table says what may be done about it: ask the same model again, ask another one, leave the provider
@@ -22,7 +22,7 @@ FaultKind = Literal[
 
 
 class Treatment(NamedTuple):
-    """What a kind means, and what may be done about it.
+    """Meaning of a kind of error, and the remedy.
 
     `again`: the same model may be asked once more at once; `other`: another model may answer the same request.
     `opens`: after how many faults in a row the model is left alone, 0 when the fault is not the provider's; `rest`: how
@@ -94,7 +94,7 @@ class ProviderError(SparError):
 
     @property
     def treatment(self) -> Treatment:
-        """What may be done about it."""
+        """Return the remedy."""
         return TREATMENTS[self.kind]
 
 
@@ -103,7 +103,7 @@ class TransientProviderError(ProviderError, TransientError):
 
 
 class PermanentProviderError(ProviderError, PermanentError):
-    """The same request will fail again."""
+    """Error of a provider that the same request will meet again."""
 
 
 def provider_error(

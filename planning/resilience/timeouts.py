@@ -1,4 +1,4 @@
-"""What keeps a provider's answer within bounds: the time that it may take, and its bytes.
+"""Bounds on a provider's answer: the time that it may take, and its bytes.
 
 The size of what it says is counted where it is read (`planning.llm.provider`); this is for what never becomes anything:
 silence, keep-alives, bytes without an end.
@@ -33,7 +33,7 @@ class Watch:
         self.has_begun = self.is_over = False
 
     async def over(self, waited: Awaitable[R]) -> R:
-        """What is waited for, unless it takes too long. Raises: TimeoutError then."""
+        """Return the result of an awaitable. Raises: TimeoutError when it takes too long."""
         began = self._clock.monotonic()
         self._until = began + min(self._left, self._left_in_all)
         if self._timer is None:
@@ -65,7 +65,7 @@ class Watch:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether what came was never late, and still too slow in all."""
+        """Return whether what came was never late, and still too slow in all."""
         return self._left_in_all <= 0.0 < self._left
 
     def _look(self) -> None:

@@ -178,7 +178,7 @@ def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
 
 
 def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) -> ConfigError:
-    """What msgspec says, in the house's words, with what was found and what is known."""
+    """Return the message of a msgspec error in plain words, with what was found and what is known."""
     rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
     if "unknown field" in message:
         known = _KNOWN[str(steps[0]) if steps else ""].__struct_fields__

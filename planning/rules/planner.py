@@ -39,7 +39,7 @@ _TROUBLE_LIMIT = 200
 
 
 class Firing(Struct, frozen=True):
-    """What one rule makes of one perception."""
+    """Decision of one rule on one perception."""
 
     rule: Rule
     calls: tuple[Call, ...] = ()
@@ -94,7 +94,7 @@ class RulesPlanner:
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
 
     def snapshot(self) -> dict[str, Any]:
-        """How often each rule matched, was cooling down, could not be used, or left a call out, since construction."""
+        """Return how often each rule matched, was cooling down, failed, or left a call out, since construction."""
         names = ("matched", "cooled_down", "failed", "left_out")
         return {
             "rules": {rule: {name: counts[name] for name in names} for rule, counts in self._counts.items()},
@@ -263,7 +263,7 @@ class _Draft(Struct):
 
 
 def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
-    """What a rule makes of one perception. Raises: AbsentError when a template cannot be filled."""
+    """Return the decision of a rule on one perception. Raises: AbsentError when a template cannot be filled."""
     task = task_name(facts.perception.kind, facts.perception.intent, rule.name)
     tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
     left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
@@ -294,7 +294,7 @@ def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
 
 
 def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
-    """What a rule has to say, if its calls go well and if not. One that only speaks of a failure says nothing else."""
+    """Return a rule's texts for success and for failure. A rule with a text for failure alone says nothing else."""
     if rule.answer is None and rule.on_failure is None:
         return None
     on_failure = render(rule.on_failure, facts) if rule.on_failure is not None else None
@@ -358,7 +358,7 @@ def _fired_at(row: tuple[str, Any]) -> float:
 
 
 def _subject(perception: Perception) -> str:
-    """What a cooldown is kept for; a long subject by its digest, so that memory stays bounded."""
+    """Return the key of a cooldown; a long subject by its digest, so that memory stays bounded."""
     subject = perception.subject or ""
     if len(subject) <= 200:
         return subject

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<inside>[^{}]*)\}|[{}]")
 
 
 class Facts(Struct, frozen=True):
-    """What a template may name. `slots` is the intent's and the pattern's together, `now` is aware UTC."""
+    """Values that a template may name. `slots` is the intent's and the pattern's together, `now` is aware UTC."""
 
     perception: Perception
     slots: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Template(Struct, frozen=True):
 
 
 def count_of(perception: Perception) -> int:
-    """How many things a perception stands for: `attributes["count"]` if that is a number, else its evidence or 1."""
+    """Return the number of things perceived: `attributes["count"]` if that is a number, else its evidence, or 1."""
     given = perception.attributes.get("count")
     if isinstance(given, int) and not isinstance(given, bool):
         return given
@@ -176,7 +176,7 @@ def foreign_in(compiled: Any) -> tuple[Placeholder, ...]:
 
 
 def brings_untrusted(placeholder: Placeholder, facts: Facts) -> bool:
-    """Whether a foreign placeholder, filled with these facts, brings in text that is not trusted.
+    """Return whether a foreign placeholder, filled with these facts, brings in text that is not trusted.
 
     A default that steps in is the rule's own. The goal is the text of the message that began the run, and who sent
     that one is only known while it is the perception in hand.
@@ -230,7 +230,7 @@ def _found(placeholder: Placeholder, facts: Facts) -> Any:
 
 
 def lookup(value: Any, path: str) -> Any:
-    """What stands at a dotted path of nested mappings and lists, or None; a key that has dots itself goes first."""
+    """Return the value at a dotted path of nested mappings and lists, or None; a key with dots goes first."""
     while path:
         if isinstance(value, Mapping):
             if path in value:

@@ -27,7 +27,7 @@ def optimistic(ability: Ability | None) -> float:
 
 
 def is_below(ability: Ability | None, least: float) -> bool:
-    """Whether enough trials say that the tool does worse than `least` (0..1)."""
+    """Return whether enough trials say that the tool does worse than `least` (0..1)."""
     return ability is not None and ability.trials >= ENOUGH_TRIALS and ability.estimate < least
 
 

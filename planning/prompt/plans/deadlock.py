@@ -1,4 +1,4 @@
-"""Whether the calls of a plan wait for one another in a circle, found before any of them is carried out; pure.
+"""Circles of calls in a plan that wait for one another, found before any of them is carried out; pure.
 
 An edge leads from who writes a place to who reads it, in the order of the plan: earlier writers feed a reader; later
 ones only where there is no earlier one, and no value. The executor finds the same out call by call, too late for a
@@ -42,7 +42,7 @@ def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bo
 
 
 class _Writers:
-    """Who writes where, so that those of a path are found without looking at all."""
+    """Index of writers by path."""
 
     def __init__(self, written: Iterable[Iterable[Path]]) -> None:
         self._at: defaultdict[Path, list[int]] = defaultdict(list)
@@ -54,7 +54,7 @@ class _Writers:
                     self._below[place[:length]].append(number)
 
     def of(self, path: Path) -> set[int]:
-        """Those who write the path, what leads to it, or a part of it."""
+        """Return the calls that write the path, a part of it, or a place above it."""
         found = set(self._below.get(path, ()))
         for length in range(1, len(path) + 1):
             found.update(self._at.get(path[:length], ()))
@@ -62,7 +62,7 @@ class _Writers:
 
 
 def _stuck(waits: Sequence[set[int]]) -> list[int]:
-    """Those that are in a circle: what is left when who waits for nobody, or nobody waits for, is taken away."""
+    """Return the calls in a circle: the others are taken away as long as they wait for none, or none waits for them."""
     awaited_by: list[set[int]] = [set() for _ in waits]
     for at, others in enumerate(waits):
         for other in others:

@@ -30,12 +30,12 @@ def versioned(messages: list[dict[str, Any]], said: Mapping[str, Any] | None, at
 
 
 def is_meta(message: Mapping[str, Any]) -> bool:
-    """Whether a message says which version of a piece of work this is."""
+    """Return whether a message says which version of a piece of work this is."""
     return "meta" in (message.get("type"), message.get("kind"))
 
 
 def meta_of(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the context's meta messages say now, folded; None without one."""
+    """Return the context's meta messages, folded; None without one."""
     found = [each for each in messages if is_meta(each)]
     told = next(iter(Board(found).messages_of(["meta"])), None) if found else None
     data = told.get("data") if told is not None else None
