@@ -11,7 +11,6 @@ It holds the tools and what their runs share; `run/batch` is one run.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -31,9 +30,10 @@ from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board
-from spar.data.trust import trust_of
+from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
+from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
 from spar.records.journal import CallJournal
 from spar.types import Action, ActionResult, Call, CallResult, replace
@@ -101,8 +101,8 @@ class Executor:
                 approval, runtime.catalog.parts, partial(checked, catalog=runtime.catalog), runtime.clock, runtime.tell
             )
         self._batches: dict[Batch, tuple[Action, float]] = {}
-        self._interrupted: OrderedDict[str, ActionResult] = OrderedDict()
-        self._steered: OrderedDict[str, None] = OrderedDict()
+        self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
+        self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)
         self._opened: AsyncExitStack | None = None
         #: Asked for approvals by `act`, where no argument can be given.
         self.confirm: Confirm | None = None
@@ -159,8 +159,6 @@ class Executor:
             batch.steer(_STEERED)
         if not batches:
             self._steered[run_id] = None
-            if len(self._steered) > _MOST_STEERED:
-                self._steered.popitem(last=False)
 
     def attach(self, host: Host) -> None:
         """Take the agent's clock, events and hooks where none were given by hand, and lend them to the tools."""
@@ -327,8 +325,6 @@ class Executor:
             finally:
                 if isinstance(error, asyncio.CancelledError):
                     self._interrupted[action.id] = batch.result(action, began)
-                    while len(self._interrupted) > _KEPT_INTERRUPTED:
-                        self._interrupted.popitem(last=False)
             raise
         finally:
             del self._batches[batch]

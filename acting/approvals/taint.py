@@ -17,7 +17,7 @@ from acting.calls import Scope
 from acting.tooling.bound_tool import BoundTool
 from spar.data.dataflow import PathIndex
 from spar.data.paths import Path, parse_write, references
-from spar.data.trust import trust_of
+from spar.ports.trust import trust_of
 from spar.types import ActionResult, Call, Trust
 
 MOST: Final = 20_000  # runs, more than there can be at once; the one that was quiet for longest is forgotten first

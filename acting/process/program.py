@@ -13,7 +13,6 @@ import hashlib
 import os
 import resource
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +22,7 @@ from msgspec import Struct, field
 
 from acting.process.supervisor import MARK, tasks
 from acting.sandbox.spec import SandboxSpec, bwrap_words, call_filter, confinement
+from spar.data.bounded import BoundedDict
 from spar.errors import PermanentError
 
 _MOST_HASHES = 256  # files whose hash is remembered
@@ -121,7 +121,7 @@ class ApprovedFile:
     programs of the agent may write, is read each time, and executed as a sealed copy of what was read.
     """
 
-    _hashes: ClassVar[OrderedDict[tuple[str | int, ...], str]] = OrderedDict()
+    _hashes: ClassVar[BoundedDict[tuple[str | int, ...], str]] = BoundedDict(_MOST_HASHES)
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, program: Program) -> None:
@@ -170,8 +170,6 @@ class ApprovedFile:
             found = hashlib.file_digest(file, "sha256").hexdigest()
             with self._lock:
                 self._hashes[key] = found
-                while len(self._hashes) > _MOST_HASHES:
-                    self._hashes.popitem(last=False)
         return found
 
 

@@ -18,6 +18,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from perception.stages.dedup import MESSAGE, Decision, StageResult, count_of, naming, with_attributes, words_of
+from spar.data.bounded import BoundedDict
 from spar.types import Perception, replace
 
 SUBJECTS = 10_000  # subjects whose count is remembered
@@ -38,16 +39,14 @@ class FuseWindow:
     """The counts of subjects since when (seconds since 1970); the only thing that `fuse` changes."""
 
     def __init__(self) -> None:
-        self.counts: dict[Topic, tuple[float, int]] = {}
+        self.counts: BoundedDict[Topic, tuple[float, int]] = BoundedDict(SUBJECTS)
 
     def add(self, topic: Topic, at: float, count: int, seconds: float) -> int:
         """Count a subject; returns how often it was noticed in the window that `at` falls into."""
-        begun, total = self.counts.pop(topic, (at, 0))
+        begun, total = self.counts.get(topic, (at, 0))
         if abs(at - begun) > seconds:
             begun, total = at, 0
         self.counts[topic] = (begun, total + count)
-        if len(self.counts) > SUBJECTS:
-            del self.counts[next(iter(self.counts))]
         return total + count
 
 

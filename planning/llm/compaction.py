@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -24,6 +23,7 @@ from planning.ports import Request
 from planning.prompt.history import texts
 from planning.prompt.shorten import head_and_tail, to_json
 from planning.prompt.token_budget import TokenEstimator, head_of
+from spar.data.bounded import BoundedDict
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
 from spar.hooks import HookContext
@@ -135,7 +135,7 @@ class Compaction:
         kept_runs: int = KEPT_RUNS,
     ) -> None:
         self._ask, self._instructions, self._deadline, self._kept_runs = ask, instructions, deadline, kept_runs
-        self._vain: OrderedDict[str, int] = OrderedDict()
+        self._vain: BoundedDict[str, int] = BoundedDict(_MOST_SESSIONS)
 
     async def run(
         self,
@@ -237,9 +237,6 @@ class Compaction:
 
     def _remember(self, session: str, first_kept: int) -> None:
         self._vain[session] = first_kept
-        self._vain.move_to_end(session)
-        if len(self._vain) > _MOST_SESSIONS:
-            self._vain.popitem(last=False)
 
 
 _SCHEMA: Final[dict[str, Any]] = {

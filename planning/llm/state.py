@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,6 +26,7 @@ from planning.prompt.history import Known
 from planning.prompt.prompts import MAIN
 from planning.prompt.request import compose
 from planning.prompt.token_budget import TokenEstimator
+from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, PermanentError
 from spar.events import ModelRequested
 from spar.protocols import CALLED_FOR, Host
@@ -76,7 +77,7 @@ class PlannerState:
         self.model, self.compaction_model = model, compaction_model
         self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
-        self._judges: OrderedDict[bytes, OutputCheck] = OrderedDict()
+        self._judges: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
         if output is not None:
             try:
                 self._judge(output)
@@ -89,7 +90,7 @@ class PlannerState:
         self._delegates = Delegates(self._thought, definitions)
         self.activities = {**self._delegates.activities, CONSULT: self._consulted}
         #: By run or cycle, what advisors who are consulted know of the requests at hand.
-        self._frames: OrderedDict[str, Frame] = OrderedDict()
+        self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
         #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
@@ -99,7 +100,7 @@ class PlannerState:
         #: The last requests as they were sent, the newest last, and how often what has happened.
         self.requests: deque[Request] = deque(maxlen=_KEPT)
         self.counts: Counter[str] = Counter()
-        self._faults: OrderedDict[str, AnswerFaults] = OrderedDict()
+        self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
 
     async def ask(self, request: Request) -> Any:
         """The output of one request that stands by itself, as the compaction makes. Raises: what the model raises."""
@@ -133,8 +134,6 @@ class PlannerState:
             frame = Frame(Allowance(0, 0), messages=[dict(each) for each in request.context],
                           advisors={str(each["id"]): each for each in self.advisors})  # fmt: skip
             self._frames[request.run_id or request.cycle_id] = frame
-            if len(self._frames) > _MOST_RUNS:
-                self._frames.popitem(last=False)
 
     async def _consulted(self, call: Call, tool: Mapping[str, Any], context: list[dict[str, Any]]) -> Any:
         """Carry out a call that asks an advisor; what it says is kept on the tape besides."""
@@ -199,19 +198,14 @@ class PlannerState:
         key = msgspec.json.encode(schema)
         if (found := self._judges.get(key)) is None:
             found = self._judges[key] = OutputCheck(schema)
-            if len(self._judges) > _MOST_SCHEMAS:
-                self._judges.popitem(last=False)
         return found
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:
         """Return the account of a run's answers; the runs that were quiet for longest are forgotten."""
         if run_id is None:
             return AnswerFaults()
-        found = self._faults.setdefault(run_id, AnswerFaults())
-        self._faults.move_to_end(run_id)
-        if len(self._faults) > _MOST_RUNS:
-            self._faults.popitem(last=False)
-        return found
+        faults = self._faults[run_id] = self._faults.get(run_id) or AnswerFaults()
+        return faults
 
     def snapshot(self) -> dict[str, Any]:
         """Return the counts of requests, tokens and faults, and an outline of the last requests."""

@@ -33,10 +33,10 @@ from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
 from spar.data.paths import TooLargeError, marked
 from spar.data.reply import is_silent
-from spar.data.trust import is_tainted, was_misled
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
 from spar.ports.budgets import BudgetError
+from spar.ports.trust import is_tainted, was_misled
 from spar.protocols import Context
 from spar.records.transcript import Entry
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Perception, Trust, replace, utcnow

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from sys import maxsize
 from typing import Final
 
+from spar.data.bounded import BoundedDict
 from spar.ports.budgets import QUANTITIES, Limits, Measure, Quantity, Window
 from spar.records.journal import Spend
 
@@ -122,7 +123,7 @@ class Accounts:
         self._by_quantity: dict[Quantity, tuple[Account, ...]] = {}
         self._known: dict[tuple[str, str], Account] = {}  # the lasting ones, in the order of their first use
         self._used: dict[tuple[str, str], int] = {}  # of windows before this process
-        self._cycles: dict[str, _Cycle] = {}
+        self._cycles: BoundedDict[str, _Cycle] = BoundedDict(_MOST_CYCLES)
 
     def load(self, spent: Iterable[Spend]) -> None:
         """Take over what was used, as it was kept; what is known to be more stays."""
@@ -208,8 +209,6 @@ class Accounts:
                 quantity: Account(window, f"cycle:{cycle}", quantity, limit, None)
                 for (window, quantity), limit in self.limits.items() if window == "cycle"
             })  # fmt: skip
-            if len(self._cycles) > _MOST_CYCLES:
-                del self._cycles[next(iter(self._cycles))]
         return entry
 
 

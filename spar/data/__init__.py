@@ -8,7 +8,7 @@ json_safe   copies any value into JSON values, bounded
 media       names images, sound and other blobs inside values
 json_schema validates values by a JSON schema that a stranger brings
 patterns    compiles and matches patterns in time linear in the text
-trust       tells whether text from outside took part in a run
+bounded     a dictionary of bounded size that drops the oldest
 reply       decides which of a run's texts people read as its answer
 scrub       removes secrets from text and tables
 text        draws text and values so that nothing hides, moves or imitates

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from spar.backoff import Backoff
 from spar.clock import Timer
+from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.failpoints import crashpoint
@@ -100,7 +101,7 @@ class Recovery:
         self.ends = RunEnds(core, work)
         self.letters = DeadLetters(core, work, runs, self.hand_out)
         self.cut = CutCycles(core, work, self.doubts, self.resume_with, self.run_of)
-        self._recent: dict[str, None] = {}
+        self._recent: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         #: What of what is polled may have killed the process, by its trait, and how often it was tried.
         self.suspects: dict[str, int] = {}
         #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
@@ -147,7 +148,9 @@ class Recovery:
             self.has_begun = True
             return
         journal.claim(name, self)
-        self._recent = dict.fromkeys(await journal.recent_ids(name, REMEMBERED))
+        self._recent.clear()
+        for item_id in await journal.recent_ids(name, REMEMBERED):
+            self._recent[item_id] = None
         items, cycles = await journal.items(name), await journal.unfinished(name)
         held = await self._held(cycles)
         crashpoint("recover.scan")
@@ -391,8 +394,6 @@ class Recovery:
     def _note(self, item: Item) -> None:
         self.work.in_hand[item.id] = item
         self._recent[item.id] = None
-        if len(self._recent) > REMEMBERED:
-            del self._recent[next(iter(self._recent))]
 
     def sift(self, polled: list[Perception], session: str, sense: Any) -> list[Perception]:
         """What was polled; nothing, if some of it was in hand when the process died: then all of it becomes accepted

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
-from spar.data.trust import answering
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan
 from spar.ports.optional import offers
+from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
 from spar.threads import Threads
 from spar.types import (

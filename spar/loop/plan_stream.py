@@ -14,9 +14,9 @@ from typing import Any
 
 from spar.checks import json_problem
 from spar.clock import Clock, Timer
-from spar.data.trust import answering
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.ports.optional import ClosableStream, offers
+from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, replace
 
 #: A plan longer than this is a fault of its planner.

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from spar.data.trust import least_trust
+from spar.ports.trust import least_trust
 from spar.types import Perception, replace
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from msgspec.structs import force_setattr
 
 from spar.clock import Timer
 from spar.data.reply import Reply, failure, reply_of
-from spar.data.trust import least_trust
 from spar.ids import new_id
+from spar.ports.trust import least_trust
 from spar.protocols import RunContext
 from spar.types import ActionResult, Perception, RunUsage, Trust
 

@@ -15,10 +15,10 @@ from msgspec.structs import asdict
 from spar.data.json_safe import plain, shown
 from spar.data.reply import Reply
 from spar.data.scrub import masked
-from spar.data.trust import is_tainted, trust_of
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
+from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
 from spar.runs.answers import answer_of
 from spar.runs.run import End, Run

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from msgspec.structs import asdict
 
 from spar.clock import Timer
-from spar.data.trust import answering
 from spar.events import LoopCompleted, LoopStarted
 from spar.failpoints import crashpoint
 from spar.health.health import NEVER_SLOW
@@ -29,6 +28,7 @@ from spar.loop.plan_stream import OpenPlan
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
+from spar.ports.trust import answering
 from spar.records.journal import Interrupted
 from spar.runs.inbox import PLACES, Inbox, Mode, Place, collected, overflow
 from spar.runs.interrupted import InterruptedWork

@@ -9,9 +9,9 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
-from spar.data.trust import trust_of
 from spar.events import LoopCompleted, PhaseCompleted, PhaseStarted
 from spar.hooks import Decision, HookContext
+from spar.ports.trust import trust_of
 from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import replace
 
