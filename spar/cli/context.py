@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 from msgspec import Struct
 
+from spar.data.text import printable
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
@@ -85,19 +86,6 @@ def write(text: str, end: str = "\n") -> None:
 def discard(stream: TextIO) -> None:
     """Send what a stream still holds, and all that follows, nowhere: else Python fails on it once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-#: Control characters, which would move the cursor or retitle the window of whoever looks, as text.
-_HARMLESS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-
-
-def printable(text: str) -> str:
-    """Text from anywhere, fit for a terminal."""
-    return text.translate(_HARMLESS)
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> Any:

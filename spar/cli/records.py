@@ -15,7 +15,8 @@ import click
 import msgspec
 
 from spar.cli.client import NotRunningError, connect, service
-from spar.cli.context import Options, fail, from_store, printable, show
+from spar.cli.context import Options, fail, from_store, show
+from spar.data.text import printable
 from spar.review.kinds import CALLS_IN_DOUBT, DEAD_LETTERS, ReviewKind
 from spar.service import exit_codes as exits
 from spar.types import utcnow

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from spar.cli.context import one_line, printable
+from spar.data.text import one_line, printable
 
 #: Digits of an id that are shown; a unique beginning of an id is taken everywhere.
 ID = 12
@@ -53,8 +53,7 @@ def took(seconds: float) -> str:
 
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
-    line = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return line if len(line) <= TEXT else f"{line[: TEXT - 1]}…"
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
 
 
 def cycle_tree(cycle: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Text and values drawn so that nothing in them hides, moves, reorders or imitates, and nothing is left out.
 
-Whatever is invisible, moves the cursor or turns the direction of writing is shown as an escape (`\\u{202e}`), and a
+Text that is invisible, moves the cursor or turns the direction of writing is shown as an escape (`\\u{202e}`), and a
 backslash as two, so that no escape can be imitated. A long run of blanks is shown as its number. Pure functions.
 """
 
@@ -32,6 +32,8 @@ _INVISIBLE = frozenset(
     for number in range(first, last + 1)
 )  # fmt: skip
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+#: Control characters, which would move the cursor or retitle the window of a terminal.
+_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
 BLANKS = re.compile(r"\s{%d,}" % (LONGEST_BLANK + 1))  # noqa: UP031 - a brace is part of it
 
 
@@ -39,12 +41,12 @@ BLANKS = re.compile(r"\s{%d,}" % (LONGEST_BLANK + 1))  # noqa: UP031 - a brace i
 
 
 def visible(text: str) -> str:
-    """The text on one line with everything that cannot be seen escaped; never shortened."""
+    """Return the text on one line with everything that cannot be seen escaped; never shortened."""
     return "".join(_pieces(text))
 
 
 def quoted(text: str) -> str:
-    """The same between quotation marks, those inside it escaped."""
+    """Return the visible text between quotation marks, those inside it escaped."""
     return f'"{"".join(map(_unquoted, _pieces(text)))}"'
 
 
@@ -53,7 +55,7 @@ def _unquoted(piece: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """What is drawn for each character, and for each long run of blanks."""
+    """Yield what is drawn for each character, and for each long run of blanks."""
     end = 0
     for run in BLANKS.finditer(text):
         yield from map(_shown, text[end : run.start()])
@@ -78,8 +80,26 @@ def cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[:room]}… ({len(text) - room} characters more)"
 
 
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return a text with each run of blanks as one, cut to `limit` characters where one is given."""
+    line = " ".join(text.split())
+    return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def printable(text: str) -> str:
+    """Return a text for a terminal: control characters but line feeds and tabs are escaped."""
+    return text.translate(_CONTROLS)
+
+
+def escaped(text: str) -> str:
+    """Return a text for one line of a log: everything that cannot be printed is escaped as Python does."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def is_hidden(character: str) -> bool:
-    """Whether a character is drawn as nothing, as a blank that it is not, or changes how others are drawn."""
+    """Return whether a character is drawn as nothing, as a blank that it is not, or changes how others are drawn."""
     if " " <= character <= "~":
         return False
     return unicodedata.category(character) in _HIDDEN or character in _INVISIBLE
@@ -89,7 +109,7 @@ def is_hidden(character: str) -> bool:
 
 
 def value_lines(value: Any, level: int = 0) -> list[str]:
-    """Any JSON-able value, drawn like JSON; a text of several lines has each on a line of its own.
+    """Return any JSON-able value, drawn like JSON; a text of several lines has each on a line of its own.
 
     Nothing is left out, however deep or long it is.
     """
@@ -118,7 +138,7 @@ def value_lines(value: Any, level: int = 0) -> list[str]:
 
 
 def value_line(value: Any) -> str:
-    """Return the same on one line."""
+    """Return any JSON-able value on one line; nothing is left out."""
     return " ".join(line.strip() for line in value_lines(value))
 
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from spar.data.scrub import MASK, is_secret_name
+from spar.data.text import escaped
 
 Scrub = Callable[[str], str]
 
@@ -80,34 +81,27 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
     told = {**line.fields, **line.error}
     stacks = [stack for key in STACKS if isinstance(stack := told.pop(key, ""), str)]
     fields = fields_text(told)
-    text = f"{clock} {level} {_printable(line.message)}{'  ' if fields else ''}{fields}"
+    text = f"{clock} {level} {escaped(line.message)}{'  ' if fields else ''}{fields}"
     for row in "\n".join(filter(None, stacks)).splitlines():
-        text += f"\n    {_printable(row)}"
+        text += f"\n    {escaped(row)}"
     encoded = text.encode("utf-8", "replace")[: LINE_LIMIT - 1]
     return encoded.decode("utf-8", "ignore").encode() + b"\n"
 
 
 def fields_text(fields: Mapping[str, Any]) -> str:
     """`sensor=host seconds=0.5 path="a b"`."""
-    return " ".join(f"{_printable(key)}={_value_text(value)}" for key, value in fields.items())
+    return " ".join(f"{escaped(key)}={_value_text(value)}" for key, value in fields.items())
 
 
 def _value_text(value: Any) -> str:
     if isinstance(value, str):
         is_word = value and not any(character in value for character in " =\"'") and value.isprintable()
-        return value if is_word else f'"{_printable(value)}"'
-    return _printable(msgspec.json.encode(value).decode())
+        return value if is_word else f'"{escaped(value)}"'
+    return escaped(msgspec.json.encode(value).decode())
 
 
 def _utc(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _printable(text: str) -> str:
-    """Without anything that could move a terminal's cursor or begin a new line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _told(error: BaseException, copier: _Copier) -> dict[str, str]:

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import click
 
 from spar.cli.client import Client, NotRunningError, service
-from spar.cli.context import Options, fail, one_line, printable, write
+from spar.cli.context import Options, fail, write
+from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
 
 #: What is shown of a run that ended well and told nobody anything.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spar.cli.context import Options, fail, printable, show
+from spar.cli.context import Options, fail, show
+from spar.data.text import printable
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import click
 
 from spar.cli.client import Client, NotRunningError, connect, service
 from spar.cli.commands.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
-from spar.cli.context import Options, fail, one_line, printable, show
+from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
+from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 

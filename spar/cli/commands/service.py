@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from spar.cli.client import service
-from spar.cli.context import Options, fail, one_line, printable, show
+from spar.cli.context import Options, fail, show
 from spar.cli.tables import ID, local, model_lines, took
+from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
 
 
