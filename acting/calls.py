@@ -15,7 +15,7 @@ _SHORT = 1024  # characters of all names of a call together that need no cutting
 
 
 class Scope(Struct, frozen=True):
-    """What a run of calls belongs to; `key` makes idempotency keys that no other run has.
+    """The cycle, session and run that a batch of calls belongs to; `key` makes idempotency keys that no other run has.
 
     `trust` says whether text from outside may have decided on the calls.
     """

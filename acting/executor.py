@@ -128,12 +128,12 @@ class Executor:
 
     @property
     def keeps_journal(self) -> bool:
-        """Whether it writes down its calls itself."""
+        """Return whether it writes down its calls itself."""
         return self._runtime.journal is not None
 
     @property
     def approvals(self) -> ApprovalQueue | None:
-        """Where people answer; None when nobody can be asked but `confirm`."""
+        """Return the queue of approvals; None when nobody can be asked but `confirm`."""
         return self._runtime.approvals.queue if self._runtime.approvals is not None else None
 
     def resumable(self, session: str) -> Action | None:
@@ -272,7 +272,7 @@ class Executor:
         return await self._play(action, calls, Board(messages), self.confirm, scope, None, known, earlier)
 
     def interrupted(self, action_id: str) -> ActionResult | None:
-        """What had become of an action's calls when its run was cancelled; given once, kept for the last few."""
+        """Return the results of an action whose run was cancelled; once each, and for the last few."""
         for batch, (action, began) in self._batches.items():
             if action.id == action_id:  # its tools ignore their cancellation: nobody waits for them any more
                 batch.give_up()
@@ -280,7 +280,7 @@ class Executor:
         return self._interrupted.pop(action_id, None)
 
     def snapshot(self) -> dict[str, Any]:
-        """What is going on, for people: the calls that run or wait, and what outlived its run."""
+        """Return the state for people: the calls that run or wait, and those that outlived their run."""
         open_steps = [step for batch in list(self._batches) for step in batch.steps if step.result is None]
         now = self._runtime.clock.monotonic()
         return {
@@ -338,7 +338,7 @@ class Executor:
 
 
 class EarlierCalls:
-    """How the calls of a run's earlier batches ended, as its messages and results tell; looked through when asked."""
+    """The ends of the calls of a run's earlier batches, read from its messages and results when first asked."""
 
     __slots__ = ("_ends", "_messages", "_results")
 
@@ -366,7 +366,7 @@ class EarlierCalls:
 
 
 def _items(calls: Any) -> Any:
-    """What `run` was given as something to iterate over; a single item is a list of one."""
+    """Return the calls given to `run` as an iterable; a single item is a list of one."""
     if isinstance(calls, Action):
         return calls.calls
     try:

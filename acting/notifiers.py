@@ -1,4 +1,4 @@
-"""How people are told: a line in the log, a window on the desktop, a request to a web hook.
+"""Notifiers: a line in the log, a window on the desktop, a request to a web hook.
 
 Each has `notify(title, text, urgency=…)` and raises when the message cannot have arrived. Who is told through what,
 and how often, is the `notify` tool's business.

@@ -45,7 +45,7 @@ _NO_RESULT: Final = frozenset({"parked", "steered"})
 
 
 class Notice(Struct, frozen=True):
-    """What is said of a barren batch: `told` the planner, or the run is `ended`. `times` is how often at most."""
+    """A notice of a barren batch: `told` the planner, or the run is `ended`. `times` is how often at most."""
 
     verdict: Literal["told", "ended"]
     message: str
@@ -54,7 +54,7 @@ class Notice(Struct, frozen=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the planner is told, as the data of a message of kind `guard`."""
+        """Return the notice for the planner, as the data of a message of kind `guard`."""
         return {"kind": "no_progress", "message": self.message, "times": self.times, "tools": list(self.tools)}
 
     @property
@@ -78,7 +78,7 @@ class Detector(Struct, frozen=True, eq=False):
     outlives_news: bool = False
 
     def sentence(self, tools: tuple[str, ...], times: int, told: int, verdict: str) -> str:
-        """What is said when the planner was told of it so often before."""
+        """Return the sentence for a planner that was told of it so often before."""
         named = ", ".join(plain(tool, 100) for tool in tools[:_MOST_NAMED]) + (
             ", …" if len(tools) > _MOST_NAMED else ""
         )
@@ -102,7 +102,7 @@ def said(result: ActionResult, notice: Notice | None) -> ActionResult:
 
 
 class _Tally:
-    """What one detector has counted in one run, and how often the planner was told of it."""
+    """The counts of one detector in one run, and how often the planner was told of it."""
 
     __slots__ = ("times", "told")
 
@@ -112,7 +112,7 @@ class _Tally:
 
 
 class _Run:
-    """What is known of one run: the digests seen, and what each detector has counted."""
+    """The state of one run: the digests seen, and what each detector has counted."""
 
     __slots__ = ("seen", "tallies")
 
@@ -121,7 +121,7 @@ class _Run:
         self.tallies: dict[Detector, _Tally] = {}
 
     def is_barren(self, digests: Iterable[int]) -> bool:
-        """Whether all of these were seen before; they are from now on."""
+        """Return whether all of these were seen before; they are from now on."""
         is_barren = True
         for digest in digests:
             is_barren = digest in self.seen and is_barren
@@ -133,7 +133,7 @@ class _Run:
 
 
 class _Late:
-    """What calls were given, found out afterwards from what had been written when their batch was over."""
+    """Resolves the parameters of calls afterwards, from the messages written when their batch was over."""
 
     __slots__ = ("_board", "_messages")
 
@@ -183,13 +183,13 @@ class LoopGuard:
         return self._judge(self._run(run_id), found) if found else None
 
     def is_refused(self, run_id: str | None, tool: str, params: Mapping[str, Any]) -> bool:
-        """Whether a call was denied in this run so often that people are not to be asked about it again."""
+        """Return whether a call was denied in this run so often that people are not to be asked about it again."""
         run = self._runs.get(run_id) if run_id is not None else None
         tally = run.tallies.get(DENIED) if run is not None else None
         return tally is not None and tally.times.get(asked_about(tool, params), 0) >= DENIED.told
 
     def knows(self, run_id: str) -> bool:
-        """Whether a batch of this run was seen, or recalled."""
+        """Return whether a batch of this run was seen, or recalled."""
         return run_id in self._runs
 
     def recall(self, run_id: str, earlier: Iterable[ActionResult]) -> None:

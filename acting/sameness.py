@@ -1,4 +1,4 @@
-"""When two calls of a run are the same: a call and what came of it as a number, without what changes by itself. Pure.
+"""Hashes a call and its result without what changes by itself, to compare the calls of a run. Pure.
 
 When a result was made is no part of what it says, nor under which number it was asked for: times at which and for
 which, and ids of requests, are left out (`_VOLATILE`; a date with a time of day, a UUID, a duration inside a text),
@@ -102,7 +102,7 @@ def _without(value: Any) -> Any:
 
 
 def _is_moment(value: Any) -> bool:
-    """Whether a value can be a time, a duration or a mark: a number or a short text."""
+    """Return whether a value can be a time, a duration or a mark: a number or a short text."""
     return (isinstance(value, (int, float)) and not isinstance(value, bool)) or (
         type(value) is str and len(value) <= 64
     )

@@ -33,7 +33,7 @@ _GOES_ON = ("cancelled", "skipped")  # with what a call has not come to its end
 
 
 class ParkedCalls(Struct, frozen=True):
-    """Calls that a batch left behind, as wire calls in order, and by call id the approval that each one waits for."""
+    """The calls that a batch left behind, as wire calls in order, and by call id the approval that each waits for."""
 
     id: str
     agent: str
@@ -111,7 +111,7 @@ class Parked:
                 self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:
-        """What this session's next cycle is to execute first; the same again until something of it has changed."""
+        """Return the action that this session's next cycle executes first; the same until something changes."""
         if session not in self._ready:
             return None
         action = self._actions.get(session)
@@ -124,7 +124,7 @@ class Parked:
         return action
 
     def of(self, call: Call) -> Resumed | None:
-        """What is known of a call that goes on; None for any other, also if it goes by the same id.
+        """Return the record of a call that goes on; None for any other, also if it goes by the same id.
 
         Its tool may prescribe other things than when it was left behind.
         """

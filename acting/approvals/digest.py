@@ -1,4 +1,4 @@
-"""What exactly was approved, as a hash: canonical JSON of the call and of everything that decides what it does.
+"""Hashes what was approved: canonical JSON of the call and of everything that decides what it does.
 
 Canonical JSON is RFC 8785: keys sorted by UTF-16 units, no spaces, numbers as ECMAScript writes them, so that two
 values with one text are one value. It is written here because libraries refuse two things that calls may hold:
@@ -93,7 +93,7 @@ def _units(key: Any) -> bytes:
 
 
 def _number(value: float) -> str:
-    """As ECMAScript's `Number::toString` writes it; Python's `repr` finds the same shortest digits."""
+    """Return a number as ECMAScript's `Number::toString` writes it; Python's `repr` finds the same shortest digits."""
     if not isfinite(value):
         raise ValueError("nan and infinity cannot be written exactly")
     if value == 0:

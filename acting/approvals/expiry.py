@@ -1,4 +1,4 @@
-"""When questions and answers run out: one timer each on the agent's clock, and the work that one then begins."""
+"""Timers of approvals and answers: one each on the agent's clock, and the work that one then begins."""
 
 from __future__ import annotations
 

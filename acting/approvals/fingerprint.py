@@ -1,4 +1,4 @@
-"""What a person is shown and asked about: one call exactly as it would run, and the digest that binds it.
+"""Binds an approval to one call exactly as it would run, by a digest.
 
 A tool that knows what else decides what its call does says so in `binds(params) -> dict` (a program's path and hash,
 the working directory); a tool that knows why a standing permission would be too wide says so in
@@ -69,7 +69,7 @@ class Fingerprinter:
         return BoundCall(replace(call, params=copied(params)), entry, entry.effect_of(params))
 
     def edited(self, call: Call, params: Mapping[str, Any]) -> BoundCall:
-        """The same call with these parameters instead of all of its own. Raises: ValueError that says what is wrong."""
+        """Return the same call with these parameters instead of all of its own. Raises: ValueError."""
         try:
             return self._checked(replace(call, params=copied(params)))
         except TypeError as error:
@@ -91,7 +91,7 @@ class Fingerprinter:
         return self._checked(call)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
-        """What would run now. Raises: UnboundError when that cannot be said."""
+        """Return the fingerprint of the call as it would run now. Raises: UnboundError when that cannot be said."""
         entry, call = bound_call.entry, bound_call.call
         bound: Any = {}
         try:

@@ -50,7 +50,7 @@ def _either(one: bool, other: bool) -> bool:
 
 
 class Parking(Generic[S]):
-    """What one batch leaves behind, found out while it runs."""
+    """The calls that one batch leaves behind, collected while it runs."""
 
     __slots__ = ("_by_id", "_kept", "_writers", "steps")
 

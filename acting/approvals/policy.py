@@ -1,4 +1,4 @@
-"""Whether a call may run as it is, must be asked about, or may not run: rules, the tool's own terms, and trust. Pure.
+"""Decides whether a call runs, is asked about or is denied: by rules, the tool's own terms, and trust. Pure.
 
     policy = Policy.of({"untrusted": "ask", "rules": [
         {"tool": "files", "params": {"op": "delete", "path": "reports/*"}, "decision": "deny"},
@@ -35,7 +35,7 @@ _LONGEST = 1000  # characters of a pattern
 
 
 class Ruling(Struct, frozen=True):
-    """What was decided about a call; `why` is a sentence, empty where the tool's own terms let it run."""
+    """A decision about a call; `why` is a sentence, empty where the tool's own terms let it run."""
 
     decision: Approval
     why: str = ""
@@ -71,7 +71,7 @@ class Policy:
         self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self._rules]})
 
     def lets(self, terms: ToolTerms, trust: Trust) -> bool:
-        """Whether a call of this tool runs whatever its parameters are; most do, and this costs next to nothing."""
+        """Return whether any call of this tool runs, whatever its parameters are; most do, and asking is cheap."""
         return not self._rules and terms.approval == "auto" and (trust == "trusted" or terms.safe_with_untrusted)
 
     def decide(self, terms: ToolTerms, effect: Effect, call: Call, params: Any, trust: Trust, session: str) -> Ruling:
@@ -165,7 +165,7 @@ def _written(value: Any) -> Any:
 
 
 def _shape(expected: Any) -> Callable[[Any], bool]:
-    """What a parameter must be: texts are patterns, lists match item by item, tables in the keys that they name."""
+    """Return the test of a parameter: texts are patterns, lists match item by item, tables by their keys."""
     test = _plain_shape(expected)
     return lambda value: test(_written(value))
 

@@ -1,4 +1,4 @@
-"""Where people answer: approvals and grants as durable rows, each changed by compare-and-set only (`records`).
+"""Queue of approvals and grants as durable rows, each changed by compare-and-set only (`records`).
 
 So a hundred decisions at once leave one that counts, and an approval is used once, also over restarts. A row is written
 before anybody hears of it. What becomes of calls that nobody answered in time is `deferred`'s affair, what may run at
@@ -46,7 +46,7 @@ class RefusedError(SparError):
 
 
 class Use(Struct, frozen=True):
-    """What became of the use of an approval: the kind of fault and why it cannot be used, else what binds the call."""
+    """The outcome of using an approval: the kind of fault and why it cannot be used, else what binds the call."""
 
     kind: str = ""
     why: str = ""
@@ -127,7 +127,7 @@ class ApprovalQueue:
         return self.rows(status)
 
     def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
-        """The same as they were last known; none before it was opened."""
+        """Return the approvals as they were last known; none before it was opened."""
         found = [row for row in self._rows.values.values() if status is None or row.status == status]
         return sorted(found, key=lambda row: row.asked_at)[::-1]
 
@@ -341,7 +341,7 @@ class ApprovalQueue:
     # -- inside
 
     def _speaks_of(self, row: Approval, bound_call: BoundCall, digest: str) -> bool:
-        """Whether a question about a call of this id is about what it would do now, and still has a say in it."""
+        """Return whether a question about a call of this id is about what it would do now, and still counts."""
         is_same = row.digest == digest
         if row.original is not None:  # the digest is that of the call which people put in its place
             asked = row.original
@@ -433,7 +433,7 @@ def moved(row: Approval, status: ApprovalStatus, **changes: Any) -> Approval:
 
 
 def standing(row: Approval) -> str:
-    """How a row that takes no decision any more stands, in words."""
+    """Return the state of a row that takes no decision any more, in words."""
     if row.status == "pending":
         return "expired"
     return f"{row.status}, decided by {row.decided_by}" if row.decided_by else row.status

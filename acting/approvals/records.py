@@ -140,7 +140,7 @@ class Rows(Generic[T]):
 
 
 async def in_time(work: Awaitable[R]) -> R:
-    """What a store's answer is. Raises: TransientError when it takes too long; what it raises."""
+    """Return a store's answer. Raises: TransientError when it takes too long; what it raises."""
     try:
         async with asyncio.timeout(WITHIN):
             return await work

@@ -1,4 +1,4 @@
-"""What one executor has for approvals when it is configured: the policy, the queue, and what is parked."""
+"""The approvals of one executor: the policy, the queue, and the calls that are parked."""
 
 from __future__ import annotations
 

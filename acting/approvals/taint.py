@@ -34,7 +34,7 @@ class Taint:
         self._runs: OrderedDict[str, PathIndex[bool]] = OrderedDict()
 
     def of_plan(self, stated: Trust | None, found: Trust, run_id: str | None) -> Trust:
-        """How far the plan of one cycle may be trusted: as the planner says, else as what it was made from.
+        """Return the trust in the plan of one cycle: as the planner says, else as what it was made from.
 
         A later cycle of a run has no perceptions of its own; what the first one was made from still decides.
         """
@@ -58,7 +58,7 @@ class Taint:
                     self._taint(run_id, [_EVERYTHING])
 
     def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
-        """How far a call may be trusted that is trusted so far apart from what it reads; notes what it writes."""
+        """Return the trust in a call, given its trust apart from what it reads; note what it writes."""
         if trust == "trusted" and self._runs and self.reads(call, scope):
             trust = "untrusted"
         if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
@@ -76,7 +76,7 @@ class Taint:
             tainted.add(path, True)
 
     def reads(self, call: Call, scope: Scope) -> bool:
-        """Whether it is given anything that is tainted."""
+        """Return whether it is given anything that is tainted."""
         tainted = self._runs.get(_key(scope))
         if tainted is None:
             return False

@@ -37,7 +37,7 @@ Opener = Callable[[int, tuple[str, ...]], int]
 
 
 def file_kind(mode: int) -> str:
-    """What an inode is, in a word."""
+    """Return the kind of an inode, in a word."""
     return next((word for test, word in _KINDS if test(mode)), "something else")
 
 

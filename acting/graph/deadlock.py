@@ -33,7 +33,7 @@ def verdict(node: Node) -> tuple[Why, str] | None:
 
 
 def could_start(node: Node, has: Callable[[Path, str | None], bool]) -> bool:
-    """Whether all that it reads is there, and it waits only for the order of the program to be kept."""
+    """Return whether all that it reads is there, and it waits only for the order of the program to be kept."""
     return (
         node.after == 0
         and all(has(path, node.instance) for path in node.reads)
@@ -74,7 +74,7 @@ def awaited_by(node: Node) -> Node | None:
 
 
 def reaches(node: Node, waiters: list[Node]) -> bool:
-    """Whether one of `waiters` is among what `node` itself waits for, directly or not.
+    """Return whether one of `waiters` is among what `node` itself waits for, directly or not.
 
     Searches back from the node and forward from the waiters in turns, so that it costs the smaller of the two:
     a plan given in reverse order has a long way forward and none back.

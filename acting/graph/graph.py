@@ -286,7 +286,7 @@ class Graph:
             self._offer(node)
 
     def _is_settled(self, requirement: ReadRequirement) -> bool:
-        """Whether an alternative is present and no earlier writer of it or of one before it lives.
+        """Return whether an alternative is present and no earlier writer of it or of one before it lives.
 
         If not, it waits at each path that is missing from the alternatives that can be judged.
         """
@@ -332,7 +332,7 @@ class Graph:
     # -- starting and ending
 
     def _offer(self, node: Node) -> None:
-        """If nothing blocks it any more, it is ready if all it reads is there, else it waits for values."""
+        """Make a node ready that nothing blocks, if all it reads is there; else let it wait for values."""
         if node.ended or node.is_doomed or node.is_ready:
             return
         if node.requirements:

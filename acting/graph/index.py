@@ -97,7 +97,7 @@ class Index:
         return places
 
     def awaiting(self, path: Path, value: object, instance: str | None) -> list[tuple[ReadRequirement, Path]]:
-        """Who waits for what is there now that `value` stands at `path`, and at which path each."""
+        """Return the requirements that `value` at `path` satisfies, each with its path."""
         roots = self._roots if instance is None else self._instances.get(instance, NOBODY)
         place: IndexNode | None = roots.get(path[0])
         if place is None or not place.waiters_sub:
@@ -128,7 +128,7 @@ class IndexNode(PathNode):
         self.waiters_sub = self.unfed_sub = 0  # here and further in
 
     def groups(self) -> Iterator[Group]:
-        """Those of all who write what is read here."""
+        """Yield the groups of all who write what is read here."""
         for place in upwards(self.up):
             if place.own is not None:
                 yield place.own
@@ -221,7 +221,7 @@ def present(place: IndexNode, value: Any) -> Iterator[IndexNode]:
 
 
 def unfed_below(place: IndexNode) -> list[tuple[ReadRequirement, IndexNode]]:
-    """Those who wait here or further in and whom nobody feeds."""
+    """Return the waiting requirements here or further in that nobody feeds."""
     found: list[tuple[ReadRequirement, IndexNode]] = []
     stack = [place]
     while stack:

@@ -138,17 +138,17 @@ class ReadRequirement:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is for one path, and goes away once that is present."""
+        """Return whether it is for one path, and goes away once that is present."""
         return not self.gates
 
     @property
     def gate(self) -> Gate | None:
-        """What it waits for before it can be judged."""
+        """Return the gate that it waits for before it can be judged; None if there is none."""
         return next((gate for gate in self.gates if gate is not None and gate.waiting), None)
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nobody who lives can still bring what it lacks."""
+        """Return whether nobody who lives can still bring what it lacks."""
         if self.gate is not None:
             return False
         return all(any(self._is_lost(path) for path in paths) for paths in self.alternatives)

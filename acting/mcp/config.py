@@ -1,4 +1,4 @@
-"""Where an MCP server is and how it is reached: a program in the launcher, or exactly one host and port.
+"""Reads how an MCP server is reached: a program in the launcher, or exactly one host and port.
 
 Reads the options that say so, and finds what is wrong with them before anything is started.
 """

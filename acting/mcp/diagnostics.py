@@ -1,4 +1,4 @@
-"""What both ways to an MCP server share: a bound, the errors that we add, what a server says beside the protocol.
+"""The parts that both transports of MCP share: a bound, our errors, and a server's messages beside the protocol.
 
 Nothing here needs the MCP library.
 """

@@ -1,4 +1,4 @@
-"""What the tools of an MCP server were when they were accepted, kept so that none changes under who trusted it.
+"""Stores the tools of an MCP server as they were accepted, so that none changes unnoticed.
 
 A server may describe a harmless tool until it is trusted and another one afterwards. So each tool's name, description,
 schemas and annotations are kept at first use, with the sha256 over their encoded JSON (the pin). From then on a tool
@@ -52,7 +52,7 @@ def pin(definition: Definition) -> str:
 
 
 def difference(old: Definition, new: Definition) -> str:
-    """What changed between two definitions, as the middle of a sentence."""
+    """Return the changes between two definitions, as the middle of a sentence."""
     told = []
     for field, word in FIELDS.items():
         was, now = old.get(field), new.get(field)
@@ -111,7 +111,7 @@ class Pins:
         return off
 
     def waiting(self) -> dict[str, str]:
-        """What waits to be accepted: name → why."""
+        """Return the tools that wait to be accepted: name → why."""
         return {name: str(row.get("why", "")) for name, row in self._read()["waiting"].items()}
 
     def accept(self, names: Collection[str] = ()) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What an MCP server answered to a call, as a value that a plan can use. Pure.
+"""Converts an MCP server's answer to a call into a value that a plan can use. Pure.
 
 Structured content is taken where there is some; else the texts, joined. Where there are pictures, sound or other blobs,
 it is the list of all parts, as a Python tool would return them: a reference gives the whole, people and models are
@@ -46,7 +46,7 @@ def _part(block: Any) -> Any:
 
 
 def error_of(result: CallToolResult) -> str:
-    """What the tool says of its failure."""
+    """Return the tool's own words about its failure."""
     said = visible("\n".join(_texts(result.content))).strip()
     return plain(said, _LONGEST_ERROR) or "it does not say why"
 

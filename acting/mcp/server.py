@@ -196,7 +196,7 @@ class McpServer:
     # -- what it offers
 
     def tools(self) -> Sequence[RemoteTool]:
-        """What it offers now; the last that was known while there is no connection."""
+        """Return the tools that it offers now; without a connection those that were known last."""
         return self._offer.tools
 
     def absence(self, name: str) -> str:
@@ -288,7 +288,7 @@ class McpServer:
     # -- what can be told
 
     def snapshot(self) -> dict[str, Any]:
-        """What is going on, for people; safe from any thread."""
+        """Return the state for people; safe from any thread."""
         link, words = self._link, self._words
         return {
             "server": self.name,

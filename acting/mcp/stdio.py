@@ -76,7 +76,7 @@ def request_of(head: bytes, tail: bytes) -> int | None:
 
 
 class _Pipes:
-    """What the tasks of one connection share."""
+    """The state that the tasks of one connection share."""
 
     def __init__(
         self, process: Process, words: ServerDiagnostics, incoming: MemoryObjectSendStream[SessionMessage | Exception]
@@ -159,7 +159,7 @@ class _Pipes:
 
 
 async def _chunks(pipe: int | None) -> AsyncIterator[bytes]:
-    """What comes through a pipe, at an easy pace: a flood must leave the loop time for other work."""
+    """Yield the bytes that come through a pipe, slowly enough: a flood must leave the loop time for other work."""
     while pipe is not None:
         await anyio.wait_readable(pipe)
         try:

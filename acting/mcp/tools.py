@@ -33,7 +33,7 @@ Send = Callable[["RemoteTool", dict[str, Any], ToolContext], Awaitable[Any]]
 
 
 class ToolPolicy(Struct, frozen=True):
-    """What the configuration says of a server's tools, by their own names; `*` stands for all that are not named."""
+    """The configured terms of a server's tools, by their own names; `*` stands for all that are not named."""
 
     allow: frozenset[str] = frozenset()
     effects: Mapping[str, Effect] = field(default_factory=dict)
@@ -65,14 +65,14 @@ class RemoteTool:
         self.schema = _closed(name, off) if off else _open(name, definition)
 
     async def __call__(self, /, *, _context: ToolContext, **params: Any) -> Any:
-        """What the server's tool returns. Raises: like `McpServer.send`; PermanentError when it is off."""
+        """Return the result of the server's tool. Raises: like `McpServer.send`; PermanentError when it is off."""
         if self.off:
             raise PermanentError(self.off)
         return await self._send(self, params, _context)
 
 
 class OfferedTools(Struct, frozen=True):
-    """What came of a listing: the tools, and those that cannot be one, with the reason."""
+    """The result of a listing: the tools, and those that cannot be one, with the reason."""
 
     tools: tuple[RemoteTool, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def offer(server: str, found: Mapping[str, Definition], off: Mapping[str, str], 
 
 
 def name_of(server: str, remote: str) -> str:
-    """What calls name a tool by: at most 64 of `A-Za-z0-9_-`."""
+    """Return the name by which calls know a tool: at most 64 of `A-Za-z0-9_-`."""
     return f"{server}__{_UNFIT.sub('_', remote)}"[:_LONGEST_NAME]
 
 
@@ -115,7 +115,7 @@ def server_name(name: str) -> str:
 
 
 def is_small(definition: Definition) -> bool:
-    """Whether this is small enough to be looked at any further."""
+    """Return whether this is small enough to be looked at any further."""
     return len(definition["name"]) <= MOST_NAME and len(encoded(definition)) <= MOST_DEFINITION
 
 

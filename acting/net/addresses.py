@@ -65,7 +65,7 @@ class Judgement(Struct, frozen=True):
 
 
 def judge(address: str) -> Judgement | None:
-    """What speaks against an address; None for a public one. Never raises: what cannot be read is forbidden."""
+    """Return the objection to an address; None for a public one. Never raises: what cannot be read is forbidden."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

@@ -56,7 +56,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What came back. `url` is where it came from in the end; header names are lower case."""
+    """An answer. `url` is where it came from in the end; header names are lower case."""
 
     status: int
     url: str
@@ -241,7 +241,7 @@ def _followed(outgoing: Outgoing, answer: Answer) -> Outgoing:
 
 
 def _is_about_trust(error: BaseException | None) -> bool:
-    """Whether TLS failed because of the certificate, which waiting does not mend."""
+    """Return whether TLS failed because of the certificate, which waiting does not mend."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True

@@ -43,7 +43,7 @@ _PATIENCE = 10.0
 
 
 class Finding(Struct, frozen=True):
-    """What became of the probes at one level: what was `refused`, what came `through`, why it is not `usable`."""
+    """The result of the probes at one level: what was `refused`, what came `through`, why it is not `usable`."""
 
     level: int
     refused: tuple[str, ...]
@@ -246,7 +246,7 @@ def _has_news(listener: socket.socket) -> bool:
 
 
 def _is_free(lock: Path) -> bool:
-    """Whether nobody holds the file's lock; a process that was left behind would."""
+    """Return whether nobody holds the file's lock; a process that was left behind would."""
     if not lock.exists():
         return True
     descriptor = os.open(lock, os.O_RDWR)

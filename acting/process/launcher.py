@@ -57,7 +57,7 @@ _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBS
 
 
 class Finished(Struct, frozen=True):
-    """How a program ended: `exit` or `signal` is set, or neither when it could not be told.
+    """The end of a program: `exit` or `signal` is set, or neither when it could not be told.
 
     `stdout` and `stderr` are the kept beginning and end; `omitted` counts the bytes left out of both.
     """
@@ -120,7 +120,7 @@ class Process:
         return None
 
     async def wait(self) -> None:
-        """Until the program itself has ended; returns without a status when its supervisor was killed.
+        """Wait until the program itself has ended; return without a status when its supervisor was killed.
 
         Raises: like `status`.
         """
@@ -285,7 +285,7 @@ class Capture:
         return max(0, self.total - 2 * self._keep)
 
     def read(self) -> bytes:
-        """What was kept, with a line that says how many bytes are missing where they are."""
+        """Return the bytes that were kept, with a line that says how many bytes are missing where they are."""
         if not self.omitted:
             return bytes(self._head + self._tail)
         return bytes(self._head) + f"\n… {self.omitted} bytes left out …\n".encode() + bytes(self._tail[-self._keep :])
@@ -339,7 +339,7 @@ async def _collect(pipe: int | None, capture: Capture) -> None:
 
 
 def _take(pipe: int | None) -> bytes | None:
-    """What a pipe holds; `b""` at its end, None when it holds nothing just now."""
+    """Return the bytes that a pipe holds; `b""` at its end, None when it holds nothing just now."""
     try:
         return b"" if pipe is None else os.read(pipe, _PIPE_BYTES)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a sandbox is tried with: eleven things that a program in it must not be able to do, and that it can work.
+"""Probes of a sandbox: eleven things that a program in it must not be able to do, and that it can work.
 
 `main` runs inside: its text is handed to an interpreter there, so it imports nothing of ours. It claims nothing but
 `benign`; whether a probe came through is seen from outside, by its effect (see `detect`).

@@ -29,7 +29,7 @@ _MOST_HASHES = 256  # files whose hash is remembered
 
 
 class Program(Struct, frozen=True):
-    """What to start: `path` is the file, `argv` what it is told, its own name first.
+    """A program to start: `path` is the file, `argv` what it is told, its own name first.
 
     It may open `files` files at once, write files of at most `file_bytes` bytes, and consist of about `processes`
     processes; each of them may use `cpu` seconds of processor time and `memory` bytes of address space (0: no limit).
@@ -63,7 +63,7 @@ def hide_memory() -> None:
 def order(
     program: Program, mark: str, lent: ExitStack, approved: ApprovedFile | None = None
 ) -> tuple[dict[str, Any], list[int]]:
-    """What the supervisor is told, and the descriptors that it must be given, which `lent` closes.
+    """Return the order for the supervisor, and the descriptors that it must be given, which `lent` closes.
 
     Raises: OSError or ValueError when the program cannot be started like this.
     """

@@ -245,13 +245,13 @@ def _tell(status: int, say: Callable[[str], None]) -> None:
 
 
 def _told_by_bwrap(report: int) -> str:
-    """How the program ended inside of bwrap, from the lines of JSON that it wrote; an error when none did."""
+    """Return how the program ended inside of bwrap, from the lines of JSON that it wrote; an error when none did."""
     _, found, rest = os.pread(report, 4096, 0).rpartition(b'"exit-code": ')
     return f"exit {int(rest.split(b'}')[0])}" if found else "error 1 bwrap"
 
 
 def _watch(main: int, control: int, order: dict[str, Any], say: Callable[[str], None]) -> None:
-    """Until the program has ended or shall end; tells how it ended."""
+    """Wait until the program has ended or shall end; return how it ended."""
     try:
         ended = os.pidfd_open(main)
     except (OSError, AttributeError):
@@ -282,7 +282,7 @@ def _watch(main: int, control: int, order: dict[str, Any], say: Callable[[str], 
 
 
 def _is_too_large(main: int, most: int) -> bool:
-    """Whether the program consists of more than `most` processes; it stands still while they are counted."""
+    """Return whether the program consists of more than `most` processes; it stands still while they are counted."""
     for target in (-main, main):
         _kill(target, _STOP)
     if len(family(os.getpid())) > most:
@@ -293,7 +293,7 @@ def _is_too_large(main: int, most: int) -> bool:
 
 
 def tasks() -> int:
-    """How many threads there are on this machine: cheap to ask, and a reason to look who they are."""
+    """Return the number of threads on this machine: cheap to ask, and a reason to look who they are."""
     try:
         with open("/proc/loadavg", "rb") as file:  # noqa: PTH123
             return int(file.read().split()[3].partition(b"/")[2])

@@ -30,7 +30,7 @@ from spar.types import Call, CallResult, Fault, Trust, replace
 
 
 def is_authorized(runtime: Runtime, prepared: PreparedCall, scope: Scope) -> bool:
-    """Whether a call may run with nobody asked, found out without waiting: most may."""
+    """Return whether a call may run with nobody asked, found out without waiting: most may."""
     hooks, approvals, spending = runtime.hooks, runtime.approvals, runtime.spending
     if hooks is not None and hooks.at("before_call"):
         return False
@@ -41,7 +41,7 @@ def is_authorized(runtime: Runtime, prepared: PreparedCall, scope: Scope) -> boo
 
 
 def _is_let(runtime: Runtime, approvals: ApprovalService, prepared: PreparedCall, scope: Scope) -> bool:
-    """Whether the policy lets it run without anybody being asked."""
+    """Return whether the policy lets it run without anybody being asked."""
     if approvals.parked.known and approvals.parked.of(prepared.call) is not None:
         return False
     trust = approvals.taint.judge(prepared.call, prepared.entry, trust_in(prepared.call, scope.trust), scope)
@@ -60,7 +60,7 @@ async def authorize(
     is_done: Callable[[str], bool],
     may_ask: Callable[[], bool],
 ) -> tuple[CallResult | None, bool]:
-    """What stands against running it (None: nothing), and whether a hook ends the run.
+    """Return the result of a call that may not run (None: it may), and whether a hook ends the run.
 
     `may_ask` is called before people are asked; if they need not be any more, nothing is said against it.
     """
@@ -129,7 +129,7 @@ async def _confirmed(
     is_done: Callable[[str], bool],
     why: str,
 ) -> CallResult | None:
-    """What the program's own approver says."""
+    """Ask the program's own approver; return the result of a call that may not run."""
     _tell(runtime, scope, ApprovalRequested, prepared.call)
     try:
         verdict = await ask(runtime, confirm, prepared.shown())
@@ -161,7 +161,7 @@ async def _confirmed(
 
 async def _asked(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, why: str, *,
                  is_spent: bool) -> CallResult | None:  # fmt: skip
-    """What people say at the queue, as long as the call may wait for them. No grant speaks for a spent budget."""
+    """Ask people through the queue, as long as the call may wait for them. No grant speaks for a spent budget."""
     assert runtime.approvals is not None
     queue = runtime.approvals.queue
     bound_call = queue.fingerprinter.of(prepared.call, prepared.entry, prepared.params)
@@ -190,7 +190,7 @@ async def _asked(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: 
 async def _resumed(
     runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, resumed: Resumed
 ) -> CallResult | None:
-    """What people have said since an earlier cycle went on without this call."""
+    """Apply the decision that people made since an earlier cycle went on without this call."""
     assert runtime.approvals is not None
     row = runtime.approvals.queue.known(resumed.approval)
     if row is None:
@@ -203,7 +203,7 @@ async def _resumed(
 
 
 def _answered(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
-    """What an approval means for its call now; its approval_id is kept where something may still come of it."""
+    """Return what an approval means for its call now; its id is kept where something may still come of it."""
     if row.status == "pending" and runtime.clock.now() < row.expires_at:
         return parked(prepared.call, f"it waits for approval {row.id!r}")
     if row.status == "approved":
@@ -259,7 +259,7 @@ def _ruling(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope
 
 
 def judged(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope) -> Trust:
-    """How far a call may be trusted that is trusted so far apart from itself and what it reads; notes its writes."""
+    """Return the trust in a call, given that of its plan and what it reads; note what it writes."""
     trust = trust_in(prepared.call, trust)
     return (
         trust

@@ -381,7 +381,7 @@ class Batch:
                 self._skip(step, why)
 
     def _may_ask(self, step: Step) -> bool:
-        """Whether people are to be asked about a call now; its task is told when they are not any more."""
+        """Return whether people are to be asked about a call now; its task is told when they are not any more."""
         step.asking = asyncio.current_task()
         return not self._stopped
 
@@ -416,7 +416,7 @@ class Batch:
         await self._leave_behind()
 
     async def _leave_behind(self) -> None:
-        """What waits for people goes on in a later cycle."""
+        """Leave the calls that wait for people to a later cycle."""
         if self._runtime.approvals is not None:
             await self._runtime.approvals.leave_behind(
                 self._scope, self._parking, self._board, self._graph.ended_well, self.steps, self._tell_parked
@@ -464,13 +464,13 @@ class Batch:
         return self._scope.run_id
 
     def ended(self) -> Iterator[tuple[dict[str, Any], CallResult]]:
-        """What each call that has ended was given, its references resolved, and its result."""
+        """Yield the resolved parameters and the result of each call that has ended."""
         for step in self.steps:
             if step.result is not None:
                 yield getattr(step, "params", step.call.params), step.result
 
     def result(self, action: Action, began: float) -> ActionResult:
-        """What became of it all."""
+        """Return the result of the whole batch."""
         results = tuple(step.result for step in self.steps if step.result is not None)
         duration = self._runtime.clock.monotonic() - began
         corrections = [each for step in self.steps if step.corrections for each in step.told_corrections()]
@@ -485,5 +485,5 @@ class Batch:
 
 
 def is_final(result: CallResult) -> bool:
-    """Whether a call of a run that was cut is not to be done again: it ended, or may have had its effect."""
+    """Return whether a call of a run that was cut is not to be done again: it ended, or may have had its effect."""
     return result.status not in ("cancelled", "skipped")

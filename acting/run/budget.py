@@ -92,5 +92,5 @@ def refused(call: Call, why: str) -> CallResult:
 
 
 def _cycle(scope: Scope) -> str:
-    """What a cycle's limits are about: a run of calls without a cycle is one of its own."""
+    """Return the id that a cycle's limits count by: a batch without a cycle is one of its own."""
     return scope.cycle_id or scope.key

@@ -1,4 +1,4 @@
-"""When calls are due: one timer for all that may take equally long, instead of one each.
+"""Deadlines of calls: one timer for all that may take equally long, instead of one each.
 
 Calls of one timeout fall due in the order in which they began, so each timeout has a row of its own and only the
 first of a row needs a timer. Beginning and ending a call then costs a dictionary's entry.

@@ -1,4 +1,4 @@
-"""What is written down of one batch, so that the next process can go on with it.
+"""Writes the facts of one batch to the journal, so that the next process can go on with it.
 
 A call that must not be repeated unknowingly starts only once it is on disk that it does; all that are ready at a time
 wait for one flush. How a call ended is told at once and waited for by nobody: should it get lost, the call is in doubt
@@ -62,7 +62,7 @@ class CallJournalWriter:
         self._journal.detached(self._work, work, attempt.effect, self._scope.session)
 
     def ended(self, step: Step, result: CallResult) -> None:
-        """How a call ended, before anything is made of what it brought. Parked ones are told once they are kept."""
+        """Write how a call ended, before its value is used. Parked ones are written once they are kept."""
         if result.reason in ("detached", "parked"):
             return
         if step.is_told or result.status in _ALWAYS or result.reason in _ALWAYS:
@@ -74,7 +74,7 @@ class CallJournalWriter:
         self._journal.attached(self._work, result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
-        """These are kept until people have answered, or cannot be: this batch does nothing more for them."""
+        """Write the ends of parked calls, kept or not: this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
                 self._journal.ended(self._work, step.result)

@@ -1,4 +1,4 @@
-"""What ended calls leave behind: data on the board, messages of the batch, errors, and the result of it all.
+"""Collects from ended calls: data on the board, messages of the batch, errors, and the result of it all.
 
 While the batch runs only notes are taken; the messages are written from them at its end.
 """
@@ -81,7 +81,7 @@ class ResultCollector:
         return result, 0
 
     def handled(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
-        """What a call raised, written to the branch that is there for it, if there is one: the last alternative of
+        """Write a call's error to the branch that is there for it, if there is one: the last alternative of
         several, when its tool says so or the path does."""
         target = step.target
         if target is None or len(target.alternatives) < 2 or result.fault is None:
@@ -140,7 +140,7 @@ class ResultCollector:
         interrupted: bool,
         duration: float,
     ) -> ActionResult:
-        """What became of the action; errors of detached calls that ended since the last outcome come first.
+        """Return the result of the action; errors of detached calls that ended since the last outcome come first.
 
         Args: corrections: what people and hooks made of its calls, told as messages of their own.
         """
@@ -162,7 +162,7 @@ class ResultCollector:
         )
 
     def _messages(self) -> list[dict[str, Any]]:
-        """What the calls brought, as messages, with what is hidden from models."""
+        """Return the values of the calls as messages, with what is hidden from models."""
         found: list[dict[str, Any]] = []
         last, date = None, ""
         for step, paths, method, value, at in self._notes:
@@ -244,7 +244,7 @@ def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_told(result: CallResult) -> bool:
-    """Whether what became of it is an error that the next request is told."""
+    """Return whether what became of it is an error that the next request is told."""
     if result.status == "skipped":
         return result.reason in ("parked", "steered")
     return result.status != "ok" and result.reason != "handled"
@@ -269,7 +269,7 @@ class WriteLog:
         self._last = -1
 
     def is_after(self, moment: int) -> bool:
-        """Whether anything was noted since."""
+        """Return whether anything was noted since."""
         return self._last > moment
 
     def note(

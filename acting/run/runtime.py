@@ -1,4 +1,4 @@
-"""What all runs of one executor share: clock, events, hooks, limits, and the tasks that outlive a run.
+"""The parts that all batches of one executor share: clock, events, hooks, limits, and the tasks that outlive a run.
 
 A task outlives its run in two cases: it was asked for (`detach`), or it ignores cancellation and was left behind
 at its deadline. Both are counted, both are held here so that neither vanishes, and only the first is waited for.
@@ -109,7 +109,7 @@ class _Wanted:
 
 
 class Runtime:
-    """Where the runs of one executor take place."""
+    """The shared parts of one executor's batches."""
 
     def __init__(
         self, catalog: Catalog, clock: Clock, events: Any, hooks: Any, limits: Limits, expiry: float | None
@@ -221,7 +221,7 @@ class Runtime:
 
     @property
     def reviews(self) -> bool:
-        """Whether hooks look at results."""
+        """Return whether hooks look at results."""
         hooks = self.hooks
         return hooks is not None and (hooks.at("after_call") or hooks.at("result_persist"))
 
@@ -229,7 +229,7 @@ class Runtime:
         return self.hooks is not None and self.hooks.at(point)
 
     async def consult(self, point: str, value: Any, scope: Scope) -> Outcome:
-        """What the hooks at a point say; their own faults are published."""
+        """Return what the hooks at a point decide; their own faults are published."""
         context = HookContext(point, self.agent, value, scope.session, scope.run_id, scope.cycle_id or None)
         outcome: Outcome = await self.hooks.run(context)
         if self.events is not None:

@@ -1,4 +1,4 @@
-"""What a call of a program stands for: the files it is made of, and whether one permission would permit everything.
+"""Reads the files of a program's call, and whether a standing grant would permit everything.
 
 Pure reading; `tools/shell` tells it to whoever asks a person (see `approvals/fingerprint`).
 """
@@ -76,7 +76,7 @@ def why_not_standing(path: str, words: Sequence[str], workspace: str, allowed: C
 
 
 def _is_given(option: str, word: str) -> bool:
-    """Whether a word is this option; long ones also with a value or cut short, short ones with a value behind."""
+    """Return whether a word is this option: a long one also with a value or cut short, a short one with a value."""
     if option.startswith("--"):
         name = word.partition("=")[0]
         return len(name) > 2 and option.startswith(name)

@@ -47,7 +47,7 @@ def enter_namespaces() -> None:
 
 
 def furnish(order: dict[str, Any]) -> None:
-    """As the first process of new pids: a `/proc` that shows these pids only, empty `/tmp`s, all else read-only.
+    """Mount, as the first process of new pids, a `/proc` of these pids, empty `/tmp`s, all else read-only.
 
     What `order["keep"]` names is seen in the empty folders as before; `order["writable"]` is not made read-only.
     Landlock does not judge who changes the mode, owner or times of a file: only a read-only mount refuses that.

@@ -1,4 +1,4 @@
-"""What Landlock can be told: the rights of its rules and which of them this kernel knows.
+"""Constants of Landlock: the rights of its rules and which of them this kernel knows.
 
 Landlock is the kernel's way for a process to give up rights to files (since 5.13), TCP (6.7), other processes' signals
 and abstract sockets (6.12), without being root. Here is only what is asked and written down; `kernel` does it.

@@ -1,4 +1,4 @@
-"""What a program in a sandbox may touch, and that written down for those who carry it out.
+"""Describes what a program in a sandbox may touch, and writes it down for those who carry it out.
 
 A `SandboxSpec` is a value: a level and its grants. At level 1 the kernel's own means confine the program, in the words
 of an order for `kernel`; at level 2 bubblewrap does, in the words of its command line. Both get the same: the workspace
@@ -51,7 +51,7 @@ class SandboxSpec(Struct, frozen=True):
     bwrap: str = ""
 
     def reads(self, program: str) -> tuple[str, ...]:
-        """What it may read beside the system: the grants, the program's own file, its Python if that is ours."""
+        """Return the paths to read beside the system: the grants, the program's own file, its Python if it is ours."""
         named, real = Path(program), os.path.realpath(program)
         ours = {
             prefix for prefix in (sys.prefix, sys.base_prefix) if Path(real).is_relative_to(os.path.realpath(prefix))
@@ -102,8 +102,8 @@ def call_filter() -> bytes | None:
 def bwrap_words(
     spec: SandboxSpec, program: str, *, cwd: str, env: Mapping[str, str], filter_at: int | None, report_at: int
 ) -> list[str]:
-    """What bubblewrap is told before the program: its view of the file system, new everything else, and the numbers
-    of the descriptors where its filter stands and its report goes.
+    """Return the arguments of bubblewrap before the program: its view of the file system, new everything else, and the
+    numbers of the descriptors where its filter stands and its report goes.
     """
     words = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
     words += ["--share-net"] if spec.network else []

@@ -37,7 +37,7 @@ Activity = Callable[..., Any]
 
 
 class UnresolvedError(RuntimeError):
-    """What was asked for is a value that is not there yet."""
+    """A value was asked for that is not there yet."""
 
 
 class Resolved(Mapping[str, Any]):
@@ -103,7 +103,7 @@ class BoundTool:
         )
 
     def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """What a call with these parameters excludes others from."""
+        """Return the names from which a call with these parameters excludes others."""
         if not self._resources:
             return self._names
         try:
@@ -130,7 +130,7 @@ class BoundTool:
 
     @property
     def wants_messages(self) -> bool:
-        """Whether it is told the messages that a call's scopes name."""
+        """Return whether it is told the messages that a call's scopes name."""
         return bool(self.parameters.context)
 
     @property
@@ -297,7 +297,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await; looks through partials and at objects' `__call__`."""
+    """Return whether calling it gives something to await; looks through partials and at objects' `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or (
@@ -306,7 +306,7 @@ def is_async(function: Any) -> bool:
 
 
 def is_generator(function: Any) -> bool:
-    """Whether calling it gives a generator; looks where `is_async` looks."""
+    """Return whether calling it gives a generator; looks where `is_async` looks."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):

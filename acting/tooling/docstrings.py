@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of each of its parameters: Google, numpy and Sphinx styles.
+"""Reads the descriptions of a function and its parameters from a docstring: Google, numpy and Sphinx styles.
 
 Read by `docstring-parser`; of the styles, the one that finds most is taken. (`griffe`, which other agent libraries
 use, has to be told the style and costs ten times as much to import.) Never raises: a docstring that cannot be read

@@ -1,4 +1,4 @@
-"""How many at once and how often: counts with a queue, where what waits is a callback rather than a task.
+"""Limits concurrency and rate: counts with a queue, where a callback waits rather than a task.
 
 A *permit* has `take(callback, about) -> bool` and `release()`. True: it is taken. False: `callback(about)` will be
 called once, holding it; it returns False when it is no longer wanted, and the next in the queue then gets it. A call
@@ -23,7 +23,7 @@ Callback = Callable[[Any], bool]
 
 
 class Permit(Protocol):
-    """What a call passes before it starts; see the module."""
+    """A limit that a call passes before it starts; see the module."""
 
     def take(self, callback: Callback, about: Any = None) -> bool: ...
     def release(self) -> None: ...
@@ -119,5 +119,5 @@ class Rate:
 
 
 def is_rate(value: object) -> bool:
-    """Whether this says how often: a count in a time, or "" for any number."""
+    """Return whether this says how often: a count in a time, or "" for any number."""
     return value == "" or (isinstance(value, str) and _RATE.match(value) is not None)

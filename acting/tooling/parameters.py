@@ -1,4 +1,4 @@
-"""What parameters a tool takes, and their validation: by its signature, or by a JSON schema that it brings.
+"""Describes and validates the parameters of a tool: by its signature, or by a JSON schema that it brings.
 
 A function's parameters are validated by pydantic's strict mode for JSON: no JSON type is converted into another one,
 but an integer may stand for a float, and a text becomes a date, path, enum or UUID as the schema says. Extra parameters
@@ -207,7 +207,7 @@ def _json(params: Mapping[str, Any]) -> bytes:
 
 
 def _of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:
-    """What pydantic found, in sentences."""
+    """Return pydantic's errors, in sentences."""
     found = error.errors(include_url=False, include_context=False)
     return [_told(names, each) for each in found if _counts(each, unresolved)]
 
@@ -250,7 +250,7 @@ def _taken(schema: JsonSchema, integers: Collection[str], params: Mapping[str, A
 
 
 def _of_schema(names: Collection[str], error: _UnfitError, unresolved: Collection[str]) -> list[str]:
-    """What the schema found, in sentences; what hangs on an unresolved parameter is left out."""
+    """Return the schema's errors, in sentences; what hangs on an unresolved parameter is left out."""
     sentences = []
     for each in error.problems:
         if each.keyword in _EXTRA and not each.path:

@@ -1,4 +1,4 @@
-"""What can be called: name → tool, given by hand or offered by sources. Of two with one name the later one counts."""
+"""Registry of tools: name → tool, given by hand or offered by sources. Of two with one name the later one counts."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ class Catalog(Mapping[str, BoundTool]):
 
     @property
     def parts(self) -> list[Any]:
-        """What was registered, each object once: sources and the targets of tools given by hand."""
+        """Return the registered objects, each once: sources and the targets of tools given by hand."""
         return [*self.sources, *(entry.target for entry in self._fixed.values())]
 
     def unknown(self, name: str) -> str:
-        """What to say of a tool that is not here."""
+        """Return the sentence about a tool that is not here."""
         reason = self.refused.get(name) or next(filter(None, (_absence(each, name) for each in self.sources)), "")
         why = f" ({reason})" if reason else ""
         return f"no tool named {shorten(name)}{why}; known: {self._known or 'none'}"
@@ -132,5 +132,5 @@ def _absence(source: Any, name: str) -> str:
 
 
 def is_source(item: Any) -> bool:
-    """Whether this offers tools rather than being one."""
+    """Return whether this offers tools rather than being one."""
     return callable(getattr(item, "tools", None)) and not isinstance(item, Mapping)

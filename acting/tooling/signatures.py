@@ -1,4 +1,4 @@
-"""What a function's signature says of its parameters: their types for pydantic, and their JSON schema.
+"""Reads the parameters of a function's signature: their types for pydantic, and their JSON schema.
 
 Read once, when the tool is registered. Integers are exact or refused (no `true`, no float beyond 2**53, where it no
 longer says which integer was meant).
@@ -21,7 +21,7 @@ from spar.errors import ConfigError
 
 
 class Signature(Struct, frozen=True):
-    """What can be given to a function: `fields`, its parameters with type and default.
+    """The parameters of a function: `fields`, its parameters with type and default.
 
     `context` is the name of the parameter that wants the tool's context, or ""; `is_open` says that it takes any more.
     What is made of them for pydantic costs more than all the rest together, so it is made when it is asked for.
@@ -44,7 +44,7 @@ class Signature(Struct, frozen=True):
 
     @property
     def is_sure(self) -> bool:
-        """Whether each of the types is one that JSON has, so that nothing is found out by making them."""
+        """Return whether each of the types is one that JSON has, so that nothing is found out by making them."""
         return all(_is_sure(kind) for kind, _ in self.fields.values())
 
     @property
@@ -55,12 +55,12 @@ class Signature(Struct, frozen=True):
 
     @property
     def exact(self) -> Any:
-        """The same, of which each integer is exact."""
+        """Return the same type with each integer exact."""
         return _exact(self.typed)
 
     @property
     def loose(self) -> Any:
-        """The same, of which each may be left out."""
+        """Return the same type with each field optional."""
         fields = get_type_hints(self.exact, include_extras=True)
         return _typed_dict(
             {name: kind if get_origin(kind) is NotRequired else NotRequired[kind] for name, kind in fields.items()},
@@ -203,5 +203,5 @@ def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in a line."""
+    """Return an exception's message, in a line."""
     return (str(error) or type(error).__name__).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What a tool is told that asks for it, by a parameter annotated `ToolContext`."""
+"""The context of one attempt, for a tool with a parameter annotated `ToolContext`."""
 
 from __future__ import annotations
 

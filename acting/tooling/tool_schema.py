@@ -37,7 +37,7 @@ _TERMS = {
 
 
 class ToolSchema(Struct, frozen=True, eq=False):
-    """What a schema says of its tool.
+    """A tool as its schema describes it.
 
     `activity` is the name of what carries it out: "" for none (latent), None when it is not said. `output` judges
     results. `output_path`, `output_method`, `instance`, `delegate` and `scopes` are prescribed for each call;

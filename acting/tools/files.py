@@ -46,7 +46,7 @@ _READ, _TAKE, _CHANGE = 0, 1, 2
 
 
 class _Place(Struct, frozen=True):
-    """Where a path leads: `parts` beneath `folder`, and how much may be done there."""
+    """The target of a path: `parts` beneath `folder`, and how much may be done there."""
 
     folder: RootedDir
     parts: tuple[str, ...]
@@ -117,12 +117,12 @@ class FilesTool:
         self._threads = Threads(self.name, clock, limit=self.concurrency)
 
     def effect_of(self, params: Mapping[str, Any]) -> Effect:
-        """What a call with these parameters does to the world. Never raises."""
+        """Return the effect of a call with these parameters. Never raises."""
         op = params.get("op")
         return _EFFECTS.get(op, self.effect) if isinstance(op, str) else self.effect
 
     def resources_of(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """What a call needs for itself: the paths that it names, read or written. Never raises."""
+        """Return the resources that a call needs for itself: the paths that it names, read or written. Never raises."""
         op, places = params.get("op"), []
         for key, right in (("path", _RIGHTS.get(op, _CHANGE) if isinstance(op, str) else _CHANGE), ("to", _CHANGE)):
             try:
@@ -178,7 +178,7 @@ class FilesTool:
             raise type(error)(f"cannot {op} {path!r}: {reason}") from error
 
     def _place(self, path: str, wanted: int) -> _Place:
-        """Where a path leads. Raises: PermissionError for what is outside or protected, ValueError for no path."""
+        """Return a path's target. Raises: PermissionError if it is outside or protected, ValueError for no path."""
         place = self._found(path, wanted)
         if name := protected(place.parts, change=wanted > _READ):
             done = "changed" if wanted > _READ else "read"
@@ -333,7 +333,7 @@ def _inside(folder: str, path: str) -> tuple[str, ...] | None:
 
 
 def _refuse_own(folder: str, home: Home, key: str) -> None:
-    """What the service lives by is out of reach of every tool."""
+    """Refuse the files that the service lives by: they are out of reach of every tool."""
     real = Path(folder).resolve()
     for what, own in (("state", home.state), ("configuration", home.config)):
         mine = Path(own).resolve()

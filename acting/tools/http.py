@@ -104,7 +104,7 @@ class HttpTool:
         self._exchange = Exchange(self._guard, clock, max_bytes=self._max_bytes, redirects=self._redirects)
 
     def effect_of(self, params: Mapping[str, Any]) -> Effect:
-        """What a call with these parameters does to the world. Never raises."""
+        """Return the effect of a call with these parameters. Never raises."""
         method = params.get("method", "GET")
         return _EFFECTS.get(method, self.effect) if isinstance(method, str) else self.effect
 

@@ -172,7 +172,7 @@ class ShellTool:
         return self._judged(words[0], limit, finished, spec.level if spec else 0)
 
     def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What decides, beside the parameters, what a call does: an approval holds for this and nothing else. Blocks.
+        """Return all that decides, beside the parameters, what a call does: an approval holds for just this. Blocks.
 
         `program` (resolved), its `sha256`, `cwd`, the names of the `variables` handed over and their `path`, `operands`
         (each argument that names a file of the workspace, with its SHA-256), and the `sandbox` level.
@@ -281,7 +281,7 @@ def _approved(context: ToolContext | None) -> str:
 
 
 def _refuse_own(home: Home, workspace: str, readable: Sequence[str]) -> None:
-    """What the service lives by must not be given to its tools. Raises: ConfigError."""
+    """Refuse to give the files that the service lives by to its tools. Raises: ConfigError."""
     own = {"state": home.state, "configuration": home.config, "Python": sys.prefix}
     for what, folder in own.items():
         if Path(folder).resolve().is_relative_to(workspace):

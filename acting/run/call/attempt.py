@@ -40,7 +40,7 @@ _LONGEST_KIND = 200  # characters of the kind of a message
 
 
 class AttemptOutcome(Struct, frozen=True):
-    """What the attempts came to; `value` is what the tool returned, fit to keep."""
+    """The outcome of the attempts; `value` is what the tool returned, fit to keep."""
 
     status: CallStatus
     value: Any = None
@@ -70,7 +70,7 @@ class Attempt(Struct):
 
     @property
     def effect(self) -> str:
-        """What this call does to the world, by its parameters if the tool can tell."""
+        """Return the effect of this call, by its parameters if the tool can tell."""
         return self.entry.effect_of(self.params)  # the values, where the call itself holds references
 
     def result(self, clock: Clock, ended: AttemptOutcome) -> CallResult:
@@ -283,7 +283,7 @@ async def _wait(
 
 
 def _judged(runtime: Runtime, attempt: Attempt, value: Any) -> AttemptOutcome:
-    """What a tool returned: fit to keep, of the promised shape, and what was expected of it."""
+    """Check a tool's value: fit to keep, of the promised shape, and as expected."""
     entry = attempt.entry
     try:
         value = fit(value, runtime.limits.largest_result)

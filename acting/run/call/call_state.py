@@ -44,7 +44,7 @@ _SHORT, _LARGE = 256, 1 << 63
 
 
 def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether all parameters are short scalars, fit to keep as they are, and whether any may refer to something."""
+    """Return whether all parameters are short scalars, fit to keep as they are, and whether any may be a reference."""
     is_small, may_refer = True, False
     for value in params.values():
         kind = type(value)
@@ -209,17 +209,17 @@ class Step(Node, PreparedCall):
 
     @property
     def has_started(self) -> bool:
-        """Whether its first attempt has begun."""
+        """Return whether its first attempt has begun."""
         return self.attempt is not None
 
     def told_corrections(self) -> Sequence[dict[str, Any]]:
-        """What people and hooks made of it; `ran` is None where nothing of it has run."""
+        """Return the corrections by people and hooks; `ran` is None where nothing of it has run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
         return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
 
     def examine(self, catalog: Catalog, board: Board) -> tuple[Sequence[Expression], Fault | None]:
-        """What it reads, and what is wrong with it that can be seen before anything runs."""
+        """Return what it reads, and the fault that can be seen before anything runs."""
         call = self.call
         try:
             if call.output_path is not None:
@@ -271,7 +271,7 @@ class Step(Node, PreparedCall):
         return None
 
     def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
-        """What its scopes let its tool see."""
+        """Return the messages that its scopes let its tool see."""
         scopes = self.call.meta.get("_scopes")
         if not scopes or not self.entry.wants_messages:
             return ()

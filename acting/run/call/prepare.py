@@ -32,7 +32,7 @@ _WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "in
 
 
 class BadCallError(ValueError):
-    """What was handed over is no call that can be executed."""
+    """An item of a plan that is no call that can be executed."""
 
 
 def read(item: Any) -> tuple[Call, str]:
@@ -173,7 +173,7 @@ def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, Bo
 
 
 def rewritten(call: Call, entry: BoundTool, catalog: Catalog) -> BoundTool:
-    """What carries out a latent call that refers to what was not there when its result was written.
+    """Return the tool of a latent call that refers to what was not there when its result was written.
 
     Raises: BadCallError when nothing here can.
     """
