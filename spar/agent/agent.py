@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.apply_settings import apply_settings
 from spar.agent.approvals import AgentApprovals
 from spar.agent.lifecycle import Lifecycle
-from spar.agent.lifespan import Assembly
-from spar.agent.steps import Stepping
+from spar.agent.lifespan import Lifespan
+from spar.agent.steps import Stepper
 from spar.agent.stop_deadline import StopDeadline
-from spar.agent.submission import Intake
+from spar.agent.submission import Submission
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
@@ -62,14 +62,14 @@ from spar.protocols import (
     SenseFunction,
     SenseModule,
 )
-from spar.runs.outbox import Deliveries
+from spar.runs.outbox import Outbox
 from spar.runs.run import Receipt, Run, RunStatus
 from spar.runs.run_log import Streams
 from spar.runs.runs import Runs
 from spar.runs.transcripts import Transcripts
 from spar.session.holding import Holding
-from spar.session.parts import LaneParts
-from spar.session.session import Lane
+from spar.session.parts import SessionParts
+from spar.session.session import Session
 from spar.session.session_hooks import SessionHooks
 from spar.session.sessions import Sessions
 from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, Reflection
@@ -104,10 +104,38 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "_lane_parts", "account", "agent_state", "assembly", "budgets", "clock", "core",
-                 "deliveries", "events", "health", "holding", "home", "hooks", "intake", "lanes", "lifecycle",
-                 "memory", "name", "recovery", "reports", "requests", "runs", "session_accounts", "session_hooks",
-                 "sessions", "setup", "stepping", "transcripts", "watched")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_session_parts",
+        "account",
+        "agent_state",
+        "budgets",
+        "clock",
+        "core",
+        "events",
+        "health",
+        "holding",
+        "home",
+        "hooks",
+        "lanes",
+        "lifecycle",
+        "lifespan",
+        "memory",
+        "name",
+        "outbox",
+        "recovery",
+        "reports",
+        "requests",
+        "runs",
+        "session_accounts",
+        "session_hooks",
+        "sessions",
+        "setup",
+        "stepper",
+        "submission",
+        "transcripts",
+        "watched",
+    )  # fmt: skip
 
     events: Events
     account: Stats
@@ -152,33 +180,33 @@ class Agent:
         self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
         self.agent_state = AgentState(core, memory, self.account, self.requests, self.reports, self._fail)
         self.transcripts = Transcripts(self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools)
-        self.deliveries = Deliveries(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
+        self.outbox = Outbox(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
-        self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.assembly.take_over())
+        self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.lifespan.take_over())
         self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
                                  on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
                                  on_retired=self.holding.forget)  # fmt: skip
         self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
         cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, self.reports, self.runs)
-        self._lane_parts = LaneParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
+        self._session_parts = SessionParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
                                      self.recovery.work, self.recovery, cycle_log, self.agent_state, self.transcripts,
-                                     self.deliveries, self.session_hooks, self.reports, self.health, self.account,
+                                     self.outbox, self.session_hooks, self.reports, self.health, self.account,
                                      self.session_accounts)  # fmt: skip
-        self.lanes: dict[str, Lane] = self.sessions.lanes
+        self.lanes: dict[str, Session] = self.sessions.lanes
         self.watched = Watched(core, setup, self.health, self.requests, self.lanes)
         deadline = StopDeadline(core, setup, self.requests)
-        self.assembly = Assembly(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
+        self.lifespan = Lifespan(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
                                  self._host)  # fmt: skip
         self.lifecycle = Lifecycle(
             core, self.requests, deadline, self.sessions, self.runs, self.agent_state, self.watched, begin=self._begin,
             ask=self._ask, close_chain=self._close_chain, end=self.recovery.end, close=self._close,
         )  # fmt: skip
-        self.stepping = Stepping(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
-        self.intake = Intake(core, setup, self.requests, self.runs, self.sessions, self.recovery, self.lifecycle,
-                             self.reports, self.health)  # fmt: skip
+        self.stepper = Stepper(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
+        self.submission = Submission(core, setup, self.requests, self.runs, self.sessions, self.recovery,
+                                     self.lifecycle, self.reports, self.health)  # fmt: skip
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
-        self.assembly.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
+        self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
             self.loop_interval = loop_interval
@@ -277,12 +305,12 @@ class Agent:
     @property
     def refused(self) -> int:
         """How many pushed perceptions there was no room for."""
-        return self.intake.refused
+        return self.submission.refused
 
     @property
     def left_behind(self) -> int:
         """How many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
-        tasks = sum(len(lane.strand.left_behind) for lane in list(self.lanes.values()))
+        tasks = sum(len(lane.runner.left_behind) for lane in list(self.lanes.values()))
         threads = sum(module.left_behind for module in self.modules.values())
         return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
 
@@ -298,7 +326,7 @@ class Agent:
 
     def caches(self) -> tuple[object, ...]:
         """The parts that may have something to give up when memory runs short."""
-        return (self.runs, self.intake, self.memory, *(module.part for module in self.modules.values()))
+        return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
 
     @property
     def kept(self) -> dict[str, int]:
@@ -327,7 +355,7 @@ class Agent:
     def apply(self, settings: Settings) -> None:
         """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
         apply_settings(settings, self.budgets, self.runs, self.health)
-        self.assembly.apply(settings)
+        self.lifespan.apply(settings)
 
     # -- control
 
@@ -400,7 +428,7 @@ class Agent:
         Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
             NotReadyError before the agent was started where its memory keeps a journal: accepted means on disk.
         """
-        return await self.intake.submit(message, session, mode, idempotency_key, output)
+        return await self.submission.submit(message, session, mode, idempotency_key, output)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
         """What became of a run, or status `timeout` after so many seconds; waiting never stops the run.
@@ -417,7 +445,7 @@ class Agent:
         Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
             a journal: the next start would go on with the run. After the run's end it does nothing.
         """
-        await self.intake.abort(run_id)
+        await self.submission.abort(run_id)
 
     async def accept(self, perception: Perception) -> bool:
         """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when
@@ -425,14 +453,14 @@ class Agent:
 
         Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped, NotReadyError as `submit`.
         """
-        return await self.intake.accept(perception)
+        return await self.submission.accept(perception)
 
     def push(self, perception: Perception) -> bool:
         """Hand a perception to its session's lane, which wakes at once; False when its inbox is full.
 
         From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
         """
-        return self.intake.push(perception)
+        return self.submission.push(perception)
 
     def wake(self) -> None:
         """Begin the next cycle of the standing lane at once; from any thread."""
@@ -468,24 +496,24 @@ class Agent:
 
         Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; what sense raised.
         """
-        return list(await self.stepping.step("sense", None))
+        return list(await self.stepper.step("sense", None))
 
     async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
         """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action."""
         given = [perceptions] if isinstance(perceptions, Perception) else perceptions
-        action = await self.stepping.step("plan", given)
+        action = await self.stepper.step("plan", given)
         assert action is None or isinstance(action, Action)
         return action
 
     async def step_act(self, action: Action | None = None) -> ActionResult:
         """Execute this action (default: the last step's) for real. A failure is in the result, not raised."""
-        result = await self.stepping.step("act", action)
+        result = await self.stepper.step("act", action)
         assert isinstance(result, ActionResult)
         return result
 
     async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
         """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends."""
-        reflection = await self.stepping.step("reflect", result)
+        reflection = await self.stepper.step("reflect", result)
         assert isinstance(reflection, Reflection)
         return reflection
 
@@ -496,7 +524,7 @@ class Agent:
         if not self.agent_state.has_loaded:
             await self._ask("agent_bootstrap")
         self.agent_state.listen()
-        await self.assembly.open(self._load)
+        await self.lifespan.open(self._load)
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's, without holding up any work.
@@ -513,15 +541,15 @@ class Agent:
 
         What that raises is reported and leaves the module as it is.
         """
-        await self.assembly.restart(phase)
+        await self.lifespan.restart(phase)
 
     # -- what its parts ask of it
 
     def _do_others_work(self) -> bool:
         return any(not lane.is_standing and lane.has_work for lane in self.lanes.values())
 
-    def _lane(self, session: str) -> Lane:
-        return Lane(self._lane_parts, self.sessions, session)
+    def _lane(self, session: str) -> Session:
+        return Session(self._session_parts, self.sessions, session)
 
     def _has_work(self, session: str) -> bool:
         lane = self.lanes.get(session)
@@ -531,10 +559,9 @@ class Agent:
         """Return what a part is lent."""
         return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.agent_state.state_store, self.home,
                     self.sessions.resume, self.agent_state.journal, self.budgets, self.setup.tools, self.transcripts,
-                    self.deliveries.tell, self.intake.pursue, self.runs.used, self.sessions.note,
-                    self.agent_state.rows_of, self.sessions.is_in_hand,
-                    partial(self.health.model, id(part)), self.runs.used,
-                    accept=self.intake.accept)  # fmt: skip
+                    self.outbox.tell, self.submission.pursue, self.runs.used, self.sessions.note,
+                    self.agent_state.rows_of, self.sessions.is_in_hand, partial(self.health.model, id(part)), self.runs.used,
+                    accept=self.submission.accept)  # fmt: skip
 
     async def _ask(self, point: str) -> None:
         await self.reports.ask(point, self)
@@ -558,20 +585,20 @@ class Agent:
 
     async def _close(self) -> None:
         self.budgets.close()
-        await self.assembly.close()
+        await self.lifespan.close()
 
     async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        await self.assembly.exchange(parts)
+        await self.lifespan.exchange(parts)
         pace = self.pace
         self.apply(settings)
         if self.pace != pace and self.pace.interval != "off":
             self.sessions.wake_all()  # nobody waits any longer than is asked for now
 
     def _close_chain(self) -> None:
-        self.stepping.close_chain()
+        self.stepper.close_chain()
 
     def _run_is_late(self, run: Run, why: str) -> None:
-        self.intake.late(run, why)
+        self.submission.late(run, why)
 
     def _request_stop(self) -> None:
         self.lifecycle.request_stop()
@@ -584,7 +611,7 @@ class Agent:
 
     def _run_ended(self, run: Run) -> None:
         """Tell and keep the end of a run."""
-        self.deliveries.ended(run)
+        self.outbox.ended(run)
         self.transcripts.run_ended(run)
         self.recovery.ends.run_ended(run)
 
@@ -612,7 +639,7 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
         clock=clock,
         home=parts.home,
     )
-    agent.assembly.makers = makers(parts)
+    agent.lifespan.makers = makers(parts)
     for register in parts.plugins():
         register(agent)
     return agent

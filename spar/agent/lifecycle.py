@@ -1,7 +1,7 @@
 """The states of an agent: what may be asked in which, which may follow which, and how it comes from one to the next.
 
 Both are tables. Starting, stopping, pausing and resuming are here; what they set going is the sessions' business
-(`spar.session.sessions`), what they open and close is the assembly's (`spar.agent.lifespan`).
+(`spar.session.sessions`), what they open and close is the lifespan's (`spar.agent.lifespan`).
 """
 
 from __future__ import annotations
@@ -325,10 +325,10 @@ class Lifecycle:
         grace = self._deadline.grace
         for answer, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
             for lane in list(self._sessions.lanes.values()):
-                if lane.strand.task is not None and answer == "cut":
+                if lane.runner.task is not None and answer == "cut":
                     lane.cut(lane.stop_reason or "stop")
-                elif lane.strand.task is not None and answer == "abandon":
-                    lane.strand.abandon()
+                elif lane.runner.task is not None and answer == "abandon":
+                    lane.runner.abandon()
             while not self._sessions.is_quiet:
                 left = self._deadline.at + more - self._core.clock.monotonic()
                 if left <= 0:

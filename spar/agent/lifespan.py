@@ -33,7 +33,7 @@ from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
-    from spar.session.session import Lane
+    from spar.session.session import Session
 
 #: Seconds that closing one module may take.
 CLOSE_WITHIN = 10.0
@@ -47,7 +47,7 @@ _shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = _shared(Backoff), _shared(Pace)
 
 
-class Assembly:
+class Lifespan:
     """The modules of one agent and what holds them open.
 
     `makers` makes a module anew by its phase, where that is known.
@@ -288,7 +288,7 @@ class Assembly:
             if not users:
                 await asyncio.wait([gone])
 
-    async def _see_off(self, openings: Sequence[Opening], users: set[Lane]) -> None:
+    async def _see_off(self, openings: Sequence[Opening], users: set[Session]) -> None:
         """Close what was replaced once nobody works with it any more, and tell who takes too long to leave it."""
         within = self._longest_cycle()
         if not await self._holding.gone(users, self._core.clock.monotonic() + within):

@@ -13,7 +13,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.stats import Stats
 from spar.runs.runs import Runs
-from spar.session.session import Lane
+from spar.session.session import Session
 
 
 class Counted(Protocol):
@@ -61,7 +61,7 @@ class Measured(Counted, Blockable, Protocol):
     @property
     def runs(self) -> Runs: ...
     @property
-    def lanes(self) -> Mapping[str, Lane]: ...
+    def lanes(self) -> Mapping[str, Session]: ...
     @property
     def memory(self) -> Any: ...
     @property

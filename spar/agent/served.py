@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.lifecycle import Lifecycle
-from spar.agent.lifespan import Assembly
+from spar.agent.lifespan import Lifespan
 from spar.agent.measured import Blockable, Measured
-from spar.agent.submission import Intake
+from spar.agent.submission import Submission
 from spar.health.error_reporting import Reports
 from spar.loop.tasks import Requests
 from spar.observe.stats import Snapshot
@@ -60,10 +60,10 @@ class Steppable(Protocol):
 
 
 class Exchangeable(Protocol):
-    """An agent whose modules and settings are exchanged while it runs; `assembly` keeps what makes them anew."""
+    """An agent whose modules and settings are exchanged while it runs; `lifespan` keeps what makes them anew."""
 
     @property
-    def assembly(self) -> Assembly: ...
+    def lifespan(self) -> Lifespan: ...
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None: ...
 
 
@@ -83,5 +83,5 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     @property
     def lifecycle(self) -> Lifecycle: ...
     @property
-    def intake(self) -> Intake: ...
+    def submission(self) -> Submission: ...
     def caches(self) -> tuple[object, ...]: ...

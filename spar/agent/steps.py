@@ -16,7 +16,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests, is_cancelled
-from spar.session.session import Lane
+from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Action, ActionResult, Perception, Phase
 
@@ -26,7 +26,7 @@ PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "r
 INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
 
-class Stepping:
+class Stepper:
     """The steps of one agent. Args: open_modules: opens the modules that are not open yet."""
 
     __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open_modules", "_requests", "_sessions", "_setup")
@@ -78,7 +78,7 @@ class Stepping:
             setattr(cycle, INPUT[phase], given)
         lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
         try:
-            product = await self._on_strand(lane, _stepped(lane, cycle, phase, given))
+            product = await self._on_runner(lane, _stepped(lane, cycle, phase, given))
             cycle.is_cut = False
         except asyncio.CancelledError as error:
             if is_cancelled():
@@ -112,7 +112,7 @@ class Stepping:
             raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
         return given
 
-    async def _on_strand(self, lane: Lane, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _on_runner(self, lane: Session, work: Coroutine[Any, Any, Any]) -> Any:
         """Run work on a lane that does not turn; cancelled, it cancels the phase and a grace later leaves it behind."""
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -134,14 +134,14 @@ class Stepping:
                 assert lane.cycle is not None
                 grace = self._setup.steps[lane.cycle.phase].grace
                 lane.cut("step called off")
-                for give_up in (lane.strand.abandon, lane.strand.abandon):
+                for give_up in (lane.runner.abandon, lane.runner.abandon):
                     await asyncio.wait([outcome], timeout=grace)
                     if not outcome.done():
                         give_up()
             raise
 
 
-async def _stepped(lane: Lane, cycle: Cycle, phase: Phase, given: Any) -> Any:
+async def _stepped(lane: Session, cycle: Cycle, phase: Phase, given: Any) -> Any:
     try:
         product = await lane.loop.phase(phase, cycle, given)
         setattr(cycle, PRODUCT[phase], product)

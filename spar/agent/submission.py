@@ -22,7 +22,7 @@ from spar.records.journal import Item
 from spar.runs.inbox import MODES, USUAL_CAP, Mode
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED, Runs
-from spar.session.session import Lane
+from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Perception, replace
 
@@ -53,7 +53,7 @@ def check_depth(schema: Mapping[str, Any]) -> None:
     raise ValueError(f"output is nested too deeply: a schema has at most {DEEPEST_SCHEMA} levels")
 
 
-class Intake:
+class Submission:
     """Puts what comes into the lane of its session. `refused` counts the perceptions there was no room for."""
 
     __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
@@ -226,7 +226,7 @@ class Intake:
             await self._call_off(run, "aborted")
             if run.status is None and not self._requests.is_inside:
                 self._recovery.demand_ready("abort a run")  # a stop came first
-            await lane.turns.abandon(run_id)
+            await lane.phases.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
         """Make a run of what was noticed, once; its id. Raises: as `submit`.
@@ -262,7 +262,7 @@ class Intake:
                 lane.cut(reason)
             grace = self._setup.steps[lane.cycle.phase].grace
             if (await self._runs.wait(run.id, grace)).status == "timeout":
-                lane.strand.abandon()
+                lane.runner.abandon()
                 await self._runs.wait(run.id, grace)
             if run.status is None and not self._recovery.is_ready:
                 return  # a stop came first, and its end could not be kept: it goes on at the next start
@@ -275,7 +275,7 @@ class Intake:
         else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
             await asyncio.shield(self._requests.in_background(ending, "ending of a run"))
 
-    async def _end(self, run: Run, end: End, lane: Lane) -> None:
+    async def _end(self, run: Run, end: End, lane: Session) -> None:
         """End a run that its session's lane has left; people are told once it is on disk."""
         await self._recovery.ends.keep(run, end)
         self._runs.end(run, end)

@@ -21,7 +21,7 @@ from spar.errors import ENDS_PROCESS, is_closing, unwrap
 from spar.events import PhaseCompleted, PhaseStarted
 from spar.hooks import Hooks
 from spar.loop.cycle import Cycle, Skip, Step, instead
-from spar.loop.phase_runner import Strand
+from spar.loop.phase_runner import PhaseRunner
 from spar.loop.plan_stream import OpenPlan
 from spar.types import Action, ActionResult, Fault, Phase
 
@@ -33,7 +33,7 @@ DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "r
 PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
 
-class Desk(Protocol):
+class CycleOwner(Protocol):
     """What the loop asks of the lane that it belongs to."""
 
     @property
@@ -49,21 +49,31 @@ class Desk(Protocol):
 class Loop:
     """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
 
-    __slots__ = ("calls", "clock", "desk", "events", "hooks", "monotonic", "plan_when_idle", "steps", "strand",
-                 "wanted")  # fmt: skip
+    __slots__ = (
+        "calls",
+        "clock",
+        "events",
+        "hooks",
+        "monotonic",
+        "owner",
+        "plan_when_idle",
+        "runner",
+        "steps",
+        "wanted",
+    )  # fmt: skip
 
-    def __init__(self, desk: Desk, strand: Strand, steps: Mapping[Phase, Step], events: Events, hooks: Hooks,
-                 clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
-        self.desk, self.strand, self.steps, self.events, self.hooks = desk, strand, steps, events, hooks
+    def __init__(self, owner: CycleOwner, runner: PhaseRunner, steps: Mapping[Phase, Step], events: Events,
+                 hooks: Hooks, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
+        self.owner, self.runner, self.steps, self.events, self.hooks = owner, runner, steps, events, hooks
         self.clock, self.plan_when_idle = clock, plan_when_idle
-        self.calls, self.wanted, self.monotonic = desk.calls, events.wanted, clock.monotonic
+        self.calls, self.wanted, self.monotonic = owner.calls, events.wanted, clock.monotonic
 
     async def cycle(self) -> Cycle:
         """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
-        cycle = self.desk.opened()
+        cycle = self.owner.opened()
         try:
             if self.hooks.used:
-                await self.desk.ask("before_cycle", cycle, cycle.id)
+                await self.owner.ask("before_cycle", cycle, cycle.id)
             perceptions = cycle.perceptions = await self.phase("sense", cycle, None)
             if perceptions or cycle.run is not None or cycle.resumed is not None or self.plan_when_idle:
                 action = cycle.action = await self.phase("plan", cycle, perceptions)
@@ -74,10 +84,10 @@ class Loop:
             pass  # what failed is said already, and the next cycle senses again
         except BaseException as end:
             cycle.is_cut = True
-            if not isinstance(end, asyncio.CancelledError) or self.strand.is_cancelled:
+            if not isinstance(end, asyncio.CancelledError) or self.runner.is_cancelled:
                 raise  # from outside; a module that cancels itself only ends its own cycle
         finally:
-            self.desk.closed(cycle)
+            self.owner.closed(cycle)
         return cycle
 
     async def phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
@@ -88,7 +98,7 @@ class Loop:
         step = self.steps[phase]
         cycle.phase = phase
         if self.hooks.used:
-            value = await self.desk.ask(f"before_{phase}", cycle, value)
+            value = await self.owner.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
             self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
         begun = cycle.phase_began = self.monotonic()
@@ -101,19 +111,19 @@ class Loop:
                 except StopIteration as ended:  # most phases end without waiting
                     product = ended.value
                 else:
-                    product = await self.strand.rest(work, waiting, begun, step.timeout, step.grace)
+                    product = await self.runner.rest(work, waiting, begun, step.timeout, step.grace)
                 product = step.held(product, step.name, value)
                 break
             except BaseException as error:
-                if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.strand.task):
+                if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.runner.task):
                     raise end from None
                 attempt += 1
                 fault = Fault.of(error, part=step.name, phase=phase)
                 wait = step.wait_before_retry(attempt, fault)
-                self.desk.failed(cycle, fault, error, step.answer if wait is None else "retry")
+                self.owner.failed(cycle, fault, error, step.answer if wait is None else "retry")
                 if wait is None:
                     cycle.faults = (*cycle.faults, fault)
-                    return instead(step, value, fault, error, self.desk.salvage)
+                    return instead(step, value, fault, error, self.owner.salvage)
                 await self.clock.sleep(wait)
                 begun = self.monotonic()
         if type(product) is OpenPlan:
@@ -129,7 +139,7 @@ class Loop:
             return product
         if phase in DONE:
             setattr(cycle, DONE[phase], product)
-        return await self.desk.ask(f"after_{phase}", cycle, product)
+        return await self.owner.ask(f"after_{phase}", cycle, product)
 
     def written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
         """A streamed plan has come to its end; its calls run on, and Reflect sees them whatever broke it off."""
@@ -146,4 +156,4 @@ class Loop:
             assert error is not None
             fault = Fault.of(error, part=step.name, phase="plan")
             cycle.faults = (*cycle.faults, fault)
-            self.desk.failed(cycle, fault, error, step.answer)
+            self.owner.failed(cycle, fault, error, step.answer)

@@ -1,7 +1,7 @@
 """Runs a coroutine under deadlines, and walks on without what will not end.
 
 A phase is awaited inline: a task for each would cost more than the whole cycle. So a phase that hangs hangs
-the task it runs in. Cancelling it is the first answer; if it ignores that, the strand *hands over*: the
+the task it runs in. Cancelling it is the first answer; if it ignores that, the runner *hands over*: the
 coroutine of the loop moves to a new task and goes on there with `PhaseTimeoutError`, while the old task keeps
 the hung phase (whose cancel scopes and timeouts belong to that task) and drives it to its end, if it has one.
 
@@ -92,7 +92,7 @@ class _Task(asyncio.Task[Any]):
         return super().cancel(msg)
 
 
-class Strand:
+class PhaseRunner:
     """One coroutine that runs for as long as its owner likes, in one task at a time.
 
     `left_behind` holds the tasks of phases that ignored their cancellation and still run.
@@ -131,7 +131,7 @@ class Strand:
         return self._is_cut or (self.task is not None and self.task.cancelling() > 0)
 
     def cancel(self) -> None:
-        """Cancel what runs now. A phase that swallows this ends the strand all the same, one that ignores it for its
+        """Cancel what runs now. A phase that swallows this ends the runner all the same, one that ignores it for its
         grace is left behind."""
         if self.task is None:
             return
@@ -143,7 +143,7 @@ class Strand:
                 self._arm(self.deadline)
 
     def abandon(self) -> None:
-        """Go on without the phase in hand at once; where there is none, give the whole strand up."""
+        """Go on without the phase in hand at once; where there is none, give the whole runner up."""
         if self._phase is not None and self.task is not None:
             self._hand_over(self._phase)
             return

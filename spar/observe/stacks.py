@@ -1,7 +1,7 @@
 """Where a task waits, down to the innermost frame.
 
 asyncio's own `Task.print_stack` shows the outermost coroutine alone. What that awaits is followed here: through
-coroutines and generators, and through objects that drive a coroutine by hand (the strand of a lane does).
+coroutines and generators, and through objects that drive a coroutine by hand (the runner of a lane does).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from spar.runs.run import End, Run
 _REMEMBERED = 200
 
 
-class Deliveries:
+class Outbox:
     """The messages of one agent. Its runs' sayings are forgotten with the runs.
 
     Args: is_open: whether a run (by its id) goes on.

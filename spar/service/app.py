@@ -159,7 +159,7 @@ class Service:
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
         made = makers(Parts(loaded))
         await agent.exchange(self._rebuilt(made, live, loaded), loaded.settings)
-        agent.assembly.makers = made
+        agent.lifespan.makers = made
         self.loaded = loaded
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))

@@ -11,7 +11,7 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.tasks import Requests
 
 
-class Turning(Protocol):
+class HeldSession(Protocol):
     """A session that turns; `is_amid` while it is in the middle of a cycle, or of what has its place right after it."""
 
     session: str
@@ -35,7 +35,7 @@ class Holding:
 
     __slots__ = ("_core", "_held", "_lanes", "_leavers", "_requests", "_take_over", "awaited", "is_holding")
 
-    def __init__(self, core: Core, requests: Requests, lanes: Callable[[], Mapping[str, Turning]],
+    def __init__(self, core: Core, requests: Requests, lanes: Callable[[], Mapping[str, HeldSession]],
                  take_over: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
         self._core, self._requests, self._lanes, self._take_over = core, requests, lanes, take_over
         #: The sessions at work that somebody waits for, a set for each who waits.
@@ -45,7 +45,7 @@ class Holding:
         self._leavers: frozenset[Any] = frozenset()
         self.is_holding = False  # every cycle asks, so that it is kept
 
-    def left(self, lane: Turning) -> None:
+    def left(self, lane: HeldSession) -> None:
         """A session has ended a cycle."""
         for users in self.awaited:
             users.discard(lane)
@@ -57,7 +57,7 @@ class Holding:
         self._leavers |= lanes
         self._hold(self._held)
 
-    def forget(self, lane: Turning) -> None:
+    def forget(self, lane: HeldSession) -> None:
         """A session has nothing left to do, or has changed over."""
         self._leavers -= {lane}
         self._hold(self._held)
@@ -68,7 +68,7 @@ class Holding:
             users.clear()
         self._requests.notify()
 
-    async def hold(self, lane: Turning) -> None:
+    async def hold(self, lane: HeldSession) -> None:
         """Keep a session between two cycles while it is not to begin another one, or is changing over."""
         while self._core.state == "running" and (self._held == "all" or (self._held and lane.is_standing)):
             lane.is_turning = False

@@ -15,14 +15,14 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
-from spar.runs.outbox import Deliveries
+from spar.runs.outbox import Outbox
 from spar.runs.runs import Runs
 from spar.runs.transcripts import Transcripts
 from spar.session.holding import Holding
 from spar.session.session_hooks import SessionHooks
 
 
-class LaneParts(Struct, frozen=True, eq=False):
+class SessionParts(Struct, frozen=True, eq=False):
     """The modules and terms in force, the journal's parts, what people are told, health and statistics."""
 
     core: Core
@@ -36,7 +36,7 @@ class LaneParts(Struct, frozen=True, eq=False):
     cycle_log: CycleLog
     agent_state: AgentState
     transcripts: Transcripts
-    deliveries: Deliveries
+    outbox: Outbox
     session_hooks: SessionHooks
     reports: Reports
     health: Health

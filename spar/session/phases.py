@@ -18,7 +18,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.loop import Loop, PhaseCall
 from spar.loop.module_adapter import Module, action_of, perceptions_of
-from spar.loop.phase_runner import Strand
+from spar.loop.phase_runner import PhaseRunner
 from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, ClosableStream, StatesJournal, offers
@@ -27,7 +27,7 @@ from spar.records.journal import Interrupted, Item
 from spar.runs.inbox import Inbox
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
-from spar.session.parts import LaneParts
+from spar.session.parts import SessionParts
 from spar.types import Action, ActionResult, Call, Fault, Perception, Phase, replace
 
 log = get_logger("spar.lane")
@@ -36,18 +36,18 @@ log = get_logger("spar.lane")
 SETTLE_WITHIN = 30.0
 
 
-class Session(Protocol):
+class SessionState(Protocol):
     """The session whose phases are called: its run, what waits in it, and the cycle in hand."""
 
     core: Core
-    parts: LaneParts
+    parts: SessionParts
     session: str
     is_standing: bool
     is_open: bool
     is_polling: bool
     is_resuming: bool
     modules: dict[Phase, Module]
-    strand: Strand
+    runner: PhaseRunner
     inbox: Inbox
     interrupted: InterruptedWork
     run: Run | None
@@ -64,12 +64,12 @@ class Session(Protocol):
     def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
 
 
-class Turns:
+class SessionPhases:
     """By phase, what makes the coroutine of one attempt (`calls`)."""
 
     __slots__ = ("calls", "core", "lane", "parts")
 
-    def __init__(self, lane: Session) -> None:
+    def __init__(self, lane: SessionState) -> None:
         self.lane, self.parts, self.core = lane, lane.parts, lane.core
         self.calls: dict[Phase, PhaseCall] = {
             "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
@@ -240,7 +240,7 @@ class Turns:
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.lane.loop.steps["plan"]
         source = product.__aiter__() if first is None else _led(first.calls, product)
-        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.lane.strand.leave)
+        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.lane.runner.leave)
         return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.lane.modules["act"], cycle))
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
@@ -259,7 +259,7 @@ class Turns:
         lane, parts = self.lane, self.parts
         if cycle.faults:
             await parts.health.mend(cycle.session)
-        settled, strand = parts.setup.settled, lane.strand
+        settled, runner = parts.setup.settled, lane.runner
         # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
         if settled is None or not lane.is_standing or not cycle.perceptions or cycle.faults:
             return
@@ -269,15 +269,15 @@ class Turns:
                 waiting = work.send(None)
             except StopIteration:
                 return
-            await strand.rest(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+            await runner.rest(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
         except asyncio.CancelledError:
-            if strand.is_cancelled:
+            if runner.is_cancelled:
                 raise
             error: BaseException = SparError("it cancelled itself")
         except ENDS_PROCESS:
             raise
         except BaseException as caught:
-            if is_closing(caught, strand.task):
+            if is_closing(caught, runner.task):
                 raise
             error = caught
         else:

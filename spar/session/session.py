@@ -23,7 +23,7 @@ from spar.loop.cycle import STANDING, Cycle, Skip
 from spar.loop.loop import Loop
 from spar.loop.module_adapter import result_of
 from spar.loop.pacing import pause_after
-from spar.loop.phase_runner import Strand
+from spar.loop.phase_runner import PhaseRunner
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
@@ -34,8 +34,8 @@ from spar.runs.inbox import PLACES, Inbox, Mode, Place, collected, overflow
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, EndedRun, Run
 from spar.runs.verdict import verdict
-from spar.session.parts import LaneParts
-from spar.session.phases import Turns
+from spar.session.parts import SessionParts
+from spar.session.phases import SessionPhases
 from spar.types import Action, ActionResult, Fault, Perception
 
 log = get_logger("spar.lane")
@@ -63,24 +63,53 @@ class Places(Protocol):
 
     @property
     def do_others_wait(self) -> bool: ...
-    def give_back(self, lane: Lane) -> None: ...
-    def offer(self, lane: Lane, rest: float = 0.0) -> None: ...
+    def give_back(self, lane: Session) -> None: ...
+    def offer(self, lane: Session, rest: float = 0.0) -> None: ...
 
 
-class Lane:
+class Session:
     """The desk that a loop reports to."""
 
-    __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "calls", "core", "cycle", "has_place", "inbox",
-                 "interrupted", "is_called", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning",
-                 "last_completed", "loop", "modules", "parts", "passed_over", "planned_look", "resting",
-                 "rests_until", "run", "session", "sessions", "stop_reason", "strand", "turns", "waits_for_place",
-                 "wake")  # fmt: skip
+    __slots__ = (
+        "_ended",
+        "_not_before",
+        "_polled_at",
+        "_told",
+        "calls",
+        "core",
+        "cycle",
+        "has_place",
+        "inbox",
+        "interrupted",
+        "is_called",
+        "is_open",
+        "is_polling",
+        "is_resuming",
+        "is_standing",
+        "is_turning",
+        "last_completed",
+        "loop",
+        "modules",
+        "parts",
+        "passed_over",
+        "phases",
+        "planned_look",
+        "resting",
+        "rests_until",
+        "run",
+        "runner",
+        "session",
+        "sessions",
+        "stop_reason",
+        "waits_for_place",
+        "wake",
+    )  # fmt: skip
 
-    def __init__(self, parts: LaneParts, sessions: Places, session: str) -> None:
+    def __init__(self, parts: SessionParts, sessions: Places, session: str) -> None:
         core = parts.core
         self.parts, self.core, self.sessions = parts, core, sessions
         self.session, self.is_standing = session, session == STANDING
-        self.strand = Strand(f"{core.name}/{session}", core.clock)
+        self.runner = PhaseRunner(f"{core.name}/{session}", core.clock)
         self.wake = Wake(core.clock)
         self.inbox = Inbox()
         self.run: Run | None = None
@@ -104,9 +133,9 @@ class Lane:
         self._not_before = 0.0  # what failed asked to be left alone until then (monotonic seconds)
         self._polled_at, self.is_polling = 0.0, True
         self.is_called = False  # somebody asked for a cycle that polls
-        self.turns = Turns(self)
-        self.calls = self.turns.calls
-        self.loop = Loop(self, self.strand, parts.setup.steps, core.events, core.hooks, core.clock,
+        self.phases = SessionPhases(self)
+        self.calls = self.phases.calls
+        self.loop = Loop(self, self.runner, parts.setup.steps, core.events, core.hooks, core.clock,
                          plan_when_idle=parts.setup.plan_when_idle)  # fmt: skip
 
     # -- its life
@@ -130,7 +159,7 @@ class Lane:
             if cycle.is_journalled and not await parts.cycle_log.kept(is_answered=self._ended is not None):
                 self._ended = None  # who has taken the run over says how it ends
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
-                await self.turns.settle(cycle)
+                await self.phases.settle(cycle)
             if self._ended is not None:
                 await self._say_ended(cycle, *self._ended)
             if core.state != "running":
@@ -234,7 +263,7 @@ class Lane:
     @property
     def deadline(self) -> float:
         """When the phase in hand must have ended (monotonic seconds); infinite between cycles."""
-        return self.strand.deadline
+        return self.runner.deadline
 
     @property
     def rests_for(self) -> float | None:
@@ -312,7 +341,7 @@ class Lane:
     @property
     def is_amid(self) -> bool:
         """Whether it is in the middle of a cycle, or of what has its place right after one."""
-        return self.is_turning and self.strand.task is not None
+        return self.is_turning and self.runner.task is not None
 
     @property
     def has_work(self) -> bool:
@@ -362,7 +391,7 @@ class Lane:
         self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
                        is_interrupting=mode == "interrupt")  # fmt: skip
         if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
-            self.turns.steer(self.run.id)
+            self.phases.steer(self.run.id)
         self.wake.set()
         return place
 
@@ -471,7 +500,7 @@ class Lane:
         """A run's answer is on disk before anybody is told."""
         crashpoint("run.before_answer")
         if run.status is None:
-            self.parts.runs.end(run, await self.parts.deliveries.answer(run, end))
+            self.parts.runs.end(run, await self.parts.outbox.answer(run, end))
         self._ended = None
         if "after_run" in self.core.hooks.used:
             status = await self.parts.runs.wait(run.id, 0)
@@ -562,7 +591,7 @@ class Lane:
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
-            self.is_resuming = guarded(cycle, self.turns.resumed) is not None
+            self.is_resuming = guarded(cycle, self.phases.resumed) is not None
         if cycle.run is not None or cycle.taken is not None or parts.work.journal is not None:
             self._conclude(cycle, duration, now)
         elif not (outcome == "idle" or cycle.is_refused):
@@ -593,8 +622,8 @@ class Lane:
             self._told = run.context().messages if "after_run" in self.core.hooks.used else ()
             self.leave(run)
             # Nothing to wait for, or nobody who would.
-            if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.deliveries.is_guarded):
-                guarded(cycle, parts.deliveries.answer_at_once, run, end)
+            if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.outbox.is_guarded):
+                guarded(cycle, parts.outbox.answer_at_once, run, end)
                 parts.runs.end(run, end)
 
     def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
@@ -640,7 +669,7 @@ class Lane:
 
     def _is_put_off(self, cycle: Cycle) -> bool:
         """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
-        return cycle.is_cut and self.stop_reason in ("", "stop") and self.strand.is_cancelled
+        return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
 
     def _broken_off(self, cycle: Cycle) -> None:
         """Nothing further comes of a plan that is still being written; what was done of the action is not forgotten."""
@@ -663,4 +692,4 @@ class Lane:
     def cut(self, reason: str) -> None:
         """Cancel the phase in hand; its cycle is recorded as interrupted."""
         self.stop_reason = reason
-        self.strand.cancel()
+        self.runner.cancel()

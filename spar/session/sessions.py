@@ -21,10 +21,10 @@ from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING
-from spar.loop.phase_runner import Strand
+from spar.loop.phase_runner import PhaseRunner
 from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
-from spar.session.session import Lane
+from spar.session.session import Session
 from spar.session.session_hooks import SessionHooks
 from spar.types import Fault
 
@@ -43,22 +43,22 @@ class Sessions:
                  "_on_retired", "_places", "_queue", "_requests", "_restarts", "lanes")  # fmt: skip
 
     def __init__(self, core: Core, requests: Requests, health: Health, hooks: SessionHooks,
-                 make_lane: Callable[[str], Lane], *, on_broken: Callable[[str], object],
-                 on_quiet: Callable[[], object], on_retired: Callable[[Lane], object]) -> None:  # fmt: skip
+                 make_lane: Callable[[str], Session], *, on_broken: Callable[[str], object],
+                 on_quiet: Callable[[], object], on_retired: Callable[[Session], object]) -> None:  # fmt: skip
         self._core, self._requests, self._health, self._hooks = core, requests, health, hooks
         self._make_lane, self._on_broken, self._on_quiet = make_lane, on_broken, on_quiet
         self._on_retired = on_retired
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, Session] = {}
         self._restarts: Intensity | None = None
-        self._alive: dict[Lane, None] = {}  # those that have a task, in the order in which they began
+        self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
         self._places = 0  # how many are taken
         #: Who waits for a place, by the time of the oldest message (monotonic seconds); equal ones as they came.
-        self._queue: list[tuple[float, int, Lane]] = []
+        self._queue: list[tuple[float, int, Session]] = []
         self._number = itertools.count()
 
     # -- making and forgetting
 
-    def lane(self, session: str) -> Lane:
+    def lane(self, session: str) -> Session:
         lane = self.lanes.get(session)
         if lane is None:
             lane = self.lanes[session] = self._make_lane(session)
@@ -85,7 +85,7 @@ class Sessions:
         self.lane(STANDING)
         self.spawn(*list(self.lanes.values()))
 
-    def spawn(self, *lanes: Lane) -> None:
+    def spawn(self, *lanes: Session) -> None:
         """Have lanes turn that have something to do: at once where there is a place, else when it is their turn."""
         if self._core.state != "running":
             return
@@ -99,19 +99,19 @@ class Sessions:
         """Whether anybody waits for a place."""
         return bool(self._queue)
 
-    def give_back(self, lane: Lane) -> None:
+    def give_back(self, lane: Session) -> None:
         """Take the place of a lane that has no run in hand any more; who is to have it next shows with `offer`."""
         if lane.has_place:
             lane.has_place = False
             self._places -= 1
 
-    def offer(self, lane: Lane, rest: float = 0.0) -> None:
+    def offer(self, lane: Session, rest: float = 0.0) -> None:
         """Have a lane wait for a place if it wants one, like everybody, after so many seconds."""
         self._offer(lane, self._core.clock.monotonic() + rest if rest else 0.0, is_alone=True)
         if self._queue:
             self._fill()
 
-    def _offer(self, lane: Lane, until: float = 0.0, *, is_alone: bool = False) -> None:
+    def _offer(self, lane: Session, until: float = 0.0, *, is_alone: bool = False) -> None:
         """Have a lane wait for a place, from this time on (monotonic seconds) at the earliest.
 
         Args: is_alone: nobody else is offered one now, so that it may take one at once where nobody waits.
@@ -119,9 +119,9 @@ class Sessions:
         if lane.resting is not None:
             lane.resting.cancel()
             lane.resting = None
-        if lane.is_standing and lane.strand.task is None:
+        if lane.is_standing and lane.runner.task is None:
             self._start(lane)
-        elif not lane.is_standing and lane.strand.task is not None:
+        elif not lane.is_standing and lane.runner.task is not None:
             return
         if lane.run is not None and not lane.has_place:  # it had one when it began
             self._grant(lane)
@@ -139,11 +139,11 @@ class Sessions:
             else:
                 self._enqueue(lane)
 
-    def _rested(self, lane: Lane) -> None:
+    def _rested(self, lane: Session) -> None:
         lane.resting = None
         self.spawn(lane)
 
-    def _enqueue(self, lane: Lane) -> None:
+    def _enqueue(self, lane: Session) -> None:
         lane.waits_for_place = True
         heapq.heappush(self._queue, (lane.since, next(self._number), lane))
 
@@ -166,7 +166,7 @@ class Sessions:
             heapq.heappush(self._queue, passed)
 
     @staticmethod
-    def _is_to_be_passed_over(lane: Lane) -> bool:
+    def _is_to_be_passed_over(lane: Session) -> bool:
         """Whether the standing lane is in the middle of a cycle that is no run's, which the others need not wait for;
         one that was passed over before has the next place kept for it."""
         if lane.is_open or (lane.passed_over is not None and lane.passed_over is not lane.cycle):
@@ -174,7 +174,7 @@ class Sessions:
         lane.passed_over = lane.cycle
         return True
 
-    def _grant(self, lane: Lane) -> None:
+    def _grant(self, lane: Session) -> None:
         lane.has_place, lane.passed_over = True, None
         self._places += 1
         if lane.is_standing:
@@ -182,7 +182,7 @@ class Sessions:
         else:
             self._start(lane)
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: Session) -> None:
         lane.stop_reason = ""
         lane.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
         lane.wake.clear()  # its first cycle comes at once
@@ -196,12 +196,14 @@ class Sessions:
         lane.wake.set()
         self.spawn(lane)
 
-    def begin(self, lane: Lane, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
+    def begin(
+        self, lane: Session, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]
+    ) -> None:
         """Run work on a lane that does not turn; `done(error)` is called at its end."""
         with self._requests.inside():
-            lane.strand.start(work, done)
+            lane.runner.start(work, done)
 
-    def left(self, lane: Lane) -> None:
+    def left(self, lane: Session) -> None:
         """A run of this lane was called off: what waited for its end goes on."""
         if lane.is_standing and lane.run is None and lane.cycle is None:
             self.give_back(lane)
@@ -209,9 +211,9 @@ class Sessions:
         self.spawn(lane)
         self.retire(lane)
 
-    def retire(self, lane: Lane) -> None:
+    def retire(self, lane: Session) -> None:
         """Forget a session's lane that has nothing left to do."""
-        if lane.is_standing or not lane.is_empty or lane.strand.task is not None:
+        if lane.is_standing or not lane.is_empty or lane.runner.task is not None:
             return
         if self.lanes.get(lane.session) is not lane:  # it is gone already, and there may be another one
             return
@@ -235,8 +237,8 @@ class Sessions:
         self._queue.clear()
         for lane in list(self.lanes.values()):
             clock = self._core.clock
-            lane.strand, lane.wake, lane.cycle = Strand(lane.strand.name, clock), Wake(clock), None
-            lane.loop.strand = lane.strand
+            lane.runner, lane.wake, lane.cycle = PhaseRunner(lane.runner.name, clock), Wake(clock), None
+            lane.loop.runner = lane.runner
             lane.has_place = lane.waits_for_place = False
             lane.is_open, lane.resting = True, None
             if lane.is_empty:
@@ -256,7 +258,7 @@ class Sessions:
 
     # -- their lives
 
-    def _ended(self, lane: Lane, error: BaseException | None) -> None:
+    def _ended(self, lane: Session, error: BaseException | None) -> None:
         core = self._core
         was_cut = bool(lane.stop_reason)
         self._alive.pop(lane, None)
@@ -273,7 +275,7 @@ class Sessions:
         self.spawn()
         self._on_quiet()
 
-    def _broke(self, lane: Lane, error: BaseException) -> None:
+    def _broke(self, lane: Session, error: BaseException) -> None:
         """The loop itself failed, which no module can make it do: restart it, but not for ever."""
         core = self._core
         core.log.error("loop failed", agent=core.name, session=lane.session, reason=repr(error))

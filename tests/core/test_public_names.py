@@ -33,7 +33,7 @@ def test_an_agent_lists_what_people_use_of_it() -> None:
     names = [name for name in dir(spar.Agent()) if not name.startswith("_")]
 
     assert {"start", "stop", "submit", "wait", "events", "state", "stats", "step_plan", "from_config"} <= set(names)
-    assert not {"lanes", "assembly", "keeping", "requests", "strand"} & set(names)
+    assert not {"lanes", "lifespan", "keeping", "requests", "runner"} & set(names)
     assert len(names) < 40
 
 

@@ -1,4 +1,4 @@
-"""A strand keeps its deadlines whatever a phase does, and walks on without what will not end."""
+"""A runner keeps its deadlines whatever a phase does, and walks on without what will not end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from spar.errors import PhaseTimeoutError
-from spar.loop.phase_runner import NEVER, Strand
+from spar.loop.phase_runner import NEVER, PhaseRunner
 from spar.testing import Hang, VirtualClock
 from spar.threads import Threads
 
@@ -28,16 +28,16 @@ LATE, LEFT = (
 
 
 class Walk:
-    """A strand and what became of the coroutine that it runs."""
+    """A runner and what became of the coroutine that it runs."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self.clock, self.strand = clock, Strand("walk", clock)
+        self.clock, self.runner = clock, PhaseRunner("walk", clock)
         self.ended: list[BaseException | None] = []
         self._end = asyncio.Event()
 
     def begin(self, main: Coroutine[Any, Any, Any]) -> None:
         self._end.clear()
-        self.strand.start(main, self._has_ended)
+        self.runner.start(main, self._has_ended)
 
     async def run(self, main: Coroutine[Any, Any, Any]) -> BaseException | None:
         """What the coroutine ended with; None if well."""
@@ -55,7 +55,7 @@ class Walk:
             waiting = phase.send(None)
         except StopIteration as end:
             return end.value
-        return await self.strand.rest(phase, waiting, begun, timeout, grace)
+        return await self.runner.rest(phase, waiting, begun, timeout, grace)
 
     async def late(
         self, phase: Coroutine[Any, Any, Any], timeout: float = 1.0, grace: float = 0.5
@@ -110,7 +110,7 @@ async def test_a_phase_that_waits_brings_its_product_or_its_error(walk: Walk) ->
     assert walk.clock.elapsed == pytest.approx(180)
 
 
-async def test_a_strand_without_a_deadline_waits_as_long_as_it_takes(walk: Walk) -> None:
+async def test_a_runner_without_a_deadline_waits_as_long_as_it_takes(walk: Walk) -> None:
     async def phase() -> str:
         await walk.clock.sleep(1e6)
         return "at last"
@@ -121,7 +121,7 @@ async def test_a_strand_without_a_deadline_waits_as_long_as_it_takes(walk: Walk)
     assert await walk.run(main()) is None
 
 
-async def test_every_phase_runs_in_the_task_of_the_strand(walk: Walk) -> None:
+async def test_every_phase_runs_in_the_task_of_the_runner(walk: Walk) -> None:
     tasks: set[Any] = set()
 
     async def phase() -> None:
@@ -148,7 +148,7 @@ async def test_a_late_phase_is_cancelled_at_its_deadline(walk: Walk) -> None:
         assert cancellations() == 0
 
     assert await walk.run(main()) is None
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 async def test_what_a_late_phase_returns_within_its_grace_is_kept_with_the_error(walk: Walk) -> None:
@@ -164,7 +164,7 @@ async def test_what_a_late_phase_returns_within_its_grace_is_kept_with_the_error
         assert (str(error), error.was_left_behind, error.product) == (LATE, False, "better late")
         assert walk.clock.elapsed == pytest.approx(1.25)
         assert cancellations() == 0
-        assert not walk.strand.is_cancelled
+        assert not walk.runner.is_cancelled
 
     assert await walk.run(main()) is None
 
@@ -182,7 +182,7 @@ async def test_what_a_late_phase_raises_is_the_cause_of_its_lateness(walk: Walk,
         assert str(error) == LATE
         assert error.__cause__ is None or isinstance(error.__cause__, kind)
         assert cancellations() == 0
-        assert not walk.strand.is_cancelled
+        assert not walk.runner.is_cancelled
 
     assert await walk.run(main()) is None
 
@@ -197,14 +197,14 @@ async def test_a_phase_that_ignores_its_cancellation_is_left_behind_after_its_gr
             assert walk.clock.elapsed == pytest.approx(1.5)
             assert asyncio.current_task() is not old
             assert cancellations() == 0
-            assert walk.strand.left_behind == {old}
+            assert walk.runner.left_behind == {old}
             assert await walk.phase(asyncio.sleep(0.5, "goes on")) == "goes on"
 
         assert await walk.run(main()) is None
         assert (hang.cancelled, hang.waiting) == (1, 1)
     await walk.clock.sleep(0.1)
     assert hang.waiting == 0
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 def _in_a_shield(hang: Hang) -> Awaitable[Any]:
@@ -247,7 +247,7 @@ async def _while_cleaning_up(hang: Hang) -> None:
 @pytest.mark.parametrize(
     "phase", [_in_a_shield, _in_a_task_group, _in_an_anyio_task_group, _in_a_shielded_scope, _while_cleaning_up]
 )
-async def test_wherever_a_phase_hangs_the_strand_goes_on(walk: Walk, phase: Callable[[Hang], Any]) -> None:
+async def test_wherever_a_phase_hangs_the_runner_goes_on(walk: Walk, phase: Callable[[Hang], Any]) -> None:
     with Hang(ignore_cancel=True) as hang:
 
         async def hung() -> None:
@@ -260,7 +260,7 @@ async def test_wherever_a_phase_hangs_the_strand_goes_on(walk: Walk, phase: Call
 
         assert await walk.run(main()) is None
     await walk.clock.sleep(0.1)
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 async def test_a_blocking_thread_is_let_go_at_the_deadline(walk: Walk) -> None:
@@ -349,7 +349,7 @@ async def test_a_scope_that_was_open_at_the_hand_over_closes_where_it_was_opened
 
     assert await walk.run(main()) is None
     assert seen == [(True, 8.0, 0)]
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 async def test_context_variables_keep_working_on_both_sides_of_a_hand_over(walk: Walk) -> None:
@@ -396,20 +396,20 @@ async def test_what_a_left_phase_returns_or_raises_disturbs_nobody(walk: Walk) -
     assert await walk.run(main()) is None
     gc.collect()
     assert not complaints
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 # -- cancelled from outside -------------------------------------------------------------------------------
 
 
-async def test_a_strand_cancelled_from_outside_ends_with_the_phase_in_hand(walk: Walk) -> None:
+async def test_a_runner_cancelled_from_outside_ends_with_the_phase_in_hand(walk: Walk) -> None:
     async def main() -> None:
         await walk.phase(walk.clock.sleep(100), 1000)
 
     walk.begin(main())
     await walk.clock.sleep(1)
-    assert not walk.strand.is_cancelled
-    walk.strand.cancel()
+    assert not walk.runner.is_cancelled
+    walk.runner.cancel()
     assert isinstance(await walk.end(), asyncio.CancelledError)
     assert walk.clock.elapsed == pytest.approx(1)
 
@@ -431,7 +431,7 @@ async def _turning_it_into_an_error(clock: VirtualClock) -> str:
 
 
 @pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
-async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_strand(walk: Walk, phase: Any) -> None:
+async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_runner(walk: Walk, phase: Any) -> None:
     went_on = False
 
     async def main() -> None:
@@ -441,26 +441,26 @@ async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_
 
     walk.begin(main())
     await walk.clock.sleep(1)
-    walk.strand.cancel()
+    walk.runner.cancel()
 
     assert isinstance(await walk.end(), asyncio.CancelledError)
     assert not went_on
 
 
 @pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
-async def test_a_phase_cannot_keep_a_strand_whose_task_somebody_else_cancelled(walk: Walk, phase: Any) -> None:
+async def test_a_phase_cannot_keep_a_runner_whose_task_somebody_else_cancelled(walk: Walk, phase: Any) -> None:
     went_on = False
 
     async def main() -> None:
         nonlocal went_on
         with contextlib.suppress(OSError):
             await walk.phase(phase(walk.clock), 1000)
-        went_on = not walk.strand.is_cancelled
+        went_on = not walk.runner.is_cancelled
 
     walk.begin(main())
     await walk.clock.sleep(1)
-    assert walk.strand.task is not None
-    walk.strand.task.cancel()
+    assert walk.runner.task is not None
+    walk.runner.task.cancel()
     await walk.end()
 
     assert not went_on
@@ -475,7 +475,7 @@ async def test_a_scope_that_another_task_of_the_phase_cancels_is_the_phase_s_own
 
     async def main() -> None:
         assert await walk.phase(phase(), 1000) == "in time"
-        assert not walk.strand.is_cancelled
+        assert not walk.runner.is_cancelled
 
     assert await walk.run(main()) is None
 
@@ -492,11 +492,11 @@ async def test_a_phase_that_ignores_a_cancellation_from_outside_is_left_behind_a
 
         walk.begin(main())
         await walk.clock.sleep(1)
-        walk.strand.cancel()
+        walk.runner.cancel()
 
         assert isinstance(await walk.end(), asyncio.CancelledError)
         assert walk.clock.elapsed == pytest.approx(1.5)
-        assert len(walk.strand.left_behind) == 1
+        assert len(walk.runner.left_behind) == 1
 
 
 @pytest.mark.parametrize(("by", "ignoring"), [("cancel", True), ("cancel", False), ("its task", False)])
@@ -517,14 +517,14 @@ async def test_a_cancellation_from_outside_is_not_lost_while_the_phase_is_late(
         walk.begin(main())
         await walk.clock.sleep(1.25)
         if by == "cancel":
-            walk.strand.cancel()
+            walk.runner.cancel()
         else:
-            assert walk.strand.task is not None
-            walk.strand.task.cancel()
+            assert walk.runner.task is not None
+            walk.runner.task.cancel()
 
         assert isinstance(await walk.end(), asyncio.CancelledError)
         assert walk.clock.elapsed <= 11.0
-        assert bool(walk.strand.left_behind) == ignoring
+        assert bool(walk.runner.left_behind) == ignoring
 
 
 async def test_a_cancellation_that_a_phase_makes_and_takes_back_is_its_own_affair(walk: Walk) -> None:
@@ -541,12 +541,12 @@ async def test_a_cancellation_that_a_phase_makes_and_takes_back_is_its_own_affai
     async def main() -> None:
         assert await walk.phase(phase(), 1000) == "in time"
         assert cancellations() == 0
-        assert not walk.strand.is_cancelled
+        assert not walk.runner.is_cancelled
 
     assert await walk.run(main()) is None
 
 
-async def test_a_strand_can_be_started_again_and_keeps_its_deadlines(walk: Walk) -> None:
+async def test_a_runner_can_be_started_again_and_keeps_its_deadlines(walk: Walk) -> None:
     async def first() -> None:
         await walk.phase(walk.clock.sleep(0.5), 30)
 
@@ -559,34 +559,34 @@ async def test_a_strand_can_be_started_again_and_keeps_its_deadlines(walk: Walk)
     assert walk.clock.elapsed == pytest.approx(41.5)
 
 
-async def test_a_strand_started_again_after_a_cancellation_is_not_cancelled(walk: Walk) -> None:
+async def test_a_runner_started_again_after_a_cancellation_is_not_cancelled(walk: Walk) -> None:
     async def main() -> None:
         await walk.phase(walk.clock.sleep(10), 100)
 
     walk.begin(main())
     await walk.clock.sleep(1)
-    walk.strand.cancel()
+    walk.runner.cancel()
     assert isinstance(await walk.end(), asyncio.CancelledError)
 
     assert await walk.run(main()) is None
-    assert not walk.strand.is_cancelled
+    assert not walk.runner.is_cancelled
 
 
-async def test_a_strand_cancelled_before_its_first_step_ends_too(walk: Walk) -> None:
+async def test_a_runner_cancelled_before_its_first_step_ends_too(walk: Walk) -> None:
     steps: list[int] = []
 
     async def main() -> None:
         steps.append(1)
 
     walk.begin(main())
-    walk.strand.cancel()
+    walk.runner.cancel()
 
     assert isinstance(await walk.end(), asyncio.CancelledError)
-    assert walk.strand.task is None
+    assert walk.runner.task is None
     assert steps == []
 
 
-async def test_a_strand_cancelled_between_leaving_a_phase_and_going_on_ends_too(walk: Walk) -> None:
+async def test_a_runner_cancelled_between_leaving_a_phase_and_going_on_ends_too(walk: Walk) -> None:
     with Hang(ignore_cancel=True) as hang:
 
         async def main() -> None:
@@ -594,8 +594,8 @@ async def test_a_strand_cancelled_between_leaving_a_phase_and_going_on_ends_too(
 
         walk.begin(main())
         await walk.clock.sleep(1)
-        walk.strand.abandon()
-        walk.strand.cancel()
+        walk.runner.abandon()
+        walk.runner.cancel()
 
         assert isinstance(await walk.end(), asyncio.CancelledError)
         assert hang.waiting == 1
@@ -608,16 +608,16 @@ async def test_a_deadline_is_shown_only_while_a_phase_waits(walk: Walk) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="no"):
             await walk.phase(failing())
-        assert walk.strand.deadline == NEVER
+        assert walk.runner.deadline == NEVER
         assert await walk.phase(asyncio.sleep(0.5, 7)) == 7
-        assert walk.strand.deadline == NEVER
+        assert walk.runner.deadline == NEVER
 
     assert await walk.run(main()) is None
 
 
-async def test_cancelling_or_abandoning_a_strand_that_does_not_run_does_nothing(walk: Walk) -> None:
-    walk.strand.cancel()
-    walk.strand.abandon()
+async def test_cancelling_or_abandoning_a_runner_that_does_not_run_does_nothing(walk: Walk) -> None:
+    walk.runner.cancel()
+    walk.runner.abandon()
 
     async def main() -> None:
         assert await walk.phase(asyncio.sleep(0.5, 7)) == 7
@@ -636,14 +636,14 @@ async def test_an_abandoned_phase_is_left_at_once(walk: Walk) -> None:
 
         walk.begin(main())
         await walk.clock.sleep(1)
-        walk.strand.cancel()
-        walk.strand.abandon()
+        walk.runner.cancel()
+        walk.runner.abandon()
 
         assert isinstance(await walk.end(), asyncio.CancelledError)
         assert walk.clock.elapsed == pytest.approx(1)
 
 
-async def test_an_abandoned_strand_never_takes_another_step(walk: Walk) -> None:
+async def test_an_abandoned_runner_never_takes_another_step(walk: Walk) -> None:
     steps: list[str] = []
     with Hang(ignore_cancel=True) as hang:
 
@@ -656,10 +656,10 @@ async def test_an_abandoned_strand_never_takes_another_step(walk: Walk) -> None:
 
         walk.begin(main())
         await walk.clock.sleep(1)
-        walk.strand.abandon()
+        walk.runner.abandon()
         assert await walk.end() is None
-        assert walk.strand.task is None
-        assert len(walk.strand.left_behind) == 1
+        assert walk.runner.task is None
+        assert len(walk.runner.left_behind) == 1
 
         other = asyncio.Event()
         walk.begin(_setting(other))
@@ -669,7 +669,7 @@ async def test_an_abandoned_strand_never_takes_another_step(walk: Walk) -> None:
 
     assert steps == ["was closed"]
     assert len(walk.ended) == 2
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
 
 
 async def _setting(event: asyncio.Event) -> None:
@@ -697,14 +697,14 @@ async def test_a_thousand_hand_overs_leak_nothing(walk: Walk) -> None:
             canaries.append(weakref.ref(canary))
             assert (await walk.late(stubborn(canary), 0.001, 0.001)).was_left_behind
             del canary
-        assert len(walk.strand.left_behind) == 1000
+        assert len(walk.runner.left_behind) == 1000
 
     assert await walk.run(main()) is None
     hang.release()
     await walk.clock.sleep(1)
     gc.collect()
 
-    assert not walk.strand.left_behind
+    assert not walk.runner.left_behind
     assert len(asyncio.all_tasks()) == tasks
     assert threading.active_count() == threads
     assert [canary() for canary in canaries if canary() is not None] == []
@@ -732,13 +732,13 @@ asyncio.run(main())
     assert done.returncode == 0
 
 
-def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
+def test_a_runner_ends_when_its_event_loop_is_shut_down() -> None:
     ended: list[Any] = []
     tidied: list[str] = []
 
     async def forgetful() -> None:
         clock = VirtualClock()
-        strand = Strand("forgotten", clock)
+        runner = PhaseRunner("forgotten", clock)
 
         async def phase() -> None:
             try:
@@ -748,9 +748,9 @@ def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
 
         async def main() -> None:
             work = phase()
-            await strand.rest(work, work.send(None), clock.monotonic(), 10_000, 0.5)
+            await runner.rest(work, work.send(None), clock.monotonic(), 10_000, 0.5)
 
-        strand.start(main(), ended.append)
+        runner.start(main(), ended.append)
         await asyncio.sleep(1)
 
     asyncio.run(forgetful())
@@ -761,7 +761,7 @@ def test_a_strand_ends_when_its_event_loop_is_shut_down() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(("raised", "status"), [("SystemExit(3)", 3), ("KeyboardInterrupt()", 130)])
-def test_the_end_of_the_process_is_raised_through_a_strand(raised: str, status: int) -> None:
+def test_the_end_of_the_process_is_raised_through_a_runner(raised: str, status: int) -> None:
     program = f"""
 import asyncio
 from spar import Agent

@@ -365,7 +365,7 @@ async def test_what_is_pursued_in_a_plan_that_is_cut_becomes_one_run(
             served.append(context.run.goal)
             return Action(output="done")
         for perception in perceptions:
-            task = asyncio.ensure_future(agent.intake.pursue(perception))
+            task = asyncio.ensure_future(agent.submission.pursue(perception))
             if len(cuts) < 1:
                 cuts.append(at)
                 for _ in range(at):
@@ -426,9 +426,9 @@ async def test_what_a_run_says_after_its_end_is_not_remembered_for_ever(clock: V
         for number in range(20):
             run = await agent.submit("hello", session="s")
             await agent.wait(run.run_id)
-            assert await agent.deliveries.tell(run.run_id, "s", "s", f"and another thing, the {number}th")
+            assert await agent.outbox.tell(run.run_id, "s", "s", f"and another thing, the {number}th")
 
-    assert len(agent.deliveries._said) == 0
+    assert len(agent.outbox._said) == 0
 
 
 async def test_what_was_said_is_kept_without_a_memory_as_far_as_there_is_room(clock: VirtualClock) -> None:

@@ -121,7 +121,7 @@ class Watch:
         if unended != agent.runs.open:
             self.breach(f"{unended} runs have not ended, {agent.runs.open} are counted")
         for session, lane in agent.lanes.items():
-            if (lane.cycle is not None) != (session in self._open) and agent.stepping._chain is None:
+            if (lane.cycle is not None) != (session in self._open) and agent.stepper._chain is None:
                 self.breach(f"session {session} has {'a' if lane.cycle else 'no'} cycle, {self._open} were told of")
         if agent.kept["lost"]:
             self.breach(f"{agent.kept['lost']} experiences were lost")
