@@ -117,7 +117,6 @@ class Agent:
         "holding",
         "home",
         "hooks",
-        "lanes",
         "lifecycle",
         "lifespan",
         "memory",
@@ -183,8 +182,8 @@ class Agent:
         self.outbox = Outbox(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
-        self.holding = Holding(core, self.requests, lambda: self.lanes, lambda: self.lifespan.take_over())
-        self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._lane,
+        self.holding = Holding(core, self.requests, lambda: self.sessions.by_key, lambda: self.lifespan.take_over())
+        self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._session,
                                  on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
                                  on_retired=self.holding.forget)  # fmt: skip
         self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
@@ -193,8 +192,7 @@ class Agent:
                                      self.recovery.work, self.recovery, cycle_log, self.agent_state, self.transcripts,
                                      self.outbox, self.session_hooks, self.reports, self.health, self.account,
                                      self.session_accounts)  # fmt: skip
-        self.lanes: dict[str, Session] = self.sessions.lanes
-        self.watched = Watched(core, setup, self.health, self.requests, self.lanes)
+        self.watched = Watched(core, setup, self.health, self.requests, self.sessions.by_key)
         deadline = StopDeadline(core, setup, self.requests)
         self.lifespan = Lifespan(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
                                  self._host)  # fmt: skip
@@ -296,11 +294,11 @@ class Agent:
 
     @property
     def last_completed_at(self) -> float:
-        """When the standing lane last completed a cycle, as a Unix timestamp; 0.0 before the first in this process."""
-        lane, cycles = self.lanes.get(STANDING), self.account.cycles
-        if lane is None or not (cycles.count or cycles.pending):
+        """When the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
+        session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
+        if session is None or not (cycles.count or cycles.pending):
             return 0.0
-        return self.clock.now().timestamp() - (self.clock.monotonic() - lane.last_completed)
+        return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
 
     @property
     def refused(self) -> int:
@@ -310,7 +308,7 @@ class Agent:
     @property
     def left_behind(self) -> int:
         """How many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
-        tasks = sum(len(lane.runner.left_behind) for lane in list(self.lanes.values()))
+        tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
         threads = sum(module.left_behind for module in self.modules.values())
         return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
 
@@ -456,14 +454,14 @@ class Agent:
         return await self.submission.accept(perception)
 
     def push(self, perception: Perception) -> bool:
-        """Hand a perception to its session's lane, which wakes at once; False when its inbox is full.
+        """Hand a perception to its session, which wakes at once; False when its inbox is full.
 
         From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
         """
         return self.submission.push(perception)
 
     def wake(self) -> None:
-        """Begin the next cycle of the standing lane at once; from any thread."""
+        """Begin the next cycle of the standing session at once; from any thread."""
         self.requests.in_loop(self.sessions.wake_standing)
 
     def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
@@ -546,22 +544,22 @@ class Agent:
     # -- what its parts ask of it
 
     def _do_others_work(self) -> bool:
-        return any(not lane.is_standing and lane.has_work for lane in self.lanes.values())
+        return any(not session.is_standing and session.has_work for session in self.sessions.by_key.values())
 
-    def _lane(self, session: str) -> Session:
-        return Session(self._session_parts, self.sessions, session)
+    def _session(self, key: str) -> Session:
+        return Session(self._session_parts, self.sessions, key)
 
-    def _has_work(self, session: str) -> bool:
-        lane = self.lanes.get(session)
-        return lane is not None and not lane.is_empty
+    def _has_work(self, key: str) -> bool:
+        session = self.sessions.by_key.get(key)
+        return session is not None and not session.is_empty
 
     def _host(self, part: Any) -> Host:
         """Return what a part is lent."""
         return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.agent_state.state_store, self.home,
                     self.sessions.resume, self.agent_state.journal, self.budgets, self.setup.tools, self.transcripts,
                     self.outbox.tell, self.submission.pursue, self.runs.used, self.sessions.note,
-                    self.agent_state.rows_of, self.sessions.is_in_hand, partial(self.health.model, id(part)), self.runs.used,
-                    accept=self.submission.accept)  # fmt: skip
+                    self.agent_state.rows_of, self.sessions.is_in_hand, partial(self.health.model, id(part)),
+                    self.runs.used, accept=self.submission.accept)  # fmt: skip
 
     async def _ask(self, point: str) -> None:
         await self.reports.ask(point, self)

@@ -222,7 +222,7 @@ class Lifecycle:
             await asyncio.wait([self._pause_task])
 
     def settle(self) -> None:
-        """Once no lane turns any more, a pause that was asked for has come."""
+        """Once no session turns any more, a pause that was asked for has come."""
         if self._core.state == "pausing" and self._sessions.is_quiet:
             self.enter("paused")
         self._requests.notify()
@@ -324,11 +324,11 @@ class Lifecycle:
         """Wait for the cycles in hand, cancel what is not done by the deadline, leave what ignores that."""
         grace = self._deadline.grace
         for answer, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
-            for lane in list(self._sessions.lanes.values()):
-                if lane.runner.task is not None and answer == "cut":
-                    lane.cut(lane.stop_reason or "stop")
-                elif lane.runner.task is not None and answer == "abandon":
-                    lane.runner.abandon()
+            for session in list(self._sessions.by_key.values()):
+                if session.runner.task is not None and answer == "cut":
+                    session.cut(session.stop_reason or "stop")
+                elif session.runner.task is not None and answer == "abandon":
+                    session.runner.abandon()
             while not self._sessions.is_quiet:
                 left = self._deadline.at + more - self._core.clock.monotonic()
                 if left <= 0:

@@ -293,7 +293,7 @@ class Lifespan:
         within = self._longest_cycle()
         if not await self._holding.gone(users, self._core.clock.monotonic() + within):
             names = ", ".join(opening.name for opening in openings)
-            sessions = ", ".join(sorted(lane.session for lane in users)[:5])
+            sessions = ", ".join(sorted(session.key for session in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
             self._health.step("abandon", names, reason)
             await self._holding.gone(users, float("inf"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from spar.budgets.budgets import Budgets
@@ -13,7 +12,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.stats import Stats
 from spar.runs.runs import Runs
-from spar.session.session import Session
+from spar.session.sessions import Sessions
 
 
 class Counted(Protocol):
@@ -61,7 +60,7 @@ class Measured(Counted, Blockable, Protocol):
     @property
     def runs(self) -> Runs: ...
     @property
-    def lanes(self) -> Mapping[str, Session]: ...
+    def sessions(self) -> Sessions: ...
     @property
     def memory(self) -> Any: ...
     @property

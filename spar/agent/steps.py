@@ -1,6 +1,6 @@
 """One phase at a time, by hand: a chain of steps shares one cycle, which ends with its reflection.
 
-A step runs on the standing lane, which does not turn meanwhile, under the deadlines, hooks and events of any phase.
+A step runs on the standing session, which does not turn meanwhile, under the deadlines, hooks and events of any phase.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Stepper:
         """Forget the chain; its cycle ends now if it has not ended yet."""
         cycle, self._chain = self._chain, None
         if cycle is not None and not self._is_recorded:
-            self._sessions.lane(STANDING).closed(cycle)
+            self._sessions.of(STANDING).closed(cycle)
 
     def _record_chain(self, cycle: Cycle) -> None:
         """End the chain's cycle and keep its products: each phase can be tried again until the next `step_sense`."""
-        self._sessions.lane(STANDING).closed(cycle)
+        self._sessions.of(STANDING).closed(cycle)
         self._is_recorded = True
 
     async def _alone(self, phase: Phase, given: Any) -> Any:
@@ -64,21 +64,21 @@ class Stepper:
         given = self._input(phase, given)
         self._lifecycle.has_stepped = True
         await self._open_modules()
-        lane = self._sessions.lane(STANDING)
+        session = self._sessions.of(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()
-            self._chain = lane.opened(is_stepped=True)
+            self._chain = session.opened(is_stepped=True)
             self._chain.is_stepped = True
-        lane.change_over()
+        session.change_over()
         cycle = self._chain
         if self._is_recorded:  # tried again: it is recorded anew, with what this try brings
             cycle.durations, cycle.faults = [], ()
         self._is_recorded = False
         if phase in INPUT:
             setattr(cycle, INPUT[phase], given)
-        lane.cycle, cycle.error, cycle.is_cut = cycle, None, True
+        session.cycle, cycle.error, cycle.is_cut = cycle, None, True
         try:
-            product = await self._on_runner(lane, _stepped(lane, cycle, phase, given))
+            product = await self._on_runner(session, _stepped(session, cycle, phase, given))
             cycle.is_cut = False
         except asyncio.CancelledError as error:
             if is_cancelled():
@@ -87,7 +87,7 @@ class Stepper:
                 f"step_{phase} was interrupted: {self._setup.modules[phase].name} cancelled itself"
             ) from error
         finally:
-            lane.cycle, lane.stop_reason = None, ""
+            session.cycle, session.stop_reason = None, ""
         if cycle.error is not None and (phase != "act" or product is None):
             raise cycle.error
         if phase == "reflect":
@@ -112,8 +112,8 @@ class Stepper:
             raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {given!r:.60}")
         return given
 
-    async def _on_runner(self, lane: Session, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run work on a lane that does not turn; cancelled, it cancels the phase and a grace later leaves it behind."""
+    async def _on_runner(self, session: Session, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run work on a session at rest; cancelled, it cancels the phase, and leaves it behind a grace later."""
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def main() -> None:
@@ -126,30 +126,30 @@ class Stepper:
                 outcome.set_exception(error or asyncio.CancelledError())
                 outcome.exception()  # retrieved here in case nobody waits any more
 
-        self._sessions.begin(lane, main(), ended)
+        self._sessions.begin(session, main(), ended)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             if not outcome.done():
-                assert lane.cycle is not None
-                grace = self._setup.steps[lane.cycle.phase].grace
-                lane.cut("step called off")
-                for give_up in (lane.runner.abandon, lane.runner.abandon):
+                assert session.cycle is not None
+                grace = self._setup.steps[session.cycle.phase].grace
+                session.cut("step called off")
+                for give_up in (session.runner.abandon, session.runner.abandon):
                     await asyncio.wait([outcome], timeout=grace)
                     if not outcome.done():
                         give_up()
             raise
 
 
-async def _stepped(lane: Session, cycle: Cycle, phase: Phase, given: Any) -> Any:
+async def _stepped(session: Session, cycle: Cycle, phase: Phase, given: Any) -> Any:
     try:
-        product = await lane.loop.phase(phase, cycle, given)
+        product = await session.loop.phase(phase, cycle, given)
         setattr(cycle, PRODUCT[phase], product)
         return product
     except Skip:
         if cycle.error is None:
             cycle.error = PermissionError(f"a hook refused step_{phase}")
         elif phase == "act":  # the policy leaves the rest of a cycle out; who steps is shown what became of the action
-            cycle.result = failed_result(given, cycle.faults[-1], cycle.error, lane.salvage)
+            cycle.result = failed_result(given, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None

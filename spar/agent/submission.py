@@ -26,7 +26,7 @@ from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Perception, replace
 
-#: Perceptions that wait for a lane's cycle; more are refused with a clear error.
+#: Perceptions that wait for a session's cycle; more are refused with a clear error.
 INBOX_LIMIT = 1000
 #: Characters of a session's name and of an idempotency key.
 LONGEST_NAME = 256
@@ -54,7 +54,7 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 
 
 class Submission:
-    """Puts what comes into the lane of its session. `refused` counts the perceptions there was no room for."""
+    """The way of messages and perceptions into their sessions. `refused` counts those there was no room for."""
 
     __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
                  "refused")  # fmt: skip
@@ -106,7 +106,7 @@ class Submission:
             "stopping",
             "stopped",
         ):  # served at the next start; no end is kept any more of what is ended
-            self._sessions.lane(run.session).queue(run)
+            self._sessions.of(run.session).queue(run)
         else:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
@@ -118,28 +118,29 @@ class Submission:
         return self._runs.known(key) if key else None
 
     def _place(self, run: Run, mode: Mode) -> None:
-        """Have the message wait in its session's lane, in the place of others if too many wait, and tell its sender."""
+        """Have the message wait in its session, in the place of others if too many wait, and tell its sender."""
         settings = self._core.settings.runs
-        lane = self._sessions.lane(run.session)
+        session = self._sessions.of(run.session)
         cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
-        if lane.inbox.messages >= cap:
+        if session.inbox.messages >= cap:
             if settings.drop == "new":
                 self._drop(run, cap, "it was not taken")
                 return
             is_summed_up = settings.drop == "summarize"
-            for gone in lane.inbox.make_room(cap, is_summed_up=is_summed_up):
+            for gone in session.inbox.make_room(cap, is_summed_up=is_summed_up):
                 self._drop(gone, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
-            if not lane.is_busy:
-                lane.rehouse()
-        if mode == "interrupt" and (superseded := lane.inbox.take_superseded()) is not None:
+            if not session.is_busy:
+                session.rehouse()
+        if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
             self._runs.end(superseded, End("error", "superseded"))
-        is_busy = lane.is_busy
-        if lane.queue(run, mode) == "front" and (before := lane.run or lane.interrupted.first_run()) is not None:
+        is_busy = session.is_busy
+        place, before = session.queue(run, mode), session.run or session.interrupted.first_run()
+        if place == "front" and before is not None:
             self._runs.say(run, "interrupting")
             self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
         elif is_busy:
             self._runs.say(run, "queued")
-        self._sessions.spawn(lane)
+        self._sessions.spawn(session)
 
     def _drop(self, run: Run, cap: int, what: str) -> None:
         self._runs.say(run, "dropped")
@@ -193,9 +194,9 @@ class Submission:
         return True
 
     def _hand_over(self, perception: Perception) -> None:
-        lane = self._sessions.lane(perception.session)
-        lane.push(perception)
-        self._sessions.spawn(lane)
+        session = self._sessions.of(perception.session)
+        session.push(perception)
+        self._sessions.spawn(session)
 
     def _demand_room(self, session: str) -> None:
         """Raises: NoRoomError when it could not be kept, InboxFullError when too much waits."""
@@ -208,13 +209,13 @@ class Submission:
         """Why nothing more can be kept now; empty when it can. From any thread."""
         return self._health.pressure.refusal() or self._recovery.refusal
 
-    def _full(self, session: str) -> str | None:
+    def _full(self, key: str) -> str | None:
         """Why nothing more can wait for this session; None if there is room. From any thread."""
-        lanes = self._sessions.lanes
-        lane = lanes.get(session)
-        if lane is not None and lane.waiting >= INBOX_LIMIT:
-            return f"session {session!r} already has {lane.waiting} messages waiting"
-        if lane is None and len(lanes) >= SESSIONS_LIMIT:
+        sessions = self._sessions.by_key
+        session = sessions.get(key)
+        if session is not None and session.waiting >= INBOX_LIMIT:
+            return f"session {key!r} already has {session.waiting} messages waiting"
+        if session is None and len(sessions) >= SESSIONS_LIMIT:
             return f"{SESSIONS_LIMIT} sessions already wait for their turn"
         return None
 
@@ -222,11 +223,11 @@ class Submission:
         run = self._runs.get(run_id)
         if run.status is None:
             self._recovery.demand_ready("abort a run")
-            lane = self._sessions.lane(run.session)
+            session = self._sessions.of(run.session)
             await self._call_off(run, "aborted")
             if run.status is None and not self._requests.is_inside:
                 self._recovery.demand_ready("abort a run")  # a stop came first
-            await lane.phases.abandon(run_id)
+            await session.phases.abandon(run_id)
 
     async def pursue(self, perception: Perception) -> str:
         """Make a run of what was noticed, once; its id. Raises: as `submit`.
@@ -247,36 +248,36 @@ class Submission:
 
     async def _call_off(self, run: Run, reason: str) -> None:
         """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
-        lane, end = self._sessions.lane(run.session), End("error", reason)
-        if lane.is_answering(run):  # it is over, and its answer stands
+        session, end = self._sessions.of(run.session), End("error", reason)
+        if session.is_answering(run):  # it is over, and its answer stands
             if not self._requests.is_inside:
                 await self._runs.wait(run.id, None)
             return
-        is_waiting = lane.inbox.drop(run)
-        if is_waiting and lane.is_asking:  # a hook is asked about the cycle that was to begin it
-            lane.cut(reason)
-        if not is_waiting and lane.cycle is not None and lane.is_pursuing(run):
-            if lane.stop_reason:
-                lane.stop_reason = reason  # cut already, for another reason
+        is_waiting = session.inbox.drop(run)
+        if is_waiting and session.is_asking:  # a hook is asked about the cycle that was to begin it
+            session.cut(reason)
+        if not is_waiting and session.cycle is not None and session.is_pursuing(run):
+            if session.stop_reason:
+                session.stop_reason = reason  # cut already, for another reason
             else:
-                lane.cut(reason)
-            grace = self._setup.steps[lane.cycle.phase].grace
+                session.cut(reason)
+            grace = self._setup.steps[session.cycle.phase].grace
             if (await self._runs.wait(run.id, grace)).status == "timeout":
-                lane.runner.abandon()
+                session.runner.abandon()
                 await self._runs.wait(run.id, grace)
             if run.status is None and not self._recovery.is_ready:
                 return  # a stop came first, and its end could not be kept: it goes on at the next start
         if run.into is not None:  # it has become a part of another one, which goes on
             run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
-        lane.leave(run)
-        ending = self._end(run, end, lane)
+        session.leave(run)
+        ending = self._end(run, end, session)
         if run.status is not None or self._recovery.work.journal is None:  # then there is nothing to wait for
             await ending
-        else:  # no lane ends it any more: it ends here, also when whoever called it off does not wait for that
+        else:  # no session ends it any more: it ends here, also when whoever called it off does not wait for that
             await asyncio.shield(self._requests.in_background(ending, "ending of a run"))
 
-    async def _end(self, run: Run, end: End, lane: Session) -> None:
-        """End a run that its session's lane has left; people are told once it is on disk."""
+    async def _end(self, run: Run, end: End, session: Session) -> None:
+        """End a run that its session has left; people are told once it is on disk."""
         await self._recovery.ends.keep(run, end)
         self._runs.end(run, end)
-        self._sessions.left(lane)
+        self._sessions.left(session)

@@ -51,7 +51,7 @@ TOLD_A_TURN = 32
 class WatchedSession(Protocol):
     """A session as it is seen from outside. Times are monotonic seconds; `deadline` is that of the phase in hand."""
 
-    session: str
+    key: str
     is_standing: bool
     last_completed: float
     rests_until: float | None
@@ -67,11 +67,11 @@ class Watched:
     Attributes: blocked_by: the stack of what blocks the event loop; blocked_since: since when (monotonic seconds).
     """
 
-    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "lanes", "requests", "setup")
+    __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup")
 
     def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests,
-                 lanes: Mapping[str, WatchedSession]) -> None:  # fmt: skip
-        self.core, self.setup, self.health, self.requests, self.lanes = core, setup, health, requests, lanes
+                 sessions: Mapping[str, WatchedSession]) -> None:  # fmt: skip
+        self.core, self.setup, self.health, self.requests, self.sessions = core, setup, health, requests, sessions
         self.blocked_by = ""
         self.blocked_since: float | None = None
 
@@ -96,11 +96,11 @@ def look(agent: Watched, now: float) -> list[Finding]:
     if agent.core.state not in ("running", "pausing", "stopping"):
         return []
     found: list[Finding] = []
-    for lane in list(agent.lanes.values()):
+    for lane in list(agent.sessions.values()):
         cycle, deadline = lane.cycle, lane.deadline
         if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
-            found.append(Finding("stuck", message, cycle.id, lane.session, cycle.phase))
+            found.append(Finding("stuck", message, cycle.id, lane.key, cycle.phase))
         elif agent.core.state == "running":
             found += _dawdling(agent, lane, cycle, now)
     return found
@@ -114,13 +114,13 @@ def _dawdling(agent: Watched, lane: WatchedSession, cycle: Cycle | None, now: fl
         taken = now - cycle.started
         if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
             message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
-            yield Finding("slow", message, cycle.id, lane.session, cycle.phase)
+            yield Finding("slow", message, cycle.id, lane.key, cycle.phase)
     elif interval is None:
         return  # it waits until something is pushed
     since = max(last, lane.rests_until or 0.0)
     if now - since > _longest(agent, cycle, interval):
         due = "" if interval is None else f", expected every {interval:.3g} s"
-        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.session)
+        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.key)
 
 
 def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:

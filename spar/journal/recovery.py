@@ -73,8 +73,8 @@ class OpenSessions(Protocol):
     """The sessions that have something to do: those there are, one by its key, and having some turn."""
 
     @property
-    def lanes(self) -> Mapping[str, RecoverySession]: ...
-    def lane(self, session: str) -> RecoverySession: ...
+    def by_key(self) -> Mapping[str, RecoverySession]: ...
+    def of(self, key: str) -> RecoverySession: ...
     def spawn(self, *lanes: Any) -> None: ...
 
 
@@ -219,9 +219,9 @@ class Recovery:
             self.journal.save(key, self.suspects)
 
     async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
-        mine = {lane.cycle.id for lane in self._sessions.lanes.values() if lane.cycle is not None}
+        mine = {lane.cycle.id for lane in self._sessions.by_key.values() if lane.cycle is not None}
         mine |= {
-            each.cycle.cycle_id for lane in self._sessions.lanes.values() for each in lane.interrupted if each.cycle
+            each.cycle.cycle_id for lane in self._sessions.by_key.values() for each in lane.interrupted if each.cycle
         }
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.work.in_hand and not self._is_over(item)}
@@ -256,7 +256,7 @@ class Recovery:
 
     def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
         """Have interrupted work wait in its session for a cycle of its own."""
-        lane = self._sessions.lane(work.session)
+        lane = self._sessions.of(work.session)
         lane.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
         if is_suspect:
             if self._line is None:
@@ -289,7 +289,7 @@ class Recovery:
             return
         for _ in range(len(line)):
             session = line.popleft()
-            lane = self._sessions.lanes.get(session)
+            lane = self._sessions.by_key.get(session)
             if lane is None or not lane.interrupted.suspects:
                 continue
             line.append(session)
@@ -328,7 +328,7 @@ class Recovery:
             return False
         crashpoint("recover.hand_out")
         self.work.in_hand[item.id] = item
-        lane = self._sessions.lane(item.session)
+        lane = self._sessions.of(item.session)
         if item.kind == "run":
             run = await self.run_of(item)
             if run is None or run is lane.run:

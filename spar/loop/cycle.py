@@ -35,7 +35,7 @@ from spar.types import (
 
 V = TypeVar("V", bound=Struct)
 
-#: The session of the standing lane, whose sense polls the sensors.
+#: The key of the standing session, whose sense polls the sensors.
 STANDING = "main"
 #: Further attempts under the policy `retry` where `phases.<phase>.retries` says none.
 RETRIES = 3

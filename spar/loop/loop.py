@@ -2,7 +2,7 @@
 
 `Loop.cycle` is the specification read aloud; `Loop.phase` is what the four phases have in common: a deadline, two
 events, a duration, and what a failure leads to, which is looked up in a table. When to begin the next cycle, what
-becomes of a finished one and how modules are called is the lane's business (`spar.session.session`).
+becomes of a finished one and how modules are called is the session's business (`spar.session.session`).
 
 A cycle costs a few microseconds: phases are awaited inline, what nobody listens to is not made, durations are only
 appended, and a deadline that is kept is a single attribute (`spar.loop.phase_runner`).
@@ -34,7 +34,7 @@ PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
 
 
 class CycleOwner(Protocol):
-    """What the loop asks of the lane that it belongs to."""
+    """The session that a loop belongs to, as far as the loop asks it."""
 
     @property
     def calls(self) -> Mapping[Phase, PhaseCall]: ...
@@ -47,7 +47,7 @@ class CycleOwner(Protocol):
 
 
 class Loop:
-    """The cycle of one lane of an agent. No module's failure leaves `cycle`."""
+    """The cycle of one session of an agent. No module's failure leaves `cycle`."""
 
     __slots__ = (
         "calls",

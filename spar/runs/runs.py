@@ -1,7 +1,7 @@
 """Runs: what a message sets going, and who waits for it.
 
-Here runs are only accounted for: accepted at once, started when their session's lane takes them, ended exactly once,
-asked after at any time. The lane decides when one is over (`spar.runs.verdict`).
+Here runs are only accounted for: accepted at once, started when their session takes them, ended exactly once,
+asked after at any time. The session decides when one is over (`spar.runs.verdict`).
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def describe(agent: Measured) -> dict[str, Any]:
             {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
             for a in list(agent.health.alerts.values())
         ],
-        "lanes": [describe_lane(lane) for lane in list(agent.lanes.values())],
+        "lanes": [describe_lane(lane) for lane in list(agent.sessions.by_key.values())],
         "open_runs": agent.runs.open,
         "kept": agent.kept,
         "left_behind": agent.left_behind,
@@ -217,7 +217,7 @@ def describe(agent: Measured) -> dict[str, Any]:
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
         "models": agent.health.model_report(),
-        "waiting_for_models": sum(lane.waits_for_model for lane in list(agent.lanes.values())),
+        "waiting_for_models": sum(lane.waits_for_model for lane in list(agent.sessions.by_key.values())),
         "calls": agent.account.calls.totals(),
         "warnings": warnings_of(agent),
     }
@@ -238,7 +238,7 @@ def warnings_of(agent: Measured) -> list[str]:
 def describe_lane(lane: Any) -> dict[str, Any]:
     cycle, now = lane.cycle, lane.core.clock.monotonic()
     return {
-        "session": lane.session,
+        "session": lane.key,
         "waiting": lane.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,

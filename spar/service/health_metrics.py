@@ -45,7 +45,7 @@ def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _progress(agent: Measured) -> Rows:
     """When a cycle, or a phase of the one in hand, was last completed, by the wall clock; 0 before the first."""
-    lanes = list(agent.lanes.values())
+    lanes = list(agent.sessions.by_key.values())
     latest = [lane.last_completed for lane in lanes if lane.is_standing]
     if not latest or not agent.last_completed_at:
         return [([], 0.0)]
@@ -56,7 +56,7 @@ def _progress(agent: Measured) -> Rows:
 
 def _oldest_cycle(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    cycles = [lane.cycle for lane in list(agent.lanes.values())]
+    cycles = [lane.cycle for lane in list(agent.sessions.by_key.values())]
     return [([], max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0))]
 
 
@@ -71,7 +71,7 @@ def _longest_calls(agent: Measured) -> Rows:
 def _depths(agent: Measured) -> Rows:
     store = agent.health.pressure.store
     depths = {
-        "inbox": sum(lane.waiting for lane in list(agent.lanes.values())),
+        "inbox": sum(lane.waiting for lane in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
         "store": agent.kept["waiting"],
         "journal": store.get("queued", 0),
@@ -82,7 +82,7 @@ def _depths(agent: Measured) -> Rows:
 
 def _ages(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    oldest = [since for lane in list(agent.lanes.values()) if (since := lane.oldest) is not None]
+    oldest = [since for lane in list(agent.sessions.by_key.values()) if (since := lane.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 

@@ -259,7 +259,7 @@ class Process:
     def dump(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
         """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
         agent = self.agent
-        lanes = {session: describe_lane(lane) for session, lane in list(agent.lanes.items())}
+        lanes = {session: describe_lane(lane) for session, lane in list(agent.sessions.by_key.items())}
         log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
                     alerts=list(agent.health.alerts), blocked_seconds=round(agent.blocked_for(), 1),
                     health=agent.health.snapshot())  # fmt: skip

@@ -14,7 +14,7 @@ from spar.loop.tasks import Requests
 class HeldSession(Protocol):
     """A session that turns; `is_amid` while it is in the middle of a cycle, or of what has its place right after it."""
 
-    session: str
+    key: str
     cycle: Cycle | None
     is_standing: bool
     is_turning: bool
@@ -29,15 +29,15 @@ class Holding:
     `awaited` is not empty while somebody waits for sessions to end their cycles, `is_holding` says that some are not to
     begin another one.
 
-    Args: lanes: the sessions that there are, by their key; take_over: has the actor in force take up what the one
+    Args: sessions: the sessions that there are, by their key; take_over: has the actor in force take up what the one
         before it has left.
     """
 
-    __slots__ = ("_core", "_held", "_lanes", "_leavers", "_requests", "_take_over", "awaited", "is_holding")
+    __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_take_over", "awaited", "is_holding")
 
-    def __init__(self, core: Core, requests: Requests, lanes: Callable[[], Mapping[str, HeldSession]],
+    def __init__(self, core: Core, requests: Requests, sessions: Callable[[], Mapping[str, HeldSession]],
                  take_over: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
-        self._core, self._requests, self._lanes, self._take_over = core, requests, lanes, take_over
+        self._core, self._requests, self._sessions, self._take_over = core, requests, sessions, take_over
         #: The sessions at work that somebody waits for, a set for each who waits.
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
@@ -45,21 +45,21 @@ class Holding:
         self._leavers: frozenset[Any] = frozenset()
         self.is_holding = False  # every cycle asks, so that it is kept
 
-    def left(self, lane: HeldSession) -> None:
+    def left(self, session: HeldSession) -> None:
         """A session has ended a cycle."""
         for users in self.awaited:
-            users.discard(lane)
+            users.discard(session)
             if not users:
                 self._requests.notify()
 
-    def leave(self, lanes: set[Any]) -> None:
+    def leave(self, sessions: set[Any]) -> None:
         """Have these change over to another actor when their cycle in hand has ended."""
-        self._leavers |= lanes
+        self._leavers |= sessions
         self._hold(self._held)
 
-    def forget(self, lane: HeldSession) -> None:
+    def forget(self, session: HeldSession) -> None:
         """A session has nothing left to do, or has changed over."""
-        self._leavers -= {lane}
+        self._leavers -= {session}
         self._hold(self._held)
 
     def release(self) -> None:
@@ -68,14 +68,14 @@ class Holding:
             users.clear()
         self._requests.notify()
 
-    async def hold(self, lane: HeldSession) -> None:
+    async def hold(self, session: HeldSession) -> None:
         """Keep a session between two cycles while it is not to begin another one, or is changing over."""
-        while self._core.state == "running" and (self._held == "all" or (self._held and lane.is_standing)):
-            lane.is_turning = False
+        while self._core.state == "running" and (self._held == "all" or (self._held and session.is_standing)):
+            session.is_turning = False
             self._requests.notify()
             await self._requests.change()
-        if lane in self._leavers:
-            self.forget(lane)
+        if session in self._leavers:
+            self.forget(session)
             await self._take_over()
 
     @asynccontextmanager
@@ -84,7 +84,7 @@ class Holding:
         if is_needed:
             self._hold("standing")
         try:
-            while is_needed and (lane := self._lanes().get(STANDING)) is not None and lane.is_amid:
+            while is_needed and (session := self._sessions().get(STANDING)) is not None and session.is_amid:
                 await self._requests.change()
             yield
         finally:
@@ -106,8 +106,8 @@ class Holding:
 
     def at_work(self, *, is_sensing: bool = False) -> set[Any]:
         """Return the sessions in the middle of a cycle; only the standing one works with what senses."""
-        lanes = list(self._lanes().values())
-        return {lane for lane in lanes if lane.cycle is not None and (lane.is_standing or not is_sensing)}
+        at_work = [session for session in list(self._sessions().values()) if session.cycle is not None]
+        return {session for session in at_work if session.is_standing or not is_sensing}
 
     async def gone(self, users: set[Any], until: float) -> bool:
         """Wait until these have ended their cycles, at most until a time (monotonic seconds); whether they have."""

@@ -1,4 +1,4 @@
-"""How the modules of an agent are called in one of its lanes: with what, and what else takes part in a phase.
+"""How the modules of an agent are called in one of its sessions: with what, and what else takes part in a phase.
 
 Where nothing else does, the module's own coroutine is the phase's, so that a cycle costs what its modules cost. What
 else there may be: what was pushed, a run that begins, calls that people have answered, a cycle that was cut off and
@@ -41,7 +41,7 @@ class SessionState(Protocol):
 
     core: Core
     parts: SessionParts
-    session: str
+    key: str
     is_standing: bool
     is_open: bool
     is_polling: bool
@@ -67,26 +67,26 @@ class SessionState(Protocol):
 class SessionPhases:
     """By phase, what makes the coroutine of one attempt (`calls`)."""
 
-    __slots__ = ("calls", "core", "lane", "parts")
+    __slots__ = ("calls", "core", "parts", "session")
 
-    def __init__(self, lane: SessionState) -> None:
-        self.lane, self.parts, self.core = lane, lane.parts, lane.core
+    def __init__(self, session: SessionState) -> None:
+        self.session, self.parts, self.core = session, session.parts, session.core
         self.calls: dict[Phase, PhaseCall] = {
             "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
         }  # fmt: skip
 
     def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
-        module, lane = self.lane.modules["sense"], self.lane
+        module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
-        is_polled = lane.is_standing and cycle.taken is None and not self.parts.recovery.suspects
-        if not is_polled or not (lane.is_empty or not lane.has_work):
+        is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects
+        if not is_polled or not (session.is_empty or not session.has_work):
             return self._sense(module, cycle)
-        lane.is_open = False
+        session.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
     def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
-        module = self.lane.modules["act"]
-        if cycle.run is not None and self.lane.inbox.steers:
+        module = self.session.modules["act"]
+        if cycle.run is not None and self.session.inbox.steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
         is_journalled = self.parts.work.journal is not None
         if is_journalled:
@@ -104,29 +104,29 @@ class SessionPhases:
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
     def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
-        module = self.lane.modules["reflect"]
+        module = self.session.modules["reflect"]
         return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
-        """What the sensors noticed (on the standing lane) and what was pushed, by priority."""
-        parts, lane = self.parts, self.lane
+        """What the sensors noticed (on the standing session) and what was pushed, by priority."""
+        parts, session = self.parts, self.session
         if cycle.taken is not None:
             return await self._sense_interrupted(module, cycle, cycle.taken)
         polled: list[Perception] = []
-        if lane.is_standing and lane.is_polling:
+        if session.is_standing and session.is_polling:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if parts.recovery.suspects:
-                polled = parts.recovery.sift(polled, lane.session, module.part)
-        before, pushed = lane.run, lane.take(cycle)
-        run = lane.run
-        if run is not None and run is not before and not await lane.may_begin(run, cycle):
+                polled = parts.recovery.sift(polled, session.key, module.part)
+        before, pushed = session.run, session.take(cycle)
+        run = session.run
+        if run is not None and run is not before and not await session.may_begin(run, cycle):
             pushed = [perception for perception in pushed if perception not in cycle.said]
             cycle.run, cycle.said = None, ()
-            lane.leave(run)
+            session.leave(run)
         pushed = await self._perceived(module, pushed, cycle)
         # While interrupted work waits, the calls that go on may be among its own.
-        if lane.is_resuming and not lane.interrupted and (resumed := self.resumed()) is not None:
+        if session.is_resuming and not session.interrupted and (resumed := self.resumed()) is not None:
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
@@ -138,24 +138,24 @@ class SessionPhases:
                 return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
             except Exception as error:
                 # What people said arrives unclassified rather than not at all.
-                self.lane.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
+                self.session.failed(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
         """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
-        lane, run, work = self.lane, piece.run, piece.work
+        session, run, work = self.session, piece.run, piece.work
         if piece.is_suspect and self.parts.work.journal is not None:
             await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
-        if run is not None and run is not lane.run:
-            assert lane.run is None, "a session takes interrupted work while it has a run"
-            lane.run = run
+        if run is not None and run is not session.run:
+            assert session.run is None, "a session takes interrupted work while it has a run"
+            session.run = run
             if run.started_at is None:
                 self.parts.runs.start(run)
             if run.is_planned or piece.cycle is not None:
-                await self.parts.session_hooks.run_begins(lane.session)
-            elif not await lane.may_begin(run, cycle):
+                await self.parts.session_hooks.run_begins(session.key)
+            elif not await session.may_begin(run, cycle):
                 cycle.run = None
-                lane.leave(run)
+                session.leave(run)
                 return []
         if not isinstance(work, Item):
             return list(work.perceptions)
@@ -171,14 +171,14 @@ class SessionPhases:
     @property
     def _actor(self) -> Module:
         """The actor of the cycle in hand, or else of the next one."""
-        lane = self.lane
-        return (lane.modules if lane.cycle is not None else lane.parts.setup.modules)["act"]
+        session = self.session
+        return (session.modules if session.cycle is not None else session.parts.setup.modules)["act"]
 
     def resumed(self) -> Action | None:
         """The calls that the actor has to go on with; None also when it cannot tell."""
         module = self._actor
         try:
-            return module.part.resumable(self.lane.session) if offers(module.part, Resumable) else None
+            return module.part.resumable(self.session.key) if offers(module.part, Resumable) else None
         except Exception as error:
             log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
             return None
@@ -223,14 +223,14 @@ class SessionPhases:
         try:
             return await self._planned(cycle, rest, resumed)
         except Exception as error:
-            name = self.lane.modules["plan"].name
-            self.lane.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            name = self.session.modules["plan"].name
+            self.session.failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
             return resumed
 
     async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
         """What the planner wants done, after what is to come first."""
         crashpoint("plan.before")
-        module = self.lane.modules["plan"]
+        module = self.session.modules["plan"]
         own = list(perceptions or ())  # the planner may do with it what it likes
         if module.wants_context:
             product = await module.call(own, self._context(cycle))
@@ -238,10 +238,10 @@ class SessionPhases:
             product = await module.call(own)
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
-        step = self.lane.loop.steps["plan"]
+        step = self.session.loop.steps["plan"]
         source = product.__aiter__() if first is None else _led(first.calls, product)
-        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.lane.runner.leave)
-        return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.lane.modules["act"], cycle))
+        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.session.runner.leave)
+        return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.session.modules["act"], cycle))
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         given = (self._context(cycle),) if module.streams_with_context else ()
@@ -256,12 +256,12 @@ class SessionPhases:
 
     async def settle(self, cycle: Cycle) -> None:
         """Between two cycles: what has been seen through is told to the sense module; a failing module is restarted."""
-        lane, parts = self.lane, self.parts
+        session, parts = self.session, self.parts
         if cycle.faults:
             await parts.health.mend(cycle.session)
-        settled, runner = parts.setup.settled, lane.runner
-        # Only the standing lane polls, so only its cycles have seen through what the sensors handed over.
-        if settled is None or not lane.is_standing or not cycle.perceptions or cycle.faults:
+        settled, runner = parts.setup.settled, session.runner
+        # Only the standing session polls, so only its cycles have seen through what the sensors handed over.
+        if settled is None or not session.is_standing or not cycle.perceptions or cycle.faults:
             return
         try:
             work, begun = _awaited(settled), self.core.clock.monotonic()
@@ -286,11 +286,11 @@ class SessionPhases:
         parts.reports.phase_failed(cycle, fault, error, "continue")
 
     def _context(self, cycle: Cycle) -> Context:
-        core, parts, step = self.core, self.parts, self.lane.loop.steps[cycle.phase]
+        core, parts, step = self.core, self.parts, self.session.loop.steps[cycle.phase]
         return Context(
             agent=core.name,
             cycle_id=cycle.id,
-            session=self.lane.session,
+            session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
             abilities=MappingProxyType(parts.agent_state.abilities),

@@ -1,8 +1,8 @@
 """One session of an agent: a loop of its own, what was pushed to it, the run it pursues, and when it turns again.
 
-`main` is the standing lane, whose sense polls the sensors. Every other lane is made when its first message comes
+`main` is the standing session, whose sense polls the sensors. Every other session is made when its first message comes
 and ends when nothing is left to do. Lanes of one agent share its modules; their cycles never wait for one another.
-A run needs a place, which `spar.session.sessions` gives: `main` turns without one and begins no run, any other lane
+A run needs a place, which `spar.session.sessions` gives: `main` turns without one and begins no run, any other session
 does not turn, and leaves it after each run when others wait.
 """
 
@@ -59,16 +59,16 @@ _OTHERS_TURN = _OthersTurn()
 
 
 class Places(Protocol):
-    """The places of the runs under way, as a lane gives its own back and waits for the next one."""
+    """The places of the runs under way, as a session gives its own back and waits for the next one."""
 
     @property
     def do_others_wait(self) -> bool: ...
-    def give_back(self, lane: Session) -> None: ...
-    def offer(self, lane: Session, rest: float = 0.0) -> None: ...
+    def give_back(self, session: Session) -> None: ...
+    def offer(self, session: Session, rest: float = 0.0) -> None: ...
 
 
 class Session:
-    """The desk that a loop reports to."""
+    """One session: it gives its loop the cycles, hears how they ended, and decides when the next one comes."""
 
     __slots__ = (
         "_ended",
@@ -87,6 +87,7 @@ class Session:
         "is_resuming",
         "is_standing",
         "is_turning",
+        "key",
         "last_completed",
         "loop",
         "modules",
@@ -105,11 +106,11 @@ class Session:
         "wake",
     )  # fmt: skip
 
-    def __init__(self, parts: SessionParts, sessions: Places, session: str) -> None:
+    def __init__(self, parts: SessionParts, sessions: Places, key: str) -> None:
         core = parts.core
         self.parts, self.core, self.sessions = parts, core, sessions
-        self.session, self.is_standing = session, session == STANDING
-        self.runner = PhaseRunner(f"{core.name}/{session}", core.clock)
+        self.key, self.is_standing = key, key == STANDING
+        self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
         self.inbox = Inbox()
         self.run: Run | None = None
@@ -141,8 +142,8 @@ class Session:
     # -- its life
 
     async def live(self) -> None:
-        """Turn after turn, while the agent runs; a session's lane also ends when it has nothing to do now, and after
-        a run when others wait for its place."""
+        """Turn after turn, while the agent runs; another one than `main` also ends when it has nothing to do now, and
+        after a run when others wait for its place."""
         core, parts = self.core, self.parts
         self.is_turning = False  # the life before this one may have ended in the middle of a turn
         if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
@@ -460,7 +461,7 @@ class Session:
     def _tell_dropped(self, run: Run) -> None:
         """The run hears in short what others said for whom there was no room."""
         if self.inbox.dropped:
-            run.new = (overflow(self.inbox.take_dropped(), self.session, self.core.clock.new_id), *run.new)
+            run.new = (overflow(self.inbox.take_dropped(), self.key, self.core.clock.new_id), *run.new)
 
     # -- what the loop reports
 
@@ -479,17 +480,17 @@ class Session:
             run = piece.run
             self.interrupted.take(piece)
             parts.recovery.tries(piece)
-        cycle = Cycle(self.session, None if run is None else run.context(), core.clock, piece)
+        cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             cycle.items = piece.items
         self.cycle = cycle
         if core.events.wanted[LoopStarted]:
-            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.session))
+            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.key))
         return cycle
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Whether no hook is against a run that begins; one that is ends it."""
-        await self.parts.session_hooks.run_begins(self.session)
+        await self.parts.session_hooks.run_begins(self.key)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
             self.parts.runs.end(run, End("error", outcome.reason or "refused by a hook"))
@@ -532,8 +533,8 @@ class Session:
         if point not in hooks.used:
             return None
         about = run_id or (cycle.run.id if cycle.run else None)
-        outcome = await hooks.run(HookContext(point, self.core.name, value, self.session, about, cycle.id))
-        self.parts.reports.hooks_failed(cycle.id, outcome, self.session)
+        outcome = await hooks.run(HookContext(point, self.core.name, value, self.key, about, cycle.id))
+        self.parts.reports.hooks_failed(cycle.id, outcome, self.key)
         return outcome
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
@@ -587,7 +588,7 @@ class Session:
         parts.stats.cycle(outcome, duration)
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.stats.calls.add, cycle.result.results)
-        parts.session_stats.cycle(self.session, cycle, duration)
+        parts.session_stats.cycle(self.key, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
@@ -598,7 +599,7 @@ class Session:
             guarded(cycle, parts.agent_state.remember, cycle, duration)
         if core.events.wanted[LoopCompleted]:
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
-                                               outcome=outcome, session=self.session, calls=cycle.calls,
+                                               outcome=outcome, session=self.key, calls=cycle.calls,
                                                deferred=cycle.deferred))  # fmt: skip
         if parts.holding.awaited:
             parts.holding.left(self)
@@ -629,7 +630,7 @@ class Session:
     def _transcribe(self, run: Run, cycle: Cycle, end: End | None) -> None:
         """Keep in memory what a cycle adds to its session's transcript, where no store does."""
         if entries := self.parts.transcripts.entries_of(run, cycle, end):
-            self.parts.transcripts.keep(self.session, entries)
+            self.parts.transcripts.keep(self.key, entries)
 
     def _write_down(self, cycle: Cycle, duration: float, run: Run | None, end: End | None) -> None:
         """Keep what a cycle came to that is journalled or a run's."""
@@ -660,7 +661,7 @@ class Session:
         for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
             self.parts.recovery.cut.give_up(piece)
             self.parts.recovery.wake_next()
-        self.parts.session_hooks.run_ended(self.session)
+        self.parts.session_hooks.run_ended(self.key)
         if self.run is run:
             self.run = None
             self.rehouse()

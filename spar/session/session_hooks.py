@@ -1,4 +1,4 @@
-"""The hooks at the beginning and the end of sessions, which outlast lanes, cycles and processes.
+"""The hooks at the beginning and the end of sessions, which outlast cycles and processes.
 
 A session begins with the first run of which its transcript is going to tell, and ends when its transcript is gone, when
 nothing was said in it for `sessions.idle` seconds, or when the agent stops. One that an earlier process began does not

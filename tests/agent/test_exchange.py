@@ -323,7 +323,7 @@ async def test_calls_that_wait_for_a_person_survive_an_exchange_of_the_actor(clo
     async with agent:
         await agent.submit("go", session="bob")
         await clock.sleep(1)
-        assert agent.lanes["bob"].cycle is not None
+        assert agent.sessions.by_key["bob"].cycle is not None
         await agent.exchange({"act": executor()}, agent.settings)
         await clock.sleep(10)
         desk = agent.modules["act"].part.approvals

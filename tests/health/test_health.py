@@ -474,7 +474,7 @@ async def test_no_cycle_for_three_expected_intervals_is_stalled_until_one_comple
     story = Story(clock, interval=10.0, sense=ScriptedSense())
     async with story.agent:
         await clock.sleep(1)
-        lane = story.agent.lanes["main"]
+        lane = story.agent.sessions.by_key["main"]
         lane.wake = Oversleeps(lane.wake)  # type: ignore[assignment]
         await clock.sleep(45)  # its last cycle was at 10 s, the next one is due at 20 s
         assert story.told == []

@@ -325,7 +325,7 @@ async def test_a_loop_that_oversleeps_is_found_stalled_by_the_thread() -> None:
     alerts: list[HealthAlert] = []
     agent.events.subscribe(HealthAlert, alerts.append)
     async with agent:
-        lane = agent.lanes["main"]
+        lane = agent.sessions.by_key["main"]
         wake = lane.wake
 
         class Oversleeps:

@@ -152,11 +152,11 @@ async def test_a_sessions_call_goes_on_in_its_session_though_its_lane_was_gone(c
         (row,) = await asked(agent)
         status = await agent.wait(receipt.run_id)
         await asyncio.sleep(5.0)
-        assert set(agent.lanes) == {"main"}
+        assert set(agent.sessions.by_key) == {"main"}
         await approve(agent, row)
-        assert set(agent.lanes) == {"main", "guest"}
+        assert set(agent.sessions.by_key) == {"main", "guest"}
         await asyncio.sleep(1.0)
-        assert set(agent.lanes) == {"main"}
+        assert set(agent.sessions.by_key) == {"main"}
 
     # The run has said all it had to say, and that something of it still waits.
     assert (row.session, row.run_id) == ("guest", receipt.run_id)

@@ -186,7 +186,7 @@ async def test_thousands_of_short_runs_leave_no_lane_no_listener_and_no_task(clo
                 assert (await agent.wait(run.run_id, 60)).status == "ok"
         await clock.sleep(1)
         gc.collect()
-        assert set(agent.lanes) <= {"main"}
+        assert set(agent.sessions.by_key) <= {"main"}
         assert len(agent.events.subscriptions) == subscriptions
         assert len(asyncio.all_tasks()) == tasks
 

@@ -149,8 +149,8 @@ class Ledger:
                 self.breach(f"the followups of {session} were served as {names}")
         if agent.runs.open:
             self.breach(f"{agent.runs.open} runs are open")
-        if set(agent.lanes) != {"main"}:
-            self.breach(f"lanes {set(agent.lanes)} are left")
+        if set(agent.sessions.by_key) != {"main"}:
+            self.breach(f"lanes {set(agent.sessions.by_key)} are left")
         if (journal := agent.recovery.journal) is not None:
             await journal.safe()
             items = [each for each in await journal.items(agent.name) if each.due_at is None]

@@ -50,7 +50,7 @@ async def test_a_run_that_is_stopped_as_it_begins_goes_on_once_when_the_same_age
         await agent.start()
         assert (await agent.wait(run.run_id, 60)).status == "ok"
         await clock.sleep(60)
-        assert set(agent.lanes) == {"main"}
+        assert set(agent.sessions.by_key) == {"main"}
         assert agent.runs.open == 0
 
     told = [type(event) for event in told if isinstance(event, (RunStarted, RunEnded))]
@@ -245,7 +245,7 @@ async def test_who_is_done_with_a_session_that_is_gone_does_not_forget_the_one_t
 
     async with Agent(plan=plan, clock=clock, loop_interval=0.1) as agent:
         told = heard(agent, Event)
-        gone = agent.sessions.lane("bob")  # as an abort still holds it that waited for its run
+        gone = agent.sessions.of("bob")  # as an abort still holds it that waited for its run
         agent.sessions.retire(gone)
         first = await agent.submit("one", session="bob")
         await clock.sleep(0.5)

@@ -166,7 +166,7 @@ async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_fur
         is_quiet = False
         await clock.sleep(2)
         assert await agent.recovery.journal.unfinished("main") == []
-        assert set(agent.lanes) == {"main"}
+        assert set(agent.sessions.by_key) == {"main"}
 
     assert effects == []
 
@@ -293,7 +293,7 @@ async def test_a_run_that_is_aborted_while_a_hook_is_asked_about_its_cut_off_cyc
         assert (await agent.wait("run", 1)).error == "aborted"
         await clock.sleep(10)
         assert await agent.recovery.journal.unfinished("main") == []
-        assert set(agent.lanes) == {"main"}
+        assert set(agent.sessions.by_key) == {"main"}
 
     assert effects == []
 

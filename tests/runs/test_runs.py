@@ -622,7 +622,7 @@ async def test_aborting_a_queued_run_of_an_agent_that_does_not_turn(state: str, 
     await agent.abort(receipt.run_id)
 
     assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
-    assert "guest" not in agent.lanes
+    assert "guest" not in agent.sessions.by_key
     await (agent.resume() if state == "paused" else agent.start())
     await asyncio.sleep(5.0)
     await agent.stop()

@@ -102,7 +102,7 @@ async def agent_that_is(state: str, clock: VirtualClock) -> AsyncIterator[tuple[
     elif state == "stopped":
         await agent.stop()
     elif state == "failed":
-        agent.lanes["main"].runner.cancel()  # as the end of the event loop does
+        agent.sessions.by_key["main"].runner.cancel()  # as the end of the event loop does
     await until(lambda: agent.state == state)
     yield agent, hang
     hang.release()
@@ -456,7 +456,7 @@ def test_any_walk_of_overlapping_requests_follows_the_table_and_ends_stopped(ops
             assert wrong == []
             assert agent.state in ("created", "stopped")
             assert log.count("opened plan") == log.count("close plan")
-            assert all(lane.runner.task is None for lane in agent.lanes.values())
+            assert all(lane.runner.task is None for lane in agent.sessions.by_key.values())
 
     asyncio.run(main())
 
@@ -540,7 +540,7 @@ async def test_a_handler_may_start_a_failed_agent_again(clock: VirtualClock) -> 
 
     await agent.start()
     seen = states_of(agent)
-    agent.lanes["main"].runner.cancel()
+    agent.sessions.by_key["main"].runner.cancel()
 
     await until(lambda: seen == ["running", "failed", "running"])
     await agent.stop()

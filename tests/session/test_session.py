@@ -86,10 +86,10 @@ async def test_a_lane_with_nothing_left_to_do_is_gone_and_comes_back_when_needed
         before = asyncio.all_tasks()
         for _ in range(2):
             receipt = await agent.submit("hello", session="guest")
-            assert "guest" in agent.lanes
+            assert "guest" in agent.sessions.by_key
             assert (await agent.wait(receipt.run_id)).status == "ok"
             await asyncio.sleep(1.0)
-            assert set(agent.lanes) == {"main"}
+            assert set(agent.sessions.by_key) == {"main"}
             assert asyncio.all_tasks() == before
 
 
@@ -101,7 +101,7 @@ async def test_many_sessions_leave_nothing_behind(clock: VirtualClock) -> None:
             assert (await agent.wait(receipt.run_id, timeout=600.0)).status == "ok"
         await asyncio.sleep(1.0)
 
-    assert set(agent.lanes) == {"main"}
+    assert set(agent.sessions.by_key) == {"main"}
     assert agent.runs.open == 0
 
 
@@ -220,7 +220,7 @@ async def test_a_refused_message_makes_no_lane(clock: VirtualClock) -> None:
     with pytest.raises(PermissionError, match="no strangers"):
         await agent.submit("hello", session="stranger")
 
-    assert "stranger" not in agent.lanes
+    assert "stranger" not in agent.sessions.by_key
     assert agent.runs.open == 0
 
 

@@ -120,7 +120,7 @@ class Watch:
         unended = sum(run.status is None for run in agent.runs._runs.values())
         if unended != agent.runs.open:
             self.breach(f"{unended} runs have not ended, {agent.runs.open} are counted")
-        for session, lane in agent.lanes.items():
+        for session, lane in agent.sessions.by_key.items():
             if (lane.cycle is not None) != (session in self._open) and agent.stepper._chain is None:
                 self.breach(f"session {session} has {'a' if lane.cycle else 'no'} cycle, {self._open} were told of")
         if agent.kept["lost"]:

@@ -312,7 +312,7 @@ class Service:
             assert status.status == "ok", f"a run of session {session} came to {status.status}: {status.error}"
         cycles = agent.stats.total_cycles
         await self.come(lambda: agent.stats.total_cycles > cycles + 3, "cycles complete")
-        await self.come(lambda: set(agent.lanes) == {"main"}, "sessions without work are forgotten")
+        await self.come(lambda: set(agent.sessions.by_key) == {"main"}, "sessions without work are forgotten")
         await self.come(lambda: not agent.left_behind, "phases that were left behind end")
         acting = agent.modules["act"].part.snapshot
         await self.come(lambda: not acting()["left_behind"] and not acting()["detached"], "tools end", acting)

@@ -111,7 +111,7 @@ async def _rest(made: Agent, world: World, tasks: Sequence[asyncio.Task[None]]) 
         if run_id := line.get("run"):
             with suppress(LookupError):  # what is forgotten is found out by the oracle
                 await made.wait(run_id, None)
-    while any(lane.has_work or lane.cycle for lane in made.lanes.values()) or _left_open(world):
+    while any(lane.has_work or lane.cycle for lane in made.sessions.by_key.values()) or _left_open(world):
         for task in tasks:
             if task.done():
                 task.result()
