@@ -8,7 +8,5 @@ systemd         notifies systemd of readiness, progress and stop
 metrics         renders the page of metrics in the format of Prometheus
 metric_rows     rows of label values and a number, with a bound on their count
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
-cycle_log       logs the cycles that did something
-sensor_log      logs events of single sensors
-tool_log        logs events of tools and tool servers
+event_log       logs events of cycles, sensors and tools
 """

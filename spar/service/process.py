@@ -35,11 +35,9 @@ from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
 from spar.service import exit_codes as exits
 from spar.service.app import Service, describe_lane, warnings_of
-from spar.service.cycle_log import log_cycles
+from spar.service.event_log import log_cycles, log_sensors, log_tools
 from spar.service.lockfile import AlreadyRunningError, LockFile
-from spar.service.sensor_log import log_sensors
 from spar.service.systemd import SystemdNotifier
-from spar.service.tool_log import log_tools
 
 log = get_logger("spar.runner")
 

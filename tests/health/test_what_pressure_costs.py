@@ -8,7 +8,7 @@ import pytest
 
 from spar import Agent
 from spar.errors import NoRoomError
-from spar.health.resources import Bounds, Pressure
+from spar.health.resources import Pressure, ResourceBounds
 from spar.hooks import FAILURES_UNTIL_OFF, HookContext, Hooks
 from spar.runs.runs import KEPT
 from spar.service.app import describe
@@ -17,7 +17,7 @@ from spar.types import Perception
 
 
 def full(agent: Agent, free: int) -> None:
-    pressure = agent.health.pressure = Pressure(Bounds(min_free_disk=1000))
+    pressure = agent.health.pressure = Pressure(ResourceBounds(min_free_disk=1000))
     pressure.take_disk(free, 10_000)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from spar import Action, Agent, Call, Perception, tool
 from spar.observe.logs import configure
-from spar.service.cycle_log import log_cycles
+from spar.service.event_log import log_cycles
 from spar.testing import VirtualClock
 
 

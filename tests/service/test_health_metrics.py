@@ -12,7 +12,7 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from spar import Agent, __version__
 from spar.events import LoopCompleted
-from spar.health.resources import Bounds, Pressure
+from spar.health.resources import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
 from spar.service.health_metrics import HEALTH, PUSHED
@@ -152,7 +152,7 @@ async def test_slow_readers_gaps_and_what_waits_for_them_are_told(clock: Virtual
 async def test_memory_disk_and_journal_are_as_last_read(clock: VirtualClock) -> None:
     agent = Agent(clock=clock)
     assert samples(agent, "spar_wal_bytes") == {}
-    pressure = agent.health.pressure = Pressure(Bounds())
+    pressure = agent.health.pressure = Pressure(ResourceBounds())
     pressure.take_memory(123)
     pressure.take_disk(1000, 2000)
     pressure.store = {"wal_bytes": 77, "bytes": 99, "queued": 5, "commit_seconds": {"count": 3, "sum": 0.5}}

@@ -10,8 +10,7 @@ from perception.sense import Sense
 from spar import Action, Agent, Call, LoopCompleted, Perception, tool
 from spar.observe.logs import configure, get_logger
 from spar.protocols import SensorSpec
-from spar.service.sensor_log import log_sensors
-from spar.service.tool_log import log_tools
+from spar.service.event_log import log_sensors, log_tools
 from spar.testing import RecordingStore, ScriptedSensor, VirtualClock
 
 

@@ -8,7 +8,7 @@ import json
 from spar import Agent, ErrorOccurred, Fault
 from spar.events import ContractViolation
 from spar.observe.logs import configure
-from spar.service.tool_log import log_tools
+from spar.service.event_log import log_tools
 
 
 async def test_a_lost_server_and_a_broken_promise_are_told_and_faults_of_cycles_are_not() -> None:

@@ -1,0 +1,138 @@
+"""Writes events of cycles, sensors and tools into the log; the parts that send them know no logs.
+
+Whole phases log themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spar.data.text import one_line
+from spar.events import (
+    CallFailed,
+    ContractViolation,
+    ErrorOccurred,
+    LoopCompleted,
+    PhaseCompleted,
+    SensorQuarantined,
+    SensorRestored,
+    TriggerMissed,
+)
+from spar.health.error_reporting import Reports
+from spar.loop.core import Core
+from spar.observe.logs import get_logger
+from spar.types import ActionResult, CallResult, Perception
+
+cycle_log, sensor_log, tool_log = map(get_logger, ("spar.cycles", "spar.sensors", "spar.tools"))
+
+#: How a call ended, in one sign; every other status is shown as a question mark.
+SIGNS = {"ok": "✓", "failed": "✗", "timeout": "✗", "denied": "✗", "skipped": "–", "cancelled": "–"}
+#: Perceptions and tools that are named in one line; of more, the number is told.
+NAMED = 4
+#: Characters of each text in a line; the whole is on the tape.
+TEXT = 60
+
+
+# -- cycles
+
+
+def log_cycles(core: Core) -> None:
+    """Log each cycle that acted from now on; idle ones leave no line, failed ones are logged where they fail."""
+    acted: dict[str, ActionResult] = {}
+
+    def phase_completed(event: PhaseCompleted) -> None:
+        if event.phase == "act" and isinstance(event.output, ActionResult):
+            acted[event.cycle_id] = event.output
+
+    def cycle_completed(event: LoopCompleted) -> None:
+        result = acted.pop(event.cycle_id, None)
+        if result is None or (action := result.action) is None:
+            return
+        if not result.results and action.output is None:
+            return
+        cycle_log.info("cycle acted", agent=core.name, cycle=event.cycle_id, session=event.session,
+                 noticed=noticed(action.perceptions), calls=calls(result.results),
+                 milliseconds=round(event.duration * 1000, 1))  # fmt: skip
+
+    core.events.subscribe(PhaseCompleted, phase_completed)
+    core.events.subscribe(LoopCompleted, cycle_completed)
+
+
+def noticed(perceptions: Sequence[Perception]) -> str:
+    """Return where perceptions came from and what they are about; what people wrote does not belong into a log."""
+    shown = [f"{each.source or each.kind}: {one_line(about(each)[: 4 * TEXT], TEXT)}" for each in perceptions[:NAMED]]
+    more = len(perceptions) - NAMED
+    return "; ".join([*shown, f"and {more} more"] if more > 0 else shown)
+
+
+def about(perception: Perception) -> str:
+    """Return the name or the subject of what was noticed, else its kind."""
+    name = perception.attributes.get("name")
+    return name if isinstance(name, str) and name else perception.subject or perception.kind
+
+
+def calls(results: Sequence[CallResult]) -> str:
+    """Return the tools that were called and how each call ended: `note ✓ files ✗`."""
+    if len(results) <= NAMED:
+        return " ".join(f"{each.call.tool} {SIGNS.get(each.status, '?')}" for each in results)
+    ends = Counter(SIGNS.get(each.status, "?") for each in results)
+    return f"{len(results)} calls: " + " ".join(f"{number} {sign}" for sign, number in ends.items())
+
+
+# -- sensors
+
+
+def log_sensors(core: Core, reports: Reports, module: str) -> None:
+    """Log failing, quarantined and restored sensors and missed triggers from now on.
+
+    Args: module: the name of the sense module.
+    """
+
+    def failed(event: ErrorOccurred) -> None:
+        part, reason = event.error.part, event.error.message
+        if event.phase == "sense" and part != module:
+            reports.say(
+                sensor_log.warning, "sensor failed", event.error, sensor=part, reason=reason, policy=event.policy
+            )
+
+    def quarantined(event: SensorQuarantined) -> None:
+        sensor_log.error("sensor quarantined", agent=core.name, sensor=event.sensor, reason=event.reason)
+
+    def restored(event: SensorRestored) -> None:
+        sensor_log.info("sensor restored", agent=core.name, sensor=event.sensor)
+
+    def missed(event: TriggerMissed) -> None:
+        sensor_log.warning(
+            "trigger missed", agent=core.name, sensor=event.trigger, due_at=event.due_at, reason=event.reason
+        )
+
+    core.events.subscribe(ErrorOccurred, failed)
+    core.events.subscribe(SensorQuarantined, quarantined)
+    core.events.subscribe(SensorRestored, restored)
+    core.events.subscribe(TriggerMissed, missed)
+
+
+# -- tools
+
+
+def log_tools(core: Core, reports: Reports) -> None:
+    """Log calls that fail by a mistake in their tool, servers that are lost and broken promises from now on."""
+
+    def failed(event: ErrorOccurred) -> None:
+        if event.phase == "act" and not event.cycle_id:
+            reports.say(tool_log.warning, "tool failed", event.error, part=event.error.part,
+                              reason=event.error.message, policy=event.policy)  # fmt: skip
+
+    def call_failed(event: CallFailed) -> None:
+        fault = event.result.fault
+        if fault is not None and fault.detail.get("where"):
+            reports.say(tool_log.warning, "call failed", fault, cycle=event.cycle_id, tool=event.call.tool,
+                              call=event.call.id, reason=fault.message)  # fmt: skip
+
+    def violated(event: ContractViolation) -> None:
+        tool_log.warning("contract violated", agent=core.name, part=event.part, reason=event.message)
+
+    core.events.subscribe(ErrorOccurred, failed)
+    core.events.subscribe(CallFailed, call_failed)
+    core.events.subscribe(ContractViolation, violated)
