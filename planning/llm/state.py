@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -41,6 +41,14 @@ _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
 _KEPT: Final = 5
 _COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
+
+
+class Sent(NamedTuple):
+    """A request that was recorded, its digest, and its estimated size in tokens."""
+
+    request: Request
+    digest: str
+    tokens: int
 
 
 class PlannerState:
@@ -107,13 +115,13 @@ class PlannerState:
         return await self._asked(self.compaction_model or self.model, request)
 
     async def _asked(self, model: Model, request: Request) -> Any:
-        self.record(request)
+        sent = self.record(request)
         async with ModelResponse(model, request) as response:
             try:
                 async for _ in response:
                     pass
             finally:
-                self.account(request, response.usage, response.chars)
+                self.account(sent, response.usage, response.chars)
         return response.output
 
     async def _thought(
@@ -152,16 +160,16 @@ class PlannerState:
         if self.host is not None and value:
             self.host.note(cycle_id, lambda: {"kind": kind, kind: value})
 
-    def record(self, request: Request, attempt: int = 1) -> str:
-        """Keep and tell what is about to be sent; its digest."""
+    def record(self, request: Request, attempt: int = 1) -> Sent:
+        """Keep and publish a request that is about to be sent."""
         self.requests.append(request)
-        named = digest(request)
+        sent = Sent(request, digest(request), self.estimator.of(request))
         if self.host is not None:
-            told = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=named, attempt=attempt,
-                                  tokens=self.estimator.of(request), request=request)  # fmt: skip
-            self.host.events.publish(told)
-            self.host.note(request.cycle_id, partial(kept, request, named))
-        return named
+            event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
+                                   attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
+            self.host.events.publish(event)
+            self.host.note(request.cycle_id, partial(kept, request, sent.digest))
+        return sent
 
     def judged(
         self, output: Any, schema: Mapping[str, Any] | None, context: Sequence[Mapping[str, Any]]
@@ -176,11 +184,11 @@ class PlannerState:
             raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
         return judge.check(output, context)
 
-    def account(self, request: Request, usage: Usage | None, chars: int = 0) -> None:
+    def account(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
-        # That nobody says what it took does not make it free.
-        if usage is None:
-            read, written, cached = self.estimator.of(request), self.estimator.tokens_in(chars), 0
+        request = sent.request
+        if usage is None:  # that nobody says what it took does not make it free
+            read, written, cached = sent.tokens, self.estimator.tokens_in(chars), 0
         else:
             read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
             self.estimator = self.estimator.learn(request, usage.input_tokens)

@@ -105,7 +105,8 @@ class PlanningTurn:
     async def _answered(self, request: Request, attempt: int) -> AsyncGenerator[Call | Action]:
         """Send one request, and hand on what comes."""
         planner = self._planner
-        self._digest = planner.record(request, attempt)
+        sent = planner.record(request, attempt)
+        self._digest = sent.digest
         planner.advise(request)
         async with ModelResponse(planner.model, request) as response:
             try:
@@ -120,9 +121,9 @@ class PlanningTurn:
             except BaseException as error:
                 self._deltas.take_back()
                 if self._calls or response.usage is not None or wait_of(error) is None:
-                    planner.account(request, response.usage, response.chars)
+                    planner.account(sent, response.usage, response.chars)
                 raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
-            planner.account(request, response.usage, response.chars)
+            planner.account(sent, response.usage, response.chars)
         planner.room = self._room  # so much it did read
         if self._run is not None:
             self._faults.heard = len(self._run.said)

@@ -39,7 +39,7 @@ class TokenEstimator(Struct, frozen=True):
 
     def tokens(self, text: str) -> int:
         """Of a text, rounded up."""
-        return self._rounded(utf8_size(text))
+        return self._rounded(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
 
     def tokens_in(self, chars: int) -> int:
         """Of so many characters, of which nothing else is known."""
@@ -69,12 +69,10 @@ def size(request: Request) -> int:
 
 
 def _bytes(pieces: Iterable[str]) -> int:
-    return sum(utf8_size(piece) + _FRAME for piece in pieces)
-
-
-def utf8_size(text: str) -> int:
-    """Return the bytes of a text; to encode ASCII for that would be to copy it."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    # To encode a text of ASCII for its size would be to copy it.
+    return sum(
+        _FRAME + (len(each) if each.isascii() else len(each.encode("utf-8", "surrogatepass"))) for each in pieces
+    )
 
 
 def _pieces(history: History | None) -> Iterator[str]:
