@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from spar.data.json_safe import UNBOUNDED, is_bounded, whole
+from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
 from spar.ids import new_id
 from spar.types import Call, CallResult
 
@@ -29,10 +30,10 @@ _VOLATILE: Final = frozenset({"at", "checkedat", "correlationid", "createdat", "
                               "took", "tookms", "traceid", "ts", "uptime"})  # fmt: skip
 #: Inside a text, with what a text must hold so that looking for it is worth while.
 _PASSING: Final = (
-    (":", re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?")),
+    (":", re.compile(MOMENT)),
     (" GMT", re.compile(r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b")),
-    (":", re.compile(r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b")),
-    ("-", re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")),
+    (":", re.compile(rf"{TIME_OF_DAY}\b")),
+    ("-", re.compile(UUID)),
     ("0x", re.compile(r"\b0x[0-9a-fA-F]{6,}\b")),
     ("s", re.compile(r"\b(?:in|took):? \d+(?:\.\d+ ?m?s| ?ms)\b")),
 )

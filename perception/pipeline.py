@@ -8,7 +8,6 @@ nothing, and is meant for one thread at a time.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from perception.stages.dedup import MESSAGE, Decision, DedupSettings, DedupWindo
 from perception.stages.fuse import FuseSettings, FuseWindow, fuse
 from perception.stages.intent import IntentRule, IntentSettings, recognise
 from perception.stages.priority import PriorityRule, PrioritySettings, Scale, prioritise
+from spar.checks import misfit
 from spar.errors import ConfigError
 from spar.types import Perception, replace
 
@@ -215,31 +215,26 @@ def read_settings(settings: Mapping[str, Any]) -> Settings:
     try:
         return msgspec.convert(settings, Settings, dec_hook=decode)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), settings) from None
+        raise _explained(error, settings) from None
 
 
-def _explained(message: str, settings: Any) -> ConfigError:
-    """Turn a message of msgspec (``Expected `int` >= 1 - at `$.dedup.window` ``) into a sentence with the value found
-    and those known."""
-    fault, _, place = message.partition(" - at ")
-    path: list[str | int] = []
-    table, found = "", settings
-    for name, index, each in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", place):
-        step = name or (int(index) if index else _culprit(found) if each else "")
-        table += f".{name}" if name else ""
-        path.append(step)
-        found = found[step]
+def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
+    """Turn msgspec's error into a sentence with the value found and those known."""
+    wrong, found, path = misfit(error), settings, list[str | int]()
+    for step in wrong.steps:
+        path.append(_culprit(found) if step is ... else step)
+        found = found[path[-1]]
     where = "perception" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL)
-    missing = re.fullmatch(r"Object missing required field `(.*)`", fault)
-    known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table[1:], Settings)))
-    if unknown:
-        path.append(unknown[1])
-        sentence = f"{where} has no setting named {unknown[1]!r}, found {short(found[unknown[1]])}; known: {known}"
-    elif missing:
-        path.append(missing[1])
-        sentence = f"{where} needs {missing[1]!r}, found {short(found)}; known: {known}"
+    table = ".".join(step for step in wrong.steps if isinstance(step, str))
+    known = ", ".join(field.encode_name for field in msgspec.structs.fields(TABLES.get(table, Settings)))
+    if (key := wrong.unknown) is not None:
+        path.append(key)
+        sentence = f"{where} has no setting named {key!r}, found {short(found[key])}; known: {known}"
+    elif (key := wrong.missing) is not None:
+        path.append(key)
+        sentence = f"{where} needs {key!r}, found {short(found)}; known: {known}"
     else:
+        fault = wrong.message
         for name, word in WORDS.items():
             fault = fault.replace(f"`{name}`", word)
         sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(found)}"

@@ -8,6 +8,7 @@ other values, any of them or None; a number with bounds is `Annotated[float, Bet
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 import types
 import typing
@@ -17,7 +18,7 @@ from functools import cache
 from math import isnan
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 from msgspec.structs import force_setattr
 
 #: The types of the values that JSON writes as they are.
@@ -40,6 +41,33 @@ Share = Annotated[float, Between(0.0, 1.0)]
 LONGEST = 1e18
 #: A duration in seconds.
 Seconds = Annotated[float, Between(0.0, LONGEST)]
+
+
+class Misfit(Struct, frozen=True):
+    """A value that msgspec refuses: at which steps, why, and the key where that is unknown or missing.
+
+    A step is a key or an index; `...` stands for a key of a table whose values are all of one type.
+    """
+
+    steps: tuple[Any, ...]
+    message: str
+    unknown: str | None = None
+    missing: str | None = None
+
+
+_MISFIT = re.compile(r"(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+
+
+def misfit(error: ValidationError) -> Misfit:
+    """Return the parts of msgspec's message, such as ``Expected `int` >= 1 - at `$.dedup.window` ``."""
+    parts = _MISFIT.fullmatch(str(error))
+    message, place = (parts["message"], parts["place"] or "") if parts else (str(error), "")
+    steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
+    unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
+    return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
 
 
 class _Field(Struct, frozen=True):

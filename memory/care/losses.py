@@ -10,6 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from memory.codec import encode
+from memory.experiences.jsonl import write_lines
+
 #: Appended to the name of the database.
 SUFFIX = ".losses"
 #: Losses that are known; of more the newest.
@@ -65,7 +68,4 @@ def read(path: str) -> list[Loss]:
 
 
 def _write(path: str, losses: list[Loss]) -> None:
-    target = Path(f"{path}{SUFFIX}")
-    draft = target.with_name(f"{target.name}.new")
-    draft.write_bytes(b"".join(msgspec.json.encode(loss) + b"\n" for loss in losses[-MOST:]))
-    draft.replace(target)
+    write_lines(f"{path}{SUFFIX}", (encode(loss) for loss in losses[-MOST:]))

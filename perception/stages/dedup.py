@@ -32,6 +32,7 @@ from zlib import crc32
 
 from msgspec import Meta, Struct
 
+from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
 from spar.types import Perception, replace
 
 MESSAGE = "message"  # the kind of what people say
@@ -40,13 +41,6 @@ SKETCH = 64  # marks kept of a text: an error of about 0.04 at a likeness of 0.9
 PREFIX = 8  # marks under which a text is found again
 POSTINGS = 8  # latest texts kept under one mark
 COMPARISONS = 12  # texts that one perception is compared with, at most
-
-#: What may differ between two texts without making them different: moments and random identifiers.
-NOISE = (
-    rb"\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?",
-    rb"\b\d\d:\d\d:\d\d(?:[.,]\d+)?",
-    rb"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
-)
 
 #: Words that say how a thing is, and not which: texts that differ in one of these are never nearly the same.
 TELLING = frozenset(
@@ -66,7 +60,8 @@ EMPTY = frozenset(
     b"now of at in to for by and or with as that this".split()
 )
 
-_NOISE = re.compile(b"|".join(NOISE), re.IGNORECASE)
+#: Moments and random identifiers, which differ between texts without making them different.
+_NOISE = re.compile("|".join((MOMENT, TIME_OF_DAY, UUID)).encode(), re.IGNORECASE)
 _TOKENS = re.compile(rb"[0-9a-z_\x80-\xff]+|[^\s0-9a-z_\x80-\xff]")
 #: Numbers that measure: with a unit, or a decimal point. Others may name something, as in "order 1001".
 _MEASURED = re.compile(

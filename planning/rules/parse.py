@@ -20,7 +20,6 @@ Everything that can be known to be wrong is found here, at start: each error is 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -33,6 +32,7 @@ from msgspec.json import schema as json_schema
 from planning.dataflow import in_state, paths_of
 from planning.rules.conditions import Conditions, Matcher, Path, Share, compile_conditions
 from planning.rules.templates import Placeholder, Template, compile_value, foreign_in, parse, placeholders_in
+from spar.checks import Misfit, misfit
 from spar.data.paths import MARK, Expression, is_reference, overlaps, parse_write, references, render
 from spar.data.paths import Path as Place
 from spar.errors import ConfigError
@@ -160,8 +160,6 @@ def _rule(number: int, table: Mapping[str, Any], tools: Collection[str] | None) 
 
 # -- what is written ---------------------------------------------------------------------------------------
 
-_PLACE = re.compile(r"^(?P<message>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 _KNOWN = {"when": Conditions, "unless": Conditions, "calls": CallTable, "": RuleTable}
 
 
@@ -171,23 +169,19 @@ def _convert(table: Mapping[str, Any], path: Path) -> RuleTable:
     try:
         return convert(table, RuleTable)
     except ValidationError as error:
-        found = _PLACE.match(str(error))
-        message, place = (found["message"], found["place"] or "") if found else (str(error), "")
-        steps = tuple(name or int(index) for name, index in _STEP.findall(place) if name or index)
-        raise _misread(table, message, path, steps) from error
+        raise _misread(table, misfit(error), path) from error
 
 
-def _misread(table: Mapping[str, Any], message: str, path: Path, steps: Path) -> ConfigError:
-    """Return the message of a msgspec error in plain words, with what was found and what is known."""
+def _misread(table: Mapping[str, Any], wrong: Misfit, path: Path) -> ConfigError:
+    """Turn msgspec's error into a sentence with the value found and those known."""
     rule = f"rule {table['name']!r}" if isinstance(table.get("name"), str) and table["name"] else f"rules[{path[-1]}]"
-    if "unknown field" in message:
+    steps, message = tuple(step for step in wrong.steps if step is not ...), wrong.message
+    if (key := wrong.unknown) is not None:
         known = _KNOWN[str(steps[0]) if steps else ""].__struct_fields__
-        key = message.partition("`")[2].rstrip("`")
         close = get_close_matches(key, known, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return ConfigError(f"{rule} has no key {key!r}; known: {', '.join(known)}{hint}", path=(*path, *steps, key))
-    if "missing required field" in message:
-        key = message.partition("`")[2].rstrip("`")
+    if (key := wrong.missing) is not None:
         example = f"; write for example: {_EXAMPLES[key]}" if key in _EXAMPLES else ""
         return ConfigError(f"{rule} must have {key!r}{example}", path=(*path, *steps))
     if "enum value" in message:

@@ -17,6 +17,11 @@ from typing import Any
 _CLASSES = {"d": r"\p{Nd}", "w": r"\p{L}\p{N}_", "s": r"\s\v\x{1c}-\x{1f}\x{85}\p{Z}"}
 _UNICODE = {"x": 2, "u": 4, "U": 8}  # escapes and their hexadecimal digits
 
+#: Parts of a text that pass, as expressions for `re`: a date with its time, a time of day, a UUID.
+MOMENT = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
+TIME_OF_DAY = r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?"
+UUID = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
+
 _KNOWN = "known is the syntax of RE2, which has no look-around, no back-references and no possessive groups"
 
 
