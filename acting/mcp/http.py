@@ -9,7 +9,6 @@ request is answered as that request's error: an exception here would end the req
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,10 +18,10 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
 from acting.net.addresses import Guard
+from acting.net.resolve import CONNECT, permitted
+from spar.errors import PermanentError
 from spar.threads import Threads
 
-_MOST_ADDRESSES = 4
-_CONNECT = 5.0  # seconds for one address, so that a silent one leaves time for the next
 _UNSURE_STATUS = (502, 504)  # a gateway that does not know what became of the request
 
 
@@ -38,21 +37,20 @@ class Judged(httpx2.AsyncBaseTransport):
         host, port = request.url.raw_host.decode("ascii"), request.url.port
         port = (443 if request.url.scheme == "https" else 80) if port is None else port
         try:
-            found = await self._threads.run(socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+            addresses = await permitted(self._guard, self._threads, host, port)
+        except PermanentError as error:
+            return _failed(NOT_SENT, str(error))
         except (OSError, UnicodeError) as error:
             return _failed(NOT_SENT, f"host {host!r} cannot be resolved: {error}")
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if reason := self._guard.against(host, port, addresses):
-            return _failed(NOT_SENT, reason)
         failure: Exception | None = None
-        for address in addresses[:_MOST_ADDRESSES]:
+        for address in addresses:
             try:
                 return await self._bounded(request, await self._inner.handle_async_request(_pinned(request, address)))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:  # nothing was sent yet: the next one may do
                 failure = error
             except httpx2.TransportError as error:
                 return _failed(UNSURE, f"{host!r} broke off: {error or type(error).__name__}")
-        return _failed(NOT_SENT, f"cannot connect to {host!r} ({', '.join(addresses[:_MOST_ADDRESSES])}): {failure}")
+        return _failed(NOT_SENT, f"cannot connect to {host!r} ({', '.join(addresses)}): {failure}")
 
     async def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         kind = response.headers.get("content-type", "").lower()
@@ -107,7 +105,7 @@ async def stream(
         transport=judged,
         trust_env=False,
         headers={"user-agent": "spar", **headers, "accept-encoding": "identity"},
-        timeout=httpx2.Timeout(timeout, connect=_CONNECT),
+        timeout=httpx2.Timeout(timeout, connect=CONNECT),
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE) as streams:
         yield streams

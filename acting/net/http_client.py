@@ -26,6 +26,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from acting.net.addresses import Guard
+from acting.net.resolve import CONNECT, permitted
 from acting.tooling.text import visible
 from spar.clock import Clock
 from spar.errors import PermanentError, TransientError
@@ -40,10 +41,8 @@ _OURS = ("accept-encoding", "connection", "content-length", "expect", "host", "t
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _LONGEST_URL = 8000
-_MOST_ADDRESSES = 4
 _PASSING = (408, 425, 429)  # statuses of 4xx after which a later try may succeed
 _LONGEST_WAIT = 3600.0  # seconds
-_CONNECT = 5.0  # seconds for one address, so that a silent one leaves time for the next
 
 
 class Outgoing(Struct, frozen=True):
@@ -128,7 +127,7 @@ class Exchange:
         if url.scheme == "https" and self._ssl is None:
             self._ssl = await self._threads.run(httpx.create_ssl_context)
         failure: httpx.TransportError | None = None
-        for address in addresses[:_MOST_ADDRESSES]:
+        for address in addresses:
             try:
                 return await self._at(address, url, outgoing)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent yet: the next address may do
@@ -139,21 +138,17 @@ class Exchange:
                 raise TransientError(f"{url.host!r} broke off: {error or type(error).__name__}") from error
         reason = str(failure).lower() or "no connection"
         kind = PermanentError if _is_about_trust(failure) else TransientError
-        raise kind(f"cannot connect to {url.host!r} ({', '.join(addresses[:_MOST_ADDRESSES])}): {reason}") from failure
+        raise kind(f"cannot connect to {url.host!r} ({', '.join(addresses)}): {reason}") from failure
 
     async def _permitted(self, url: httpx.URL) -> list[str]:
         host, port = url.raw_host.decode("ascii"), _port(url)
         try:
-            found = await self._threads.run(socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM)
+            return await permitted(self._guard, self._threads, host, port)
         except socket.gaierror as error:
             kind = PermanentError if error.errno == socket.EAI_NONAME else TransientError
             raise kind(f"host {host!r} cannot be resolved: {error.strerror}") from None
         except UnicodeError:
             raise ValueError(f"{host!r} is no host name") from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        if reason := self._guard.against(host, port, addresses):
-            raise PermanentError(reason)
-        return addresses
 
     async def _at(self, address: str, url: httpx.URL, outgoing: Outgoing) -> Answer:
         import httpx
@@ -163,7 +158,7 @@ class Exchange:
             url.copy_with(host=address, fragment=None),
             headers={**outgoing.headers, "host": url.netloc.decode("ascii"), "accept-encoding": "gzip"},
             content=outgoing.body or None,
-            extensions={"sni_hostname": url.raw_host.decode("ascii"), "timeout": {"connect": _CONNECT}},
+            extensions={"sni_hostname": url.raw_host.decode("ascii"), "timeout": {"connect": CONNECT}},
         )
         one = httpx.Limits(max_connections=1, max_keepalive_connections=0)
         async with httpx.AsyncHTTPTransport(verify=self._ssl or False, trust_env=False, limits=one) as transport:
