@@ -28,12 +28,13 @@ class LateMessages:
     Beyond that the oldest are dropped, which is counted, told by `tell` and to the session they were for.
     """
 
-    __slots__ = ("_all", "_dropped", "_limit", "_sessions", "_size", "_tell")
+    __slots__ = ("_all", "_dropped", "_limit", "_size", "_tell", "sessions")
 
     def __init__(self, tell: Callable[[str, Fault], object], limit: int = MOST_BYTES) -> None:
         self._tell, self._limit = tell, limit
         self._all: deque[_Entry] = deque()
-        self._sessions: dict[str, deque[_Entry]] = {}
+        #: A session stands here from its first entry until they are taken, also if they were dropped meanwhile.
+        self.sessions: dict[str, deque[_Entry]] = {}
         self._dropped: dict[str, int] = {}
         self._size = 0
 
@@ -41,14 +42,14 @@ class LateMessages:
         """Keep a message or an error until the session's next batch."""
         entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
         self._all.append(entry)
-        self._sessions.setdefault(session, deque()).append(entry)
+        self.sessions.setdefault(session, deque()).append(entry)
         self._size += entry.size
         while self._size > self._limit and self._all:
             self._drop(self._all.popleft())
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the errors and the messages for a session, oldest first, and forget them."""
-        entries = self._sessions.pop(session, deque[_Entry]())
+        entries = self.sessions.pop(session, deque[_Entry]())
         for entry in entries:
             entry.is_waiting = False
             self._size -= entry.size
@@ -64,7 +65,7 @@ class LateMessages:
             return
         self._size -= entry.size
         session = entry.session
-        self._sessions[session].popleft()  # entries of a session are dropped in the order in which they came
+        self.sessions[session].popleft()  # entries of a session are dropped in the order in which they came
         number = self._dropped[session] = self._dropped.get(session, 0) + 1
         self._tell(session, Fault("dropped", _sentence(number, self._limit), "act", "act", retryable=False))
 

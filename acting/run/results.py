@@ -145,7 +145,8 @@ class ResultCollector:
         Args: corrections: what people and hooks made of its calls, told as messages of their own.
         """
         # A batch that was cut off hands nothing over: nobody may read what it says.
-        late_errors, late = ([], []) if interrupted else self._runtime.late.take(self._session)
+        is_late = not interrupted and self._session in self._runtime.late.sessions
+        late_errors, late = self._runtime.late.take(self._session) if is_late else ([], [])
         told = [each for each in results if _is_told(each)]
         errors = (*late_errors, *map(self._error, told))
         told_apart = [*[message_of("correction", each) for each in corrections],
