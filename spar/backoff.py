@@ -23,7 +23,7 @@ class Backoff(Struct, frozen=True):
 
 
 class Intensity:
-    """How often something may be restarted: at most `limit` times `within` seconds (5 in 60 s).
+    """Limit of restarts: at most `limit` times `within` seconds (5 in 60 s).
 
     Source: Erlang/OTP supervisors (`intensity` restarts in `period` seconds, then give up).
     """

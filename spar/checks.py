@@ -71,7 +71,7 @@ def misfit(error: ValidationError) -> Misfit:
 
 
 class _Field(Struct, frozen=True):
-    """What a field may be: of these kinds, of these choices, a sequence of items, a number between bounds."""
+    """Rule of a field: its kinds, choices, the items of a sequence, the bounds of a number."""
 
     name: str
     expected: str

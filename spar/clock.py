@@ -20,7 +20,7 @@ from spar.ids import new_id
 
 
 class Timer(Protocol):
-    """What `Clock.call_at` returns: something that can still be called off."""
+    """Timer that `Clock.call_at` returns: it can still be called off."""
 
     def cancel(self) -> None: ...
 
@@ -48,7 +48,7 @@ class Clock(Protocol):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time moves only as the loop goes idle; watchers then watch from the loop, not a thread."""
+        """Return whether time moves only as the loop goes idle; watchers then watch from the loop, not a thread."""
 
 
 class SystemClock:

@@ -1,4 +1,4 @@
-"""What a module may say of a failure, and how any exception becomes a `Fault`.
+"""Errors that a module may raise, and how any exception becomes a `Fault`.
 
 Exceptions live at borders; inside, a failure is data. `Fault.of` (in `types`) asks this module what an
 exception means. A group never hides what it holds: `unwrap` looks through it.
@@ -69,7 +69,7 @@ class FencedError(PermanentError):
 
 
 class LifecycleError(SparError):
-    """What was asked makes no sense in the state that the agent is in.
+    """The request makes no sense in the state that the agent is in.
 
     Args: action: what was asked; state: the agent's state; legal: what it may be asked instead.
     """
@@ -115,7 +115,7 @@ class NoRoomError(InboxFullError):
 
 
 class InDoubtError(SparError):
-    """What was begun may or may not have had its effect; nobody here can tell. It must not be repeated blindly."""
+    """The call may or may not have had its effect; nobody here can tell. It must not be repeated blindly."""
 
 
 class TooLargeError(PermanentError, ValueError):

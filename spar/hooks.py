@@ -61,7 +61,7 @@ GRACE = 0.5
 
 
 class Decision(Struct, frozen=True):
-    """What a hook decided; `None` means: nothing against it."""
+    """Decision of a hook; `None` means: nothing against it."""
 
     verdict: Literal["deny", "rewrite", "require_approval", "stop_run"]
     reason: str = ""
@@ -85,7 +85,7 @@ class Decision(Struct, frozen=True):
 
 
 class HookContext(Struct):
-    """What a hook is told: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
+    """Context of a hook: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
 
     `reason` says why a session ends: "stop", "idle" or "forgotten".
     """
@@ -115,7 +115,7 @@ class _Registered(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """What all hooks of a point came to: the value (perhaps rewritten) and who stopped it, if anyone."""
+    """Outcome of all hooks of a point: the value (perhaps rewritten) and who stopped it, if anyone."""
 
     value: Any
     denied: bool = False
@@ -156,7 +156,7 @@ class Hooks:
         return remove
 
     def snapshot(self) -> dict[str, list[str]]:
-        """Who is asked, by point in the order of asking; and who failed too often, under "off"."""
+        """Return the hooks by point in the order of asking, and those that failed too often under "off"."""
         found = {
             point: [_name(entry.hook) for entry in entries] for point, entries in list(self._hooks.items()) if entries
         }
@@ -211,7 +211,7 @@ class Hooks:
         return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
 
     async def _answer(self, entry: _Registered, ctx: HookContext) -> Any:
-        """What a hook answers within its time. Raises what it raised, or TimeoutError."""
+        """Return the answer of a hook within its time. Raises what it raised, or TimeoutError."""
         try:
             answer = entry.hook(ctx)
         except asyncio.CancelledError:

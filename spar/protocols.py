@@ -55,7 +55,7 @@ class RunContext(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """What a module is told that asks for a second parameter. `deadline` is monotonic seconds or None.
+    """Context of a module that asks for a second parameter. `deadline` is monotonic seconds or None.
 
     `abilities` holds what reflection has learnt so far, by `ability_key(tool, task)`. `known` are the ends of calls of
     a cycle that is gone on with after it was cut off, in the order in which they ended: they are not to be made again.
@@ -120,7 +120,7 @@ class Resumable(Protocol):
     """
 
     def resumable(self, session: str) -> Action | None:
-        """What this session's next cycle is to execute before anything new; the same again until it was acted on.
+        """Return the action that the session's next cycle executes before anything new, until it was acted on.
 
         Its perceptions say why it goes on.
         """
@@ -164,7 +164,7 @@ class JudgesCalls(Protocol):
 
 
 class Lent(Struct, frozen=True):
-    """What a planner lends the actor: tools, and the activities by which it carries out calls that need a model."""
+    """Loan of a planner to the actor: tools, and the activities that carry out calls that need a model."""
 
     tools: tuple[Any, ...] = ()
     activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class ReflectModule(Protocol):
 
 
 class Push(Protocol):
-    """How a sensor hands over what it noticed the moment it notices it; callable from any thread.
+    """Callable with which a sensor hands over what it notices at once; callable from any thread.
 
     Returns False when the perception was refused because the bounded buffer is full. True promises nothing: the
     perception waits in memory until a cycle takes it, and a process that dies before that has lost it. A sensor that
@@ -260,7 +260,7 @@ class Rows(Protocol):
 
 
 class Accept(Protocol):
-    """How a sensor hands over what somebody else is told has arrived, such as the sender of a webhook.
+    """Callable with which a sensor hands over what its sender is told has arrived, such as a webhook.
 
     Awaited in the event loop; with a memory that keeps a journal the perception is on disk when it returns. It goes
     straight to its session, ahead of what was pushed. Returns False for a perception whose id was accepted before.
@@ -340,7 +340,7 @@ class PassingRows:
 
 
 class SensorContext(Struct, frozen=True):
-    """What a sensor is given when it is opened.
+    """Context that a sensor is given when it is opened.
 
     `push(perception)` hands over and promises nothing; `await accept(perception)` returns when the journal has it.
     `rows` are the sensor's own, for state that grows with what it watches; `cursor` is for what stays small.
@@ -469,7 +469,7 @@ class Publisher(Protocol):
 
 
 class Home(Struct, frozen=True):
-    """Where the service lives. A part whose constructor has a parameter annotated `Home` is given it.
+    """Folders of the service. A part whose constructor has a parameter annotated `Home` is given it.
 
     `config` is the folder of the configuration file (relative paths in options start there),
     `workspace` the only folder that tools may touch, `state` where the service keeps its own files.
@@ -481,7 +481,7 @@ class Home(Struct, frozen=True):
 
 
 class ModelState(Struct, frozen=True):
-    """Whether a model may be asked: `closed` it may, `open` it is left alone until `until` (monotonic seconds), after
+    """State of a model: `closed` it may be asked, `open` it is left alone until `until` (monotonic seconds), after
     which one request tries; `fault` says why, in a sentence."""
 
     model: str
@@ -491,7 +491,7 @@ class ModelState(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """What an agent lends to a module that has `attach(host)`; called once, before the module is opened.
+    """Services that an agent lends to a module that has `attach(host)`; called once, before the module is opened.
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `accept(perception)` takes in what sensors are handed, see `Accept`.

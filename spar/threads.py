@@ -36,7 +36,7 @@ class Threads:
         self.left_behind = 0
 
     async def run(self, function: Callable[..., R], *args: Any) -> R:
-        """What the function returns or raises; cancellation returns at once and leaves its thread behind.
+        """Return what the function returns or raise what it raises; cancellation leaves its thread behind at once.
 
         Cancelled while it waits for a thread, it is never begun. Raises: TransientError when `limit` earlier calls
         were left behind and still run.
@@ -93,7 +93,7 @@ def _answer(future: asyncio.Future[Any], product: Any, error: BaseException | No
 
 
 def _for_a_future(error: BaseException) -> BaseException:
-    """What a coroutine may raise: a `StopIteration` or `GeneratorExit` would end the coroutine that waits."""
+    """Return an error that a coroutine may raise: `StopIteration` or `GeneratorExit` would end the one that waits."""
     if not isinstance(error, (StopIteration, GeneratorExit)):
         return error
     stand_in = RuntimeError(f"the function raised {type(error).__name__}")

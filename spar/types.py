@@ -74,7 +74,7 @@ def utcnow() -> datetime:
 
 
 class RunUsage(Struct, frozen=True):
-    """What a run took: requests to models, calls that were started, tokens of models, of the input those that a cache
+    """Usage of a run: requests to models, calls that were started, tokens of models, of the input those that a cache
     served; money in millionths of the currency's unit as far as prices are known; seconds of waiting for a provider."""
 
     requests: int = 0
@@ -261,7 +261,7 @@ class Call(Value, frozen=True):
         return cls(**given, params=params, meta=meta)
 
     def to_wire(self) -> dict[str, Any]:
-        """The same call as an object; `Call.from_wire(call.to_wire()) == call`."""
+        """Return the call as an object; `Call.from_wire(call.to_wire()) == call`."""
         wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
         if self.output_path is not None:
             wire["_outputPath"] = self.output_path
@@ -368,7 +368,7 @@ _KINDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str],
 
 
 class Answer(Struct, frozen=True):
-    """What a plan has to say if its calls go well (`text`, None for nothing), and what instead if one does not.
+    """Text of a plan if its calls go well (`text`, None for nothing), and what instead if one does not.
 
     `calls` are the ids that it depends on, none for one that is said in any case; without `on_failure` a plain sentence
     tells which call did not go well, and why.
@@ -380,7 +380,7 @@ class Answer(Struct, frozen=True):
 
 
 class Action(Value, frozen=True):
-    """What a plan decided: a graph of calls, or an answer (`output`), or both.
+    """Decision of a plan: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
     bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
@@ -435,7 +435,7 @@ def _are(kinds: frozenset[type], items: Any) -> bool:
 
 
 class CallResult(Value, frozen=True):
-    """What became of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
+    """Result of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
 
     `verified` says whether the result is what the call expected of it (`_expect`, `_expectSchema`); None: nothing was
     expected.
@@ -453,7 +453,7 @@ class CallResult(Value, frozen=True):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether nobody knows if it had an effect that must not be repeated: also of one that timed out."""
+        """Return whether nobody knows if it had an effect that must not be repeated: also of one that timed out."""
         if self.status == "timeout" and self.fault is not None:
             return self.fault.detail.get("in_doubt") is True
         return self.status == "in_doubt"
@@ -475,7 +475,7 @@ def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
 
 
 class ActionResult(Value, frozen=True):
-    """What became of an action: exactly one `CallResult` for each call, in the order of arrival.
+    """Result of an action: exactly one `CallResult` for each call, in the order of arrival.
 
     `state` is the final global state, `messages` what the tick appended, `errors` the failures as
     `{"call": wire, "error": {"kind", "message"}}`. `fault` is set when the phase itself broke.
@@ -512,7 +512,7 @@ class CallFailure(Value, frozen=True):
 
 
 class Ability(Value, frozen=True):
-    """How well a tool does at one kind of task.
+    """Ability of a tool at one kind of task.
 
     `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over
     `trials`; `cost` is the mean of what was spent and `latency` the mean duration in seconds.
@@ -528,7 +528,7 @@ class Ability(Value, frozen=True):
 
 
 class Experience(Value, frozen=True):
-    """What is remembered of a cycle. `success` is None while nobody knows whether it worked.
+    """Memory of a cycle. `success` is None while nobody knows whether it worked.
 
     `situation` is a line; `said` and `answer` are what people said and what they were told, whole: found by recall.
     """
@@ -551,7 +551,7 @@ class Experience(Value, frozen=True):
 
 
 class Reflection(Value, frozen=True):
-    """What was learnt from a result: `score` 0..1, what worked, why the rest failed, what to remember."""
+    """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember."""
 
     result: ActionResult | None = None
     score: Share = 0.0

@@ -35,7 +35,7 @@ _LOOK = 60.0
 
 
 class SpendJournal(Protocol):
-    """Where uses are kept: told without a wait, on disk once `safe` has returned."""
+    """Journal of uses: told without a wait, on disk once `safe` has returned."""
 
     def spend(self, spends: Iterable[Spend], /) -> None: ...
     def safe(self) -> Awaitable[None]: ...
@@ -192,7 +192,7 @@ class Budgets:
         return parts
 
     def settled(self, parts: Iterable[tuple[Account, int]], used: Mapping[Quantity, Any]) -> None:
-        """What was reserved as `parts` took this much; what is not said, or is no amount, took all of it."""
+        """Settle the reserved `parts` with the amounts used; a missing or unusable amount counts in full."""
         spends = self._settle(parts, used)
         if spends and self._journal is not None:
             self._journal.spend(spends)
@@ -225,13 +225,13 @@ class Budgets:
         return [(each.quantity, each.budget.partition(".")[0], each.ratio) for each in self._accounts.look(self._now())]
 
     def refusals(self) -> dict[Quantity, int]:
-        """How often there was not enough, by what is limited at all."""
+        """Return how often there was not enough of each limited quantity."""
         limited = {quantity for _, quantity in list(self._accounts.limits)}
         return {quantity: self._refused[quantity] for quantity in QUANTITIES if quantity in limited}
 
     @property
     def is_slow(self) -> bool:
-        """Whether the agent is to take its time."""
+        """Return whether the agent is to take its time."""
         return "slow" in self._measures
 
     def paced(self, wait: float | None, slowest: float) -> float | None:
@@ -293,7 +293,7 @@ class Budgets:
         self._look_later()
 
     def _look_later(self) -> None:
-        """What has led to a measure ends by itself, also if nobody asks for anything meanwhile."""
+        """Have a measure end with the window that led to it, also if nobody asks for anything meanwhile."""
         ends = [each.ends_at for each in self._accounts.current if each.rung and each.ends_at is not None]
         if self._timer is None and ends:
             left = (min(ends) - self._now()).total_seconds()
@@ -312,7 +312,7 @@ def _reason(account: Account) -> str:
 
 
 class Reservation:
-    """What was reserved; settled once, by `settle`, by `cancel`, or in full by leaving its block without either."""
+    """Reserved amounts; settled once: by `settle`, by `cancel`, or in full by leaving the block without either."""
 
     __slots__ = ("_budgets", "_parts")
 

@@ -1,4 +1,4 @@
-"""What used up budgets do to their agent: it turns from models to its rules, and in the end it is paused.
+"""Consequences of used up budgets: the agent turns from models to its rules, and in the end it is paused.
 
 Both end by themselves once the budget is renewed. What people say counts more: an agent that somebody resumes goes on,
 until a budget is used up anew. Slowing down is asked for by the lane (`Budgets.paced`), people are asked about calls
@@ -81,7 +81,7 @@ class Enforcement:
             self._resume()
 
     def _let_go(self) -> bool:
-        """Whether the agent was still paused by this; it is not any more."""
+        """Return whether the agent was still paused by this; it is not any more."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch()

@@ -55,7 +55,7 @@ def name_of(window: Window, start: datetime) -> str:
 
 
 class Account:
-    """What was used of one quantity in one window. `held` is the part that is reserved and may turn out to be less.
+    """Use of one quantity in one window. `held` is the part that is reserved and may turn out to be less.
 
     `rung` counts the marks that were reached and acted on, `next_at` is the use at which that must be looked at again.
     """
@@ -80,7 +80,7 @@ class Account:
 
     @property
     def reached(self) -> int:
-        """How many marks the use so far has reached. What is only reserved does not count: most of it comes back."""
+        """Number of marks that the use so far has reached, without what is only reserved: most of it comes back."""
         settled = self.used - self.held
         found = sum(settled >= mark for mark in self.marks)
         if found and self.refused:  # what is left is too little for what is asked for
@@ -94,7 +94,7 @@ class Account:
 
 
 class CallCharge:
-    """What one call takes: one of each of these accounts, which is told of the lasting ones as `spends`."""
+    """Charge of one call: one of each of these accounts; `spends` are those of the lasting accounts."""
 
     __slots__ = ("accounts", "is_effect", "spends")
 
@@ -160,7 +160,7 @@ class Accounts:
         return self.turn(now)
 
     def charge(self, cycle: str, *, is_effect: bool) -> CallCharge:
-        """What a call of this cycle takes now."""
+        """Return the charge of a call of this cycle now."""
         entry = self._cycle(cycle)
         charge = entry.charges[is_effect]
         if charge is None:

@@ -1,4 +1,4 @@
-"""What happened, told to whoever wants to know.
+"""Bus of events: tells handlers and streams what happened.
 
 Publishing cannot fail and cannot wait. A handler that raises is logged, counted and skipped, and turned off for a while
 after ten failures in a row; an async handler has a bounded queue, a task of its own and a few seconds for each event;
@@ -101,7 +101,7 @@ class Events:
         return [stream for reference in references if (stream := reference()) is not None]
 
     def run(self, run_id: str, *, after: int = 0) -> Any:
-        """What a run did and does: an async iterator of `spar.runs.run_log.RunEvent`, those whose `seq` is above
+        """Return the events of a run: an async iterator of `spar.runs.run_log.RunEvent`, those whose `seq` is above
         `after`.
 
         It ends after the terminal event, or when the agent stops; reading raises LookupError for an unknown run.
@@ -115,7 +115,7 @@ class Events:
         return self._channel(kind).signal
 
     def listeners(self, kind: type[Event]) -> bool:
-        """Whether anybody would receive an event of exactly this class; `wanted[kind]` says the same, faster."""
+        """Return whether anybody would receive an event of exactly this class; `wanted[kind]` says the same, faster."""
         return bool(self.wanted[kind])
 
     # -- telling
@@ -162,13 +162,13 @@ class Events:
 
     @property
     def waiting(self) -> int:
-        """How many events wait for async handlers and the readers of streams; from any thread."""
+        """Return how many events wait for async handlers and the readers of streams; from any thread."""
         streams = self._open_streams()
         return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """Who is told of events; from any thread."""
+        """Return the receivers of events; from any thread."""
         return tuple(item for channel in list(self._channels.values()) for item in channel.subscriptions)
 
     # -- for subscriptions
@@ -353,7 +353,7 @@ class _Strangers:
 
 
 class _Routes(dict[type[Event], tuple[Subscription | _Strangers, ...]]):
-    """Where an event of a class goes: found once, so that publishing looks nothing up."""
+    """Receivers of the events of a class: found once, so that publishing looks nothing up."""
 
     __slots__ = ("_channels",)
 
@@ -373,7 +373,7 @@ class _Routes(dict[type[Event], tuple[Subscription | _Strangers, ...]]):
 
 
 def _identity(receiver: Any) -> tuple[int, int]:
-    """The same for every look at a bound method, of which each is another object."""
+    """Return one identity for every look at a bound method, of which each is another object."""
     return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
 
 

@@ -1,4 +1,4 @@
-"""Who is told of events: plain handlers, async handlers with a queue and a task, streams with a buffer.
+"""Receivers of events: plain handlers, async handlers with a queue and a task, streams with a buffer.
 
 Each is bounded and counts what it loses; none can slow or stop whoever publishes. An async handler that hangs over one
 event is cancelled, which is a failure; one that keeps failing is turned off, and tried again after a while, as a sensor
@@ -83,7 +83,7 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """How many events an async handler has yet to see."""
+        """Return how many events an async handler has yet to see."""
         return len(self._queue)
 
     def failed(self, error: BaseException) -> None:
@@ -251,7 +251,7 @@ class Losses(Protocol):
 
 
 class _Buffer:
-    """What a stream has not read yet. Held by its subscriptions, so that the stream itself can go away unread."""
+    """Unread events of a stream. Held by its subscriptions, so that the stream itself can go away unread."""
 
     __slots__ = ("_losses", "kept", "missed", "wake")
 
@@ -295,7 +295,7 @@ class EventStream(AsyncIterator[Event]):
 
     @property
     def waiting(self) -> int:
-        """How many events are buffered for whoever reads."""
+        """Return how many events are buffered for the reader."""
         return len(self._buffer.kept)
 
     def __aiter__(self) -> EventStream:
@@ -342,7 +342,7 @@ def current_task() -> asyncio.Task[Any] | None:
 
 
 def is_cancelled() -> bool:
-    """Whether the current task is cancelled from outside, and not only what it awaits has raised that."""
+    """Return whether the current task is cancelled from outside, and not only what it awaits has raised that."""
     task = current_task()
     return task is not None and task.cancelling() > 0
 

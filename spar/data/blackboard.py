@@ -1,4 +1,4 @@
-"""What calls read and write while they run: data by kind, folded from messages. Pure apart from itself.
+"""Blackboard that calls read and write while they run: data by kind, folded from messages.
 
 The board is made from the context's messages and the state, in order; each result is written at its path and
 told as a message. What carries an `_instance` is seen by that instance alone, over what was written for all; who
@@ -60,7 +60,7 @@ class Board:
         return get(self._value(path[0], instance), path[1:]) is not MISSING
 
     def knows(self, expression: Expression, instance: str | None = None) -> bool:
-        """Whether one of its alternatives is present."""
+        """Return whether one of its alternatives is present."""
         return any(all(self.has(path, instance) for path in paths) for paths in expression.alternatives)
 
     def look(self, expression: Expression, instance: str | None = None) -> Any:
@@ -193,7 +193,7 @@ class Board:
             self.patch(kind, payload, instance)
 
     def _took_write(self, message: Mapping[str, Any], kind: str, payload: Any, instance: str | None) -> bool:
-        """Whether an earlier tick wrote this, in which case it was folded in the way it was written."""
+        """Return whether an earlier tick wrote this, in which case it was folded in the way it was written."""
         call, method = message.get("_call"), message.get("_outputMethod")
         told = call.get("_outputPath") if isinstance(call, Mapping) else None
         if not isinstance(told, str) or not isinstance(method, str) or method not in METHODS:

@@ -1,4 +1,4 @@
-"""Who depends on whom by paths: an index of those that write or read at a path. Pure.
+"""Index of the readers and writers of paths: which call depends on which. Pure.
 
 What is written at a path changes what is read there, above it and below it. The index is a tree of segments, so that
 a look at one path costs as much as the path is long, however many others there are. The graph of calls, taint and

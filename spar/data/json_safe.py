@@ -1,4 +1,4 @@
-"""What a tool returns, made fit to keep: JSON values only, copied, bounded. Pure.
+"""Copies of what tools return, fit to keep: JSON values only, bounded. Pure.
 
 A result goes to state, to the store and to a model, so nothing that one of them chokes on may pass: lone
 surrogates become U+FFFD, nan and infinity null, unknown objects their text. `whole` copies a value that something
@@ -147,12 +147,12 @@ def text(value: str) -> str:
 
 
 def is_flat(value: dict[Any, Any]) -> bool:
-    """Whether this is a small object of small scalars, which is fit to keep as it is."""
+    """Return whether this is a small object of small scalars, which is fit to keep as it is."""
     return len(value) <= _FEW and all(map(_is_name, value)) and all(map(_is_short, value.values()))
 
 
 def is_bounded(value: Any, cap: int) -> bool:
-    """Whether it is made of JSON's own types, with as few values and levels as may be encoded."""
+    """Return whether it is made of JSON's own types, with as few values and levels as may be encoded."""
     level, count = [item for item in (value,) if type(item) not in SCALARS], 0
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
@@ -193,7 +193,7 @@ def _is_short(value: Any) -> bool:
 
 
 class _TooMuchError(Exception):
-    """What was begun does not fit."""
+    """Error of a copy that does not fit."""
 
 
 class NotJsonError(TypeError):

@@ -58,7 +58,7 @@ class JsonSchema:
         self._exact: Any = None
 
     def problems(self, value: Any) -> list[SchemaProblem]:
-        """What is wrong with the value; nothing if it fits. Never raises."""
+        """Return the problems of the value; none if it fits. Never raises."""
         try:
             is_easy = type(value) is dict and all(map(_is_easy, value.values()))
             count, is_vague = (len(value), False) if is_easy else _survey(value, self._deepest)
@@ -95,7 +95,7 @@ class Output:
         self._schema = JsonSchema(schema, f"tool {tool!r}: its _output")
 
     def check(self, value: Any) -> str | None:
-        """What is wrong with a result, as a clause, or None. Never raises."""
+        """Return the problem of a result as a clause, or None. Never raises."""
         found = self._schema.problems(value)
         return None if not found else told([sentence(each, "output", "output") for each in found])
 
@@ -125,7 +125,7 @@ def _is_easy(value: Any) -> bool:
 
 
 def _survey(value: Any, deepest: int) -> tuple[int, bool]:
-    """How many values there are, and whether a float is among them that stands for no one integer."""
+    """Return how many values there are, and whether one is a float that stands for no single integer."""
     level, count, is_vague = [value], 0, False
     for _ in range(deepest + 1):
         below: list[Any] = []
@@ -242,7 +242,7 @@ class _Extent:
                 yield target
 
     def _target(self, reference: str) -> Any:
-        """What a reference leads to; one that leads out of the schema is the library's, which fetches nothing."""
+        """Return the target of a reference; one out of the schema is left to the library, which fetches nothing."""
         name, _, fragment = reference.partition("#")
         here: Any = self._named.get(name.rpartition("/")[2]) if name else self._root
         if not fragment.startswith("/"):

@@ -40,7 +40,7 @@ class TooLargeError(ValueError):
 
 
 class Expression:
-    """What a reference or an output path says: alternatives, each of paths that belong together.
+    """Reference or output path, parsed: alternatives, each of paths that belong together.
 
     `only` is the path of those that name just one, which most do.
     """
@@ -134,7 +134,7 @@ def render(path: Path) -> str:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text is read as a reference, and not as it stands."""
+    """Return whether a text is read as a reference, and not as it stands."""
     return text[:1] == MARK and text[:2] != "††"
 
 
@@ -223,7 +223,7 @@ def escape(value: Any, texts: Collection[str] | None = None) -> Any:
 
 
 def get(value: Any, path: Path) -> Any:
-    """What stands at `path` inside `value`, or MISSING; null is a value like any other."""
+    """Return the value at `path` inside `value`, or MISSING; null is a value like any other."""
     for segment in path:
         if isinstance(value, dict):
             value = value.get(segment, MISSING)
@@ -311,7 +311,7 @@ def merge(old: Any, new: Any) -> Any:
 
 
 def overlaps(one: Path, other: Path) -> bool:
-    """Whether writing one changes what is read at the other: equal, or one leads to the other."""
+    """Return whether writing one changes what is read at the other: equal, or one leads to the other."""
     return all(a == b for a, b in zip(one, other, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""How writes become a value: the five output methods, and one instance's view of a kind over the global one. Pure.
+"""Folding of writes into a value: the five output methods, and one instance's view of a kind. Pure.
 
 A value of an instance is folded in two passes: what was written for all, then what was written for the instance.
 The view is kept between reads and follows what is written for all. It shares with the global value what the
@@ -37,7 +37,7 @@ METHODS: Final[dict[str, tuple[type, type, Callable[[Any, Any], Any]]]] = {
 
 
 def check(root: Any, path: Path, value: Any, method: str) -> None:
-    """Whether `value` can be written at `path` inside `root`. Raises: ValueError that says why not."""
+    """Return whether `value` can be written at `path` inside `root`. Raises: ValueError that says why not."""
     base, kind, _ = METHODS[method]
     if not isinstance(value, kind):
         raise ValueError(f"{method!r} needs {_NAMES[kind]}, the value is {_described(value)}")
@@ -55,7 +55,7 @@ def apply(root: Any, path: Path, value: Any, method: str) -> tuple[Any, Any]:
 
 
 class View:
-    """What one instance sees of one kind.
+    """View of one kind of data by one instance.
 
     A write that no longer fits, because what it added to was since replaced for all, is passed over.
     """

@@ -1,4 +1,4 @@
-"""What of a run's answer people are told: pure decisions about texts.
+"""Reply of a run as people read it: pure decisions about texts.
 
 `NO_REPLY`, or `silent` in the answer, is a choice to say nothing, which is not the same as having nothing to say. Two
 texts that differ in case, spaces and signs like 🙂 only are the same. Source of the rules: OpenClaw's reply shaping and
@@ -42,7 +42,7 @@ class Reply(Struct, frozen=True):
 
 
 def reply_of(output: Any) -> Reply:
-    """What an answer says to people."""
+    """Return the reply to people of an answer."""
     if output is None:
         return Reply()
     if isinstance(output, str):
@@ -65,12 +65,12 @@ def _json_of(output: Any) -> str:
 
 
 def is_silent(text: str) -> bool:
-    """Whether a whole text is the token, however written and however often."""
+    """Return whether a whole text is the token, however written and however often."""
     return _SILENT.fullmatch(text) is not None
 
 
 def may_become_silent(text: str) -> bool:
-    """Whether a text that is still being written may turn out to be the token: not to be shown yet."""
+    """Return whether a text that is still being written may turn out to be the token: not to be shown yet."""
     rest = _SILENT.sub("", text.lstrip(), count=1) if _SILENT.match(text) else text.lstrip()
     return TOKEN.startswith(rest.strip().upper())
 

@@ -121,7 +121,7 @@ _may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
 
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether what is kept under this name is a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
+    """Return whether a name is that of a secret: `API_KEY`, `accessToken`, `smtp-password`, not `max_tokens`."""
     return _SECRET_NAME.search(_HUMP.sub("_", name).replace("-", "_").lower()) is not None
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with an agent: the kinds of alerts, and an alert that is open."""
+"""Alerts of an agent: their kinds, and an alert that is open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Alert(Struct, frozen=True):
 
     @property
     def concerns_all(self) -> bool:
-        """Whether it is the whole agent's or its standing session's; one of another session is its own affair."""
+        """Return whether it is the whole agent's or its standing session's; another session's is its own affair."""
         return self.session in ("", STANDING)
 
 

@@ -1,4 +1,4 @@
-"""What went wrong in an agent's modules, hooks and handlers, said everywhere it is to be said."""
+"""Reports of errors in an agent's modules, hooks and handlers, to everybody who must know."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Reports:
             await self.asked(HookContext(point, self._core.name, value))
 
     async def asked(self, ctx: HookContext) -> Outcome:
-        """What the hooks say, their faults reported; what they ask of the agent are requests."""
+        """Run the hooks of a point and report their faults; what they ask of the agent are requests."""
         with self._requests.inside():
             outcome = await self._core.hooks.run(ctx)
         self.hooks_failed("", outcome)

@@ -129,7 +129,7 @@ class Health:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the planner has been told to make do with less."""
+        """Return whether the planner has been told to make do with less."""
         return self._degraded_at is not None
 
     @property
@@ -138,7 +138,7 @@ class Health:
         return {alert.kind for alert in list(self.alerts.values())}
 
     def snapshot(self) -> dict[str, Any]:
-        """What is wrong and what was done about it lately, JSON-able; safe from any thread."""
+        """Return what is wrong and the latest steps against it, JSON-able; safe from any thread."""
         return {
             "degraded": self.is_degraded,
             "restarts": dict(self.restarted),
@@ -240,7 +240,7 @@ class Health:
 
     @property
     def makes_do(self) -> bool:
-        """Whether the agent works with less than it has: without its planner, or without one of its models."""
+        """Return whether the agent works with less than it has: without its planner, or without one of its models."""
         return self.is_degraded or any(told.state == "open" for _, told in list(self.models.values()))
 
     # -- after each cycle
@@ -450,7 +450,7 @@ def went_well(cycle: Cycle) -> list[Phase]:
 
 
 def is_of_work(cycle: Cycle, fault: Fault) -> bool:
-    """Whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
+    """Return whether a fault belongs to the work in hand, which it ends, and says nothing about the module.
 
     What can never work for one message or plan may well work for the next, and a file that is missing is one that the
     work has named; a setting that cannot be used concerns all.

@@ -1,4 +1,4 @@
-"""What is done when the process takes too much memory or its disk runs full.
+"""Relief of a process that takes too much memory or whose disk runs full.
 
 `Relief` takes the readings, from the watcher's thread every few seconds, and acts in the agent's: above the soft limit
 caches are given up, too long above the hard one the process drains and ends, to be started again with its state intact;

@@ -1,4 +1,4 @@
-"""How much memory the process takes and how much room its disk has: readings, and the verdict on them.
+"""Readings of the memory of the process and the room on its disk, and the verdict on them.
 
 `Pressure` judges readings and remembers the verdict; asking it costs an attribute. What is done about it, by whom
 readings are taken, is `spar.health.relief`.
@@ -29,7 +29,7 @@ class ResourceBounds(Struct, frozen=True):
 
 
 class Pressure:
-    """What the last reading came to. Written by whoever takes the readings, read from any thread.
+    """Result of the last reading. Written by the reader of memory and disk, read from any thread.
 
     Attributes: resident: bytes of memory the process takes; free, total: of the disk; shed: entries of caches that
     were given up so far; store: what the memory said of itself (`snapshot`).
@@ -51,7 +51,7 @@ class Pressure:
 
     @property
     def is_too_high(self) -> bool:
-        """Whether memory has been above the hard limit for too long."""
+        """Return whether memory has been above the hard limit for too long."""
         return self._above_hard >= HARD_READINGS
 
     @property

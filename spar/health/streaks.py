@@ -75,7 +75,7 @@ class Streaks:
         return self._forget(session, phase)
 
     def has_succeeded_elsewhere(self, streak: Streak) -> bool:
-        """Whether the phase has succeeded in another session since the streak began."""
+        """Return whether the phase has succeeded in another session since the streak began."""
         return self._successes[streak.phase] != streak.mark
 
     def _forget(self, session: str, phase: Phase) -> Streak | None:

@@ -92,7 +92,7 @@ class Finding(Struct, frozen=True):
 
 
 def look(agent: Watched, now: float) -> list[Finding]:
-    """What is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
+    """Return what is wrong with an agent at `now` (monotonic), from the outside; reads only, from any thread."""
     if agent.core.state not in ("running", "pausing", "stopping"):
         return []
     found: list[Finding] = []
@@ -107,7 +107,7 @@ def look(agent: Watched, now: float) -> list[Finding]:
 
 
 def _dawdling(agent: Watched, lane: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
-    """Whether a session has completed no cycle for too long, and whether the one in hand is slow."""
+    """Return whether a session has completed no cycle for too long, and whether the one in hand is slow."""
     last, interval = lane.last_completed, expected_interval(agent.setup.pace) if lane.is_standing else None
     if cycle is not None:
         last = max(last, cycle.started) if not lane.is_standing else last
@@ -330,7 +330,7 @@ class _Beat:
 
 
 class VirtualWatchdog:
-    """The same look on a virtual clock, where no thread can tell the time: called back by the loop itself."""
+    """Watchdog of one agent on a virtual clock, where no thread can tell the time: the loop calls it."""
 
     def __init__(self, agent: Watched) -> None:
         self._agent = agent
@@ -353,7 +353,7 @@ class VirtualWatchdog:
 
 
 def frames_of(thread_id: int) -> list[str]:
-    """What a thread does, a text for each frame, innermost last; empty if it is gone."""
+    """Return the stack of a thread, a text for each frame, innermost last; empty if it is gone."""
     frame = sys._current_frames().get(thread_id)
     return traceback.format_stack(frame)[-FRAMES:] if frame is not None else []
 
@@ -368,7 +368,7 @@ def _text(frames: list[str]) -> str:
 
 
 def _names(agents: list[Watched]) -> str:
-    """Who is concerned, in one line, however many."""
+    """Return the names of agents in one line, however many there are."""
     names = sorted(agent.core.name for agent in agents)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

@@ -1,4 +1,4 @@
-"""What of an agent outlives it: experiences, the tape of cycles, statistics, abilities, the numbers of its events.
+"""State of an agent that outlives it: experiences, the log of cycles, statistics, abilities, numbers of events.
 
 Abilities and statistics are small rows. With a journal they change in the closing transaction of each cycle that was
 not idle, so that a killed process has lost none of them; else at the stop.
@@ -118,7 +118,7 @@ class AgentState:
 
     @property
     def has_journal(self) -> bool:
-        """Whether the memory keeps a journal while it is open, so that accepted means on disk."""
+        """Return whether the memory keeps a journal while it is open, so that accepted means on disk."""
         memory = self.memory
         is_read_only = offers(memory, StatesReadOnly) and memory.read_only
         return offers(type(memory), KeepsJournal) and not is_read_only
@@ -157,7 +157,7 @@ class AgentState:
         return RowChange(self._abilities, key, {**msgspec.structs.asdict(ability), "at": at})
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
-        """What a cycle that has ended changes in the rows of its agent, for the journal to write with its end."""
+        """Return the changes of an ended cycle to the rows of its agent; the journal writes them with its end."""
         changes = self.learn(cycle)
         known, written = self.abilities, self._written
         for change in changes:
@@ -191,7 +191,7 @@ class AgentState:
         return record
 
     def experiences(self, cycle: Cycle) -> Iterable[Experience]:
-        """What is remembered of a cycle; of one whose reflection failed at least what was done and how it ended."""
+        """Return the experiences of a cycle; if its reflection failed, one that says what was done and how it ended."""
         return _experiences(cycle)
 
     def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:

@@ -46,7 +46,7 @@ class _Method:
 
     @property
     def is_ill(self) -> bool:
-        """Whether it has failed so often that no item is to blame."""
+        """Return whether it has failed so often that no item is to blame."""
         return self.failures >= ATTEMPTS
 
 

@@ -1,4 +1,4 @@
-"""What a cycle that has ended leaves in the journal: a pure account of what became of what it took in hand."""
+"""The end of a cycle as the journal keeps it: a pure account of what became of the work it took in hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def to_go_on(cycle: Cycle) -> Unfinished:
 
 
 def left_over(cycle: Cycle, in_hand: Mapping[str, Item], of_run: Collection[str]) -> tuple[list[Perception], bool]:
-    """What of a cycle that failed is to be tried again, and whether it has been through the pipeline.
+    """Return the perceptions of a failed cycle to try again, and whether they have been through the pipeline.
 
     What people said in its run (by id) is not: the run goes on with it.
     """

@@ -1,4 +1,4 @@
-"""What is written down of the cycles of an agent: that one begins, on what; what it came to, in one piece.
+"""Log of the cycles of an agent: the beginning of each and its work, and its outcome in one piece.
 
 Only agents whose memory keeps a journal have it; whoever calls these has seen to that.
 """
@@ -61,7 +61,7 @@ class CycleLog:
             self._absorbed(cycle.run.id)
 
     def _absorbed(self, run_id: str) -> None:
-        """What was said in a run is kept as a part of it from the beginning of the cycle that deals with it."""
+        """Keep what was said in a run as a part of it from the beginning of the cycle that deals with it."""
         run, hand = self._runs.get(run_id), self._work.in_hand
         for each in (run, *run.absorbed):
             item = hand.get(each.id)

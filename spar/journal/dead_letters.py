@@ -37,7 +37,7 @@ class DeadLetters:
         self._known = {letter.id for letter in await self.list()}
 
     async def list(self) -> list[DeadLetter]:
-        """Those that nobody has dealt with, the oldest first. Raises: ConflictError where no journal is kept."""
+        """Return the letters nobody has dealt with, oldest first. Raises: ConflictError where no journal is kept."""
         return list(await demanded(self._work.journal).dead_letters(self._core.name))
 
     def add(self, item: Item) -> None:

@@ -39,7 +39,7 @@ class InDoubtCalls:
         self._known = {doubt.id: doubt for doubt in await self.list()}
 
     async def list(self) -> list[Doubt]:
-        """Those that nobody has answered, the oldest first. Raises: ConflictError where no journal is kept."""
+        """Return the calls that nobody has answered, oldest first. Raises: ConflictError where no journal is kept."""
         return list(await demanded(self._work.journal).doubts(self._core.name))
 
     def add(self, cycle_id: str, session: str, run_id: str | None, action: Action | None, result: CallResult) -> None:

@@ -128,6 +128,6 @@ class CutCycles:
 
 
 def tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:
-    """How often the process died with this cycle in hand, or with one of what it was begun on."""
+    """Return how often the process died with this cycle in hand, or with one of the items it was begun on."""
     begun_on = [items[item_id].attempts for item_id in (*cycle.items, cycle.run_id or "") if item_id in items]
     return cycle.attempts + max(begun_on, default=0)

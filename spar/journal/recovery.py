@@ -79,7 +79,7 @@ class OpenSessions(Protocol):
 
 
 class Recovery:
-    """What of one agent is to be gone on with; `work` is what this process has in hand.
+    """Recovery of the unfinished work of one agent; `work` is what this process has in hand.
 
     Args: push: hands a perception to its session as if it had just come.
     """
@@ -120,12 +120,12 @@ class Recovery:
 
     @property
     def is_ready(self) -> bool:
-        """Whether work can be accepted: the journal is open and what it holds is known; true where there is none."""
+        """Return whether work can be accepted: the journal is open and its content known, or there is none."""
         return self.has_begun or not self._agent_state.has_journal
 
     @property
     def can_keep(self) -> bool:
-        """Whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
+        """Return whether what is pushed can be taken in: into the journal that is open, or where none is kept."""
         return self.work.journal is not None or not self._agent_state.has_journal
 
     def demand_ready(self, what: str) -> None:
@@ -200,7 +200,7 @@ class Recovery:
     # -- taking up
 
     async def _held(self, cycles: Sequence[Unfinished]) -> frozenset[str]:
-        """What the last process had in hand and that has left no other trace. Counted once, also if this is cut off."""
+        """Return the ids in flight in the last process that are in no journal row. Counted once, also if cut off."""
         hand, key = self.journal.hand, f"hand:{self._core.name}"
         if self._counted is self.journal or await self._agent_state.memory.load(key) == hand.left_by:
             return frozenset()
@@ -245,7 +245,7 @@ class Recovery:
             self._core.events.publish(Recovered(cycles=going, items=number))
 
     def _is_over(self, item: Item) -> bool:
-        """Whether this process knows that a run has ended: while the journal was read, or was closed."""
+        """Return whether this process knows that a run has ended: while the journal was read, or was closed."""
         runs = self._runs
         if item.kind != "run" or not runs.knows(item.id) or (run := runs.get(item.id)).status is None:
             return False
@@ -265,7 +265,7 @@ class Recovery:
         self._sessions.spawn(lane)
 
     def may_try(self, piece: Interrupted[Run]) -> bool:
-        """Whether nothing else is being tried that may have killed the process."""
+        """Return whether nothing else is being tried that may have killed the process."""
         return self._trial is None or self._trial is piece
 
     def tries(self, piece: Interrupted[Run]) -> None:
@@ -396,7 +396,7 @@ class Recovery:
         self._recent[item.id] = None
 
     def sift(self, polled: list[Perception], session: str, sense: Any) -> list[Perception]:
-        """What was polled; nothing, if some of it was in hand when the process died: then all of it becomes accepted
+        """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
         attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
         if not any(attempts.values()):
@@ -438,7 +438,7 @@ class Recovery:
     # -- what is known
 
     async def status_of(self, run_id: str) -> RunStatus:
-        """What became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        """Return the status of a run of an earlier process. Raises: LookupError for one that is not known."""
         item, answer = (None, None) if self.journal is None else await self.journal.run(self._core.name, run_id)
         if answer is not None:
             return RunStatus.read(answer)
@@ -452,7 +452,7 @@ class Recovery:
         return self.journal.refusal if self.journal is not None else ""
 
     def snapshot(self) -> dict[str, Any]:
-        """How much is in doubt, put aside, waiting; JSON-able, from any thread."""
+        """Return how much is in doubt, put aside and waiting; JSON-able, from any thread."""
         journal = self.journal
         return {
             "is_journalled": journal is not None,

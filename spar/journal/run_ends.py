@@ -20,7 +20,7 @@ class RunEnds:
         self._core, self._work = core, work
 
     def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
-        """How the accepted messages that are a part of a run end with it."""
+        """Return the ends of the accepted messages that are a part of a run."""
         found: list[RunStatus] = []
         for part in run.share():
             if part.id in self._work.in_hand:

@@ -63,7 +63,7 @@ class OwnRows:
 
 
 def rows_of(store: Any) -> Rows | None:
-    """Where a store keeps rows; None without one."""
+    """Return the rows of a store; None without one."""
     return store if store is None or isinstance(store, Rows) else OneValueRows(store)
 
 

@@ -197,7 +197,7 @@ class CareFinding(Protocol):
 
 
 class CareReport(Protocol):
-    """What was looked at, rows by table, and what did not fit."""
+    """Result of an integrity check: rows looked at by table, and what did not fit."""
 
     @property
     def path(self) -> str: ...
@@ -350,7 +350,7 @@ class CycleJournal(Protocol):
 
 
 class InHand(Protocol):
-    """What a process had in hand when it ended, known also where nothing of it had been written.
+    """Ids in flight when a process ended, known also where nothing of it had been written.
 
     `left` are names (ids of items, `DoubtJournal.trait` of perceptions) that the former process had in hand, `left_by`
     a number of that process; both are empty after an end in good order.
@@ -367,7 +367,7 @@ class InHand(Protocol):
 
 
 class SuspectJournal(Protocol):
-    """What may have killed a process."""
+    """Work that may have killed a process."""
 
     @property
     def hand(self) -> InHand: ...
@@ -425,7 +425,7 @@ class StateJournal(Protocol):
 
 
 class BudgetJournal(Protocol):
-    """What was used of budgets."""
+    """Uses of budgets."""
 
     def spend(self, spends: Iterable[Spend], /) -> None:
         """Add these amounts, which may be negative, to their windows.
@@ -456,12 +456,12 @@ class Journal(
 
     @property
     def is_safe(self) -> bool:
-        """Whether `safe` would return at once."""
+        """Return whether `safe` would return at once."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much waits to be written that those who tell more should wait for `safe` first."""
+        """Return whether so much waits to be written that those who tell more should wait for `safe` first."""
         ...
 
     @property
@@ -485,7 +485,7 @@ class KeepsJournal(Protocol):
 
 
 class SessionSummary(Protocol):
-    """What is kept of one session."""
+    """Kept entries of one session."""
 
     @property
     def session(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Whether text from outside has had a say in what a run has done, or has come into it by what it did; pure.
+"""Trust in what a run did: did text from outside influence it, or come into it by its calls; pure.
 
 A tool says of itself that it `brings_untrusted`; one that nobody knows may bring anything. What a plan was made from
 its action says. Which data of a run this concerns is for who carries out calls (`acting.approvals.taint`).
@@ -35,7 +35,7 @@ def answering(action: Action, noticed: Sequence[Perception]) -> Action:
 
 
 def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
-    """Whether a call has brought anything from outside, which a model is then shown."""
+    """Return whether a call has brought anything from outside, which a model is then shown."""
     for each in results:
         tool = tools.get(each.call.tool)
         terms: Any = tool.terms if offers(tool, HasTerms) else tool
@@ -46,7 +46,7 @@ def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
 
 
 def was_misled(ticks: Iterable[ActionResult]) -> bool:
-    """Whether one of these was planned from text from outside: what it wrote down may repeat that text."""
+    """Return whether one of these was planned from text from outside: what it wrote down may repeat that text."""
     return any(each.results and (each.action is None or trust_of(each.action) == "untrusted") for each in ticks)
 
 

@@ -1,4 +1,4 @@
-"""How kinds of tasks are named, from the exact to the general, and what is known of a tool at one.
+"""Names of kinds of tasks, from the exact to the general, and the known ability of a tool at one.
 
 A task is named by the kind of what was noticed, its intent, and the rule that deals with it: `alert.disk/report#clean`.
 What is learnt is learnt for each of its names, so that a rule's own experience counts as soon as there is enough of it,
@@ -45,7 +45,7 @@ def names_of(task: str) -> Iterator[str]:
 
 
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:
-    """What is known of a tool at a task: by the most exact name with enough trials, else with most of them.
+    """Return the ability of a tool at a task: by the most exact name with enough trials, else with most of them.
 
     None when it was never tried at anything of the kind.
     """

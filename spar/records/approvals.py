@@ -93,7 +93,7 @@ class DecidedError(SparError):
 
 
 class Approver(Protocol):
-    """Whoever keeps approvals; an act module has one as `approvals` if it can wait for people."""
+    """Port of approvals; an act module has one as `approvals` if it can wait for people."""
 
     async def list(self, status: str | None = "pending") -> Sequence[Approval]:
         """The newest first; None: of any status."""

@@ -1,4 +1,4 @@
-"""What of an agent's work the next process must find again: the values of the journal, and its port.
+"""Work of an agent that the next process must find again: the values of the journal, and its port.
 
 The journal holds facts, not code to be replayed: what was accepted, which cycles were begun on what, which calls
 were planned, started and ended, and how. From these a new process, also of a later release, goes on: accepted work
@@ -143,7 +143,7 @@ class RowChange(Struct, frozen=True):
 
 
 class Closing(Struct, frozen=True):
-    """What becomes durable together with the end of a cycle.
+    """Changes that become durable together with the end of a cycle.
 
     `record` is its place on the tape (None for an idle one), `experiences` what was learnt; `done` are the items that
     are through, `failed` those to be tried again; `run` is its run's answer (a struct) once that has ended, `parts` are
@@ -169,13 +169,13 @@ class Closing(Struct, frozen=True):
 
     @property
     def leaves_a_trace(self) -> bool:
-        """Whether anything came of the cycle that must be found again."""
+        """Return whether anything came of the cycle that must be found again."""
         return bool(self.record or self.done or self.failed or self.run or self.past or self.again or self.entries)
 
 
 @runtime_checkable
 class CallJournal(Protocol):
-    """What an actor tells of its calls; that it does shows by its attribute `keeps_journal`.
+    """Journal that an actor tells of its calls; an actor that does has the attribute `keeps_journal`.
 
     `work` is the cycle's id, or the action's where there is no cycle.
     """
@@ -207,7 +207,7 @@ class CallJournal(Protocol):
         """A number above `above` and all that this was given before, also by other processes and to other actors."""
 
     def is_open(self, work: str) -> bool:
-        """Whether this cycle has begun and not ended, in this process or an earlier one."""
+        """Return whether this cycle has begun and not ended, in this process or an earlier one."""
 
     def safe(self) -> Awaitable[None]:
         """Return when everything told so far is safe. Raises: SparError when the store is closed."""

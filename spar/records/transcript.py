@@ -1,4 +1,4 @@
-"""What was said and done in a session, in order: the values of the transcript, and its port.
+"""Transcript of a session, in order: its values, and its port.
 
 It only ever grows. What a cycle of a run adds becomes durable together with the cycle's end, so a call never stands
 there without its result. A compaction is an entry as well: what it sums up stays, and is not read to the model again.
@@ -35,7 +35,7 @@ class Transcripts(Protocol):
     """The transcripts of one agent's sessions, as a planner is lent them."""
 
     async def read(self, session: str) -> Sequence[Entry]:
-        """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
+        """Return the entries since the last compaction, oldest first; the compaction entry is the first one."""
         ...
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
