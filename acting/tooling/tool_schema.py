@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from acting.tooling.parameters import Parameters
 from spar.checks import shorten
-from spar.data.json_schema import Output
+from spar.data.json_schema import Output, alone
 from spar.data.patterns import Pattern
 from spar.errors import ConfigError
 from spar.tool_terms import ToolTerms
@@ -78,7 +78,7 @@ class ToolSchema(Struct, frozen=True, eq=False):
             parameters,
             replace(ToolTerms(name=name), **terms),
             _text(name, found, "_activity"),
-            Output(name, _within(schema, found["_output"])) if "_output" in found else None,
+            Output(name, alone(schema, found["_output"])) if "_output" in found else None,
             _text(name, found, "_outputPath"),
             _pattern(name, path.get("pattern")) if isinstance(path, Mapping) else None,
             _text(name, found, "_outputMethod"),
@@ -121,13 +121,6 @@ def _named(key: Any, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(properties, Mapping) and "_tool" not in properties:
         return name, {**schema, "properties": {"_tool": {"const": name}, **properties}}
     return name, dict(schema)
-
-
-def _within(schema: Mapping[str, Any], part: Any) -> Any:
-    """A part of a schema on its own, with the definitions that it may refer to."""
-    if not isinstance(part, Mapping):
-        return part
-    return {**{key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}, **part}
 
 
 def _name(schema: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from planning.prompt.prompts import THINKING
 from planning.prompt.tool_specs import mapping
 from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
+from spar.data.json_schema import alone
 from spar.errors import PermanentError
 from spar.types import Call
 
@@ -159,4 +160,6 @@ def result_schema(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
     found = mapping(tool.get("properties")).get("_output")
     if not isinstance(found, Mapping):
         return None
-    return {**{key: tool[key] for key in ("$defs", "definitions") if key in tool}, **found}
+    # The dialect is left out: providers read this schema, and not all of them take the word.
+    schema: Mapping[str, Any] = alone({key: value for key, value in tool.items() if key != "$schema"}, found)
+    return schema

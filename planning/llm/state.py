@@ -85,10 +85,10 @@ class PlannerState:
         self.model, self.compaction_model = model, compaction_model
         self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
-        self._judges: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
+        self._checks: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
         if output is not None:
             try:
-                self._judge(output)
+                self._check_for(output)
             except ConfigError as error:
                 raise ConfigError(f"the schema of answers cannot be used: {error}", path=("output",)) from error
         #: Tokens that a request may have; of a model that nobody knows the size of, learnt from its refusals.
@@ -179,10 +179,10 @@ class PlannerState:
         Raises: PermanentError for a schema that cannot be used.
         """
         try:
-            judge = self._judge(schema)
+            check = self._check_for(schema)
         except ConfigError as error:
             raise PermanentError(f"no answer can fit the schema that was asked for: {error}") from error
-        return judge.check(output, context)
+        return check.check(output, context)
 
     def account(self, sent: Sent, usage: Usage | None, chars: int = 0) -> None:
         """Count what a request took, and learn how large a token is; `chars` were read of the answer."""
@@ -201,11 +201,11 @@ class PlannerState:
             parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
             self.host.counted(request.run_id, parts)
 
-    def _judge(self, schema: Mapping[str, Any] | None) -> OutputCheck:
-        """Made once for each schema, as long as not too many others come in between."""
+    def _check_for(self, schema: Mapping[str, Any] | None) -> OutputCheck:
+        """Return the check for a schema, made once as long as not too many others come in between."""
         key = msgspec.json.encode(schema)
-        if (found := self._judges.get(key)) is None:
-            found = self._judges[key] = OutputCheck(schema)
+        if (found := self._checks.get(key)) is None:
+            found = self._checks[key] = OutputCheck(schema)
         return found
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from spar.data.json_safe import plain
+from spar.data.json_schema import at_pointer
 
 MAX_DEPTH: Final = 100
 MAX_SCHEMAS: Final = 20_000
@@ -146,15 +147,7 @@ class Document:
             return self.root
         if not fragment.startswith("/"):
             return _anchored(self.root, fragment)
-        here: Any = self.root
-        for step in fragment[1:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, Mapping):
-                here = here.get(step)
-            elif isinstance(here, (list, tuple)) and step.isascii() and step.isdigit() and len(step) < 8:
-                here = here[int(step)] if int(step) < len(here) else None
-            else:
-                return None
+        here = at_pointer(self.root, fragment)
         return here if isinstance(here, (Mapping, bool)) else None
 
 

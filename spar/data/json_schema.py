@@ -29,6 +29,7 @@ _DATA: Final = frozenset({"const", "enum", "default", "examples"})
 _DIGITS: Final = 4000  # of an integer; the library cannot judge one that Python does not print (4300)
 _DRAFTS: Final = {"draft-04": "Draft4", "draft-06": "Draft6", "draft-07": "Draft7", "2019-09": "Draft201909"}
 _LONGEST: Final = 300  # characters of a message, which may quote the schema
+_LONGEST_INDEX: Final = 8  # digits of an index in a pointer
 _EXPLAINED: Final = 3  # alternatives of an `anyOf` that are told apart
 
 
@@ -168,6 +169,27 @@ def _reasons(context: list[list[Any]]) -> Iterator[str]:
     return iter(dict.fromkeys(errors[0].message for errors in context if errors))
 
 
+def at_pointer(document: Any, pointer: str) -> Any:
+    """Return what a JSON pointer (`/$defs/name`) names inside a document; None where there is nothing."""
+    here = document
+    for step in pointer[1:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, Mapping):
+            here = here.get(step)
+        elif isinstance(here, (list, tuple)) and step.isascii() and step.isdigit() and len(step) < _LONGEST_INDEX:
+            here = here[int(step)] if int(step) < len(here) else None
+        else:
+            return None
+    return here
+
+
+def alone(schema: Mapping[str, Any], part: Any) -> Any:
+    """Return a part of a schema as a schema of its own, with the dialect and the definitions that it may refer to."""
+    if not isinstance(part, Mapping):
+        return part
+    return {**{key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}, **part}
+
+
 # -- taking a schema in
 
 
@@ -247,15 +269,7 @@ class _Extent:
         here: Any = self._named.get(name.rpartition("/")[2]) if name else self._root
         if not fragment.startswith("/"):
             return self._named.get(fragment) if fragment else here
-        for part in fragment[1:].split("/"):
-            part = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, dict):
-                here = here.get(part)
-            elif isinstance(here, list) and part.isascii() and part.isdigit() and int(part) < len(here):
-                here = here[int(part)]
-            else:
-                return None
-        return here
+        return at_pointer(here, fragment)
 
 
 def _objects(schema: Any) -> Iterator[dict[str, Any]]:
