@@ -158,7 +158,7 @@ def tidy(connection: Connection) -> bool:
     more = connection.total_changes() - before >= 2  # fewer: there was nothing to merge, says FTS5's manual
     free, pages = (_number(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
     if free > max(_VACUUM_PAGES, pages // 4):  # some free pages are kept: they will be needed again
-        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").get  # noqa: B018 - reading it makes it run
+        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()  # reading it makes it run
         more = more or _number(connection, "PRAGMA freelist_count") < free
     return more
 

@@ -245,7 +245,7 @@ def _culprit(weights: Mapping[str, Any]) -> str:
     """Return the key of a table of numbers whose value is not one in the range of them all (-1..1 or 0..1)."""
 
     def is_fine(value: object) -> bool:
-        return type(value) in (int, float) and -1 <= value <= 1  # type: ignore[operator]
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and -1 <= value <= 1
 
     strange = [key for key, value in weights.items() if not is_fine(value)]
     return strange[0] if strange else next(key for key, value in weights.items() if value < 0)

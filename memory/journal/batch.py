@@ -18,16 +18,16 @@ Write = Callable[["Connection", list[Any]], object]
 class Batch:
     """A unit of work that becomes durable together; the writer may have to repeat it."""
 
-    __slots__ = ("size", "told", "writes")
+    __slots__ = ("events", "size", "writes")
 
     def __init__(self) -> None:
-        self.told: list[events.EventRow] = []
+        self.events: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any]]] = []
         self.size = 0
 
     def __call__(self, connection: Connection) -> None:
-        if self.told:
-            events.append(connection, self.told)
+        if self.events:
+            events.append(connection, self.events)
         for write, given in self.writes:
             write(connection, given)
         crashpoint("journal.txn_open")

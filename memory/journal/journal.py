@@ -70,7 +70,7 @@ class Journal(JournalQueries):
     def __init__(self, file: DatabaseSession, clock: Clock, hand: InFlightFile, told: Callable[[Fault], None]) -> None:
         super().__init__(lambda: file, told)
         self._file, self._clock, self.hand = file, clock, hand
-        self._unit, self._is_full = Batch(), False
+        self._batch, self._is_full = Batch(), False
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # changes of rows, by the open cycle that they are for
@@ -256,16 +256,16 @@ class Journal(JournalQueries):
         told = {"outcome": closing.outcome, "done": closing.done}
         self._tell(cycle_id, closing.run_id or "", "closed", told)
         if record is not None:
-            self._unit.size += _ABOUT_A_CYCLE
+            self._batch.size += _ABOUT_A_CYCLE
             self._add(cycle_log.write, cycle_log.prepared(record))
             for experience in closing.experiences:
                 row = experiences.row(experience)
-                self._unit.size += row.size
+                self._batch.size += row.size
                 self._add(experiences.insert, row)
         if closing.entries:
             session = closing.session or ("" if record is None else record.session)
             for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
-                self._unit.size += entry[5]
+                self._batch.size += entry[5]
                 self._add(self._transcribe, entry)
         for item in (*closing.failed, *((closing.past,) if closing.past else ())):
             self.keep(agent, item)
@@ -329,7 +329,7 @@ class Journal(JournalQueries):
 
     def _make(self, statements: Iterable[own_rows.Statement]) -> None:
         for sql, given in statements:
-            self._unit.size += len(given[-1])
+            self._batch.size += len(given[-1])
             self._add(_CHANGES[sql], given)
 
     def renew(self, name: str, make: Callable[[], RowChange]) -> None:
@@ -422,16 +422,16 @@ class Journal(JournalQueries):
 
     @property
     def _has_told(self) -> bool:
-        return bool(self._unit.told or self._unit.writes or self._opening or self._renewed)
+        return bool(self._batch.events or self._batch.writes or self._opening or self._renewed)
 
     def _submit(self) -> None:
         """Hand over with somebody waiting: the writer then has room and flushes."""
         self._calm()
-        units = [*self._held, *([self._taken()] if self._has_told else [])]
+        batches = [*self._held, *([self._taken()] if self._has_told else [])]
         self._held.clear()
         self._is_unsafe = False
-        for unit in units:
-            self._flight = self._file.writer.submit(unit, unit.size)
+        for batch in batches:
+            self._flight = self._file.writer.submit(batch, batch.size)
 
     def hand_over(self) -> None:
         """Give the writer what was told, in order; what it has no room for is offered again."""
@@ -460,19 +460,19 @@ class Journal(JournalQueries):
         return self._taken()
 
     def _taken(self) -> Batch:
-        unit, self._unit, self._is_full = self._unit, Batch(), False
+        batch, self._batch, self._is_full = self._batch, Batch(), False
         renewed, self._renewed = self._renewed, {}
         for sql, given in own_rows.statements([make() for make in renewed.values()]):
-            unit.add(_CHANGES[sql], given)
+            batch.add(_CHANGES[sql], given)
         if self._opening:
             begun = [(name, agent, make()) for name, (agent, make) in self._opening.items()]
             self._opening.clear()
-            unit.told[:0] = [
+            batch.events[:0] = [
                 self._fact(name, "", "opened", {"items": cycle.items, "run": cycle.run_id}) for name, _, cycle in begun
             ]
             for name, agent, cycle in begun:
-                unit.add(_open, (safe(name), safe(agent), cycle.attempts, self._body(cycle)))
-        return unit
+                batch.add(_open, (safe(name), safe(agent), cycle.attempts, self._body(cycle)))
+        return batch
 
     def _calm(self) -> None:
         if self._turn is not None:
@@ -484,7 +484,7 @@ class Journal(JournalQueries):
             self._turn = asyncio.get_running_loop().call_later(MOMENT, self.hand_over)
 
     def _add(self, write: Write, given: Any) -> None:
-        self._unit.add(write, given)
+        self._batch.add(write, given)
         if self._turn is None:
             self._change()
 
@@ -510,12 +510,12 @@ class Journal(JournalQueries):
         self._note(self._fact(work, call, kind, body))
 
     def _note(self, told: events.EventRow) -> None:
-        unit = self._unit
-        unit.told.append(told)
-        unit.size += len(told[4])
+        batch = self._batch
+        batch.events.append(told)
+        batch.size += len(told[4])
         if self._turn is None:
             self._change()
-        elif len(unit.told) >= MOST_GATHERED and not self._is_full:
+        elif len(batch.events) >= MOST_GATHERED and not self._is_full:
             self._is_full = True
             self._calm()
             self._turn = asyncio.get_running_loop().call_soon(self.hand_over)  # not now: what belongs to it comes yet

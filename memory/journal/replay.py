@@ -117,10 +117,10 @@ def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Un
 
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
     """A cycle with what the facts know of its action and calls."""
-    story = CallHistory()
+    history = CallHistory()
     for call, kind, body, _ in events.of_work(connection, safe(cycle.cycle_id)):
-        story.hear(call, kind, body)
-    return story.told(cycle)
+        history.add(call, kind, body)
+    return history.completed(cycle)
 
 
 class CallHistory:
@@ -133,7 +133,7 @@ class CallHistory:
         self._started: dict[str, tuple[int, str]] = {}  # by call: which attempt, with which effect
         self._ended: dict[str, CallResult] = {}
 
-    def hear(self, call: str, kind: str, body: str) -> None:
+    def add(self, call: str, kind: str, body: str) -> None:
         if kind == "acting":
             told = decode(body, dict[str, Any])
             self._head, self._effect = read(told["action"], Action), str(told.get("effect", ""))
@@ -149,7 +149,7 @@ class CallHistory:
             self._ended.pop(call, None)  # later beginnings count later
             self._ended[call] = _result(call, decode(body, dict[str, Any]))
 
-    def told(self, cycle: Unfinished) -> Unfinished:
+    def completed(self, cycle: Unfinished) -> Unfinished:
         """Return the cycle with its action and its known results."""
         if self._head is None:
             return cycle

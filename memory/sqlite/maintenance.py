@@ -76,7 +76,7 @@ class Maintenance:
         self._changes = connection.total_changes()
         self._due[self._tend_once] = time.monotonic() + self._rest
         if self._hold is not None:
-            self._due[self._hold_ballast] = time.monotonic() + self._rest
+            self._due[self._hold_reserve] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
         """Tend later, after work was committed, and move the log into the file if it has grown long."""
@@ -118,8 +118,8 @@ class Maintenance:
         """Try a failed step again after a while."""
         self._due[self._tend_once], self._overdue_at = time.monotonic() + TEND_WITHIN, None
 
-    def hold_ballast_soon(self) -> None:
-        self._due[self._hold_ballast] = time.monotonic() + BALLAST_AGAIN
+    def hold_reserve_soon(self) -> None:
+        self._due[self._hold_reserve] = time.monotonic() + BALLAST_AGAIN
 
     def checkpoint(self, *, is_idle: bool = False) -> None:
         """Move the log into the file, empty it when idle or far too long; never raises.
@@ -158,9 +158,9 @@ class Maintenance:
         del self._due[self._truncate]
         self.checkpoint(is_idle=True)
 
-    def _hold_ballast(self) -> None:
+    def _hold_reserve(self) -> None:
         assert self._hold is not None
-        self._due[self._hold_ballast] = time.monotonic() + (TEND_AGAIN if self._hold() else BALLAST_AGAIN)
+        self._due[self._hold_reserve] = time.monotonic() + (TEND_AGAIN if self._hold() else BALLAST_AGAIN)
 
     def _note_pages(self, connection: Connection, name: str, pages: int) -> int:
         if pages < self._wal_pages:  # it began anew

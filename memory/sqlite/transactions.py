@@ -2,7 +2,7 @@
 
 With durability "power" a transaction is flushed only if it must be; what was committed without that is flushed by the
 next one that is, in the order in which it was written, because it all goes into one log. What a flush made safe is
-told to the `mark`. It knows no queue and no time but the moment until which a flush may wait.
+told to the `watermark`. It knows no queue and no time but the moment until which a flush may wait.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Transactions:
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
         self.groups = self.flushes = 0
         self._seals = Seals(connection)
-        self._mark = WalWatermark(name) if reopen is not None else None
+        self._watermark = WalWatermark(name) if reopen is not None else None
         self._number = self.pages = 0
         self.must_number = True  # the next flush, in the file itself
 
@@ -89,9 +89,9 @@ class Transactions:
         if must_flush:
             self.flushes += has_changed
             self.flush_at = None
-            if self.pages and self._mark is not None:
+            if self.pages and self._watermark is not None:
                 self.must_number = False
-                self._mark.promise(self._number, self.pages)
+                self._watermark.promise(self._number, self.pages)
         elif has_changed and self._has_power and self.flush_at is None:
             self.flush_at = time.monotonic() + FLUSH_WITHIN
         return outcomes
@@ -118,14 +118,14 @@ class Transactions:
     def close(self) -> None:
         """Close the connection and the mark. Raises: apsw.Error."""
         self.connection.close()
-        if self._mark is not None:
-            self._mark.close()
+        if self._watermark is not None:
+            self._watermark.close()
 
     def _number_flush(self) -> None:
         """Write down which flush this is going to be; again for each try, so that no other number is ever promised."""
-        assert self._mark is not None
+        assert self._watermark is not None
         self.must_number = True
-        self._number = max(number_of(self.connection, FLUSHED), self._mark.flush) + 1
+        self._number = max(number_of(self.connection, FLUSHED), self._watermark.flush) + 1
         self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (FLUSHED, str(self._number)))
 
     def _alone(self, work: Work) -> Any:

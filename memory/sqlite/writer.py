@@ -9,7 +9,7 @@ When the disk is full or the file is locked, the queue is kept, the group is tri
 failure is told; nothing that was accepted is lost while the process lives. Work that fails by itself is set aside
 alone, with its error. After an error of the disk itself the log is mended (`wal`) and the file opened anew. When
 another process has taken the file over (its `epoch` has changed) nothing is ever written again. Between groups, and
-never on the event loop, the thread does the upkeep (`maintenance`).
+never on the event loop, the thread does the idle work (`maintenance`).
 
 Its waits are those of a disk, measured on the real clock, whatever clock the agent lives by.
 """
@@ -54,12 +54,17 @@ class Job:
 class Writer:
     """Owns the writing connection from `start` to its end.
 
-    Args: connection: opened by the caller, closed here; durability: as in `database`; epoch: what the file's must be
-    in
-        every transaction; tend: one small step of upkeep inside a transaction, returns whether there is more to do;
+    Args:
+        connection: opened by the caller, closed here.
+        durability: as in `database`.
+        epoch: what the file's must be in every transaction.
+        tend: one small step of maintenance inside a transaction, returns whether there is more to do.
         told: called in the event loop with a Fault when writing begins to fail (or fails differently) and with None
-        when it works again; ended: called in the thread, last of all; reopen: a new connection after an error of the
-        disk; ballast: given up when the disk is full; copies: made when one is due.
+            when it works again.
+        ended: called in the thread, last of all.
+        reopen: a new connection after an error of the disk.
+        ballast: given up when the disk is full.
+        copies: made when one is due.
     """
 
     def __init__(
@@ -90,12 +95,12 @@ class Writer:
         self._closing_at: float | None = None
         self._over: asyncio.Future[None] | None = None
         self._fenced: FencedError | None = None
-        self._ballast = ballast or DiskReserve(name, 0)
+        self._reserve = ballast or DiskReserve(name, 0)
         self._copies = copies
         if copies is not None:
             copies.told = self.tell
         self._transactions = Transactions(connection, name, durability, epoch, reopen)
-        self._upkeep = Maintenance(self._transactions, tend, rest, self._hold_ballast if ballast else None, copies)
+        self._maintenance = Maintenance(self._transactions, tend, rest, self._hold_reserve if ballast else None, copies)
         self.accepted = self.committed = self.rejected = self.groups = self.lost = 0
         self.last_error: str | None = None
         self.is_failing = False
@@ -104,7 +109,7 @@ class Writer:
         """Begin; call it in the event loop that will offer work."""
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
-        self._upkeep.begin()
+        self._maintenance.begin()
         threading.Thread(target=self._run, name="memory-writer", daemon=True).start()
 
     # -- the event loop's side ---------------------------------------------------------------------------------
@@ -147,13 +152,13 @@ class Writer:
     @property
     def is_out_of_room(self) -> bool:
         """Return whether the disk was full and has not become free again: only what is held in reserve is left."""
-        return self._ballast.is_given_up
+        return self._reserve.is_given_up
 
     @property
     def is_writable(self) -> bool:
         """Return whether it is of use to accept more: the last write worked, there is room, and the file is still
         ours."""
-        return not (self.is_failing or self._ballast.is_given_up or self._fenced)
+        return not (self.is_failing or self._reserve.is_given_up or self._fenced)
 
     def tell(self, fault: Fault) -> None:
         """Pass on what somebody else found out about the file; from any thread."""
@@ -182,11 +187,11 @@ class Writer:
                 "is_failing": self.is_failing,
                 "is_writable": self.is_writable,
                 "is_fenced": self._fenced is not None,
-                "is_full": self._ballast.is_given_up,
-                "ballast_bytes": self._ballast.held,
-                "wal_is_long": self._upkeep.is_long,
+                "is_full": self._reserve.is_given_up,
+                "ballast_bytes": self._reserve.held,
+                "wal_is_long": self._maintenance.is_long,
                 "last_error": self.last_error,
-                "checkpoint_error": self._upkeep.last_error,
+                "checkpoint_error": self._maintenance.last_error,
             }
 
     def _is_full(self) -> bool:
@@ -217,7 +222,7 @@ class Writer:
             while (group := self._next()) is not None:
                 if group and not self._write(group):
                     break
-                if not group or self._upkeep.is_overdue():
+                if not group or self._maintenance.is_overdue():
                     self._keep_up()
         except FencedError as error:
             self._undo()
@@ -227,13 +232,14 @@ class Writer:
             self._finish(group or [])
 
     def _next(self) -> list[Job] | None:
-        """Return the next group; empty when it is time for upkeep or a flush; None at the end."""
+        """Return the next group; empty when it is time for maintenance or a flush; None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing_at is not None:
                     return None
                 due = min(
-                    (at for at in (self._transactions.flush_at, self._upkeep.due_at()) if at is not None), default=None
+                    (at for at in (self._transactions.flush_at, self._maintenance.due_at()) if at is not None),
+                    default=None,
                 )
                 wait = None if due is None else due - time.monotonic()
                 if wait is not None and wait <= 0:
@@ -265,7 +271,7 @@ class Writer:
                     continue
                 failures += 1
                 self._transactions.failed(error)
-                if not has_given and self._ballast.is_full(error) and self._give_ballast(error):
+                if not has_given and self._reserve.is_full(error) and self._give_reserve(error):
                     has_given = True
                     continue
                 self._fail(error)
@@ -273,7 +279,7 @@ class Writer:
                     return False
         self._settle(group, outcomes)
         self._recover()
-        self._upkeep.after_group()
+        self._maintenance.after_group()
         return True
 
     def _undo(self) -> None:
@@ -313,23 +319,23 @@ class Writer:
     def _recover(self) -> None:
         if self.is_failing:
             self.is_failing = False
-            if not self._ballast.is_given_up:  # else it is told when there is room again
+            if not self._reserve.is_given_up:  # else it is told when there is room again
                 self._in_loop(self._told, None)
 
-    def _give_ballast(self, error: Exception) -> bool:
+    def _give_reserve(self, error: Exception) -> bool:
         """Give the reserve up on a full disk, so that rows can be deleted; returns whether there was any."""
-        if not self._ballast.held:
+        if not self._reserve.held:
             return False
-        kept = f"{self._ballast.give_up() >> 10} KiB that were kept for this day are given up"
+        kept = f"{self._reserve.give_up() >> 10} KiB that were kept for this day are given up"
         self.last_error = f"{self._name!r}: the disk is full ({error}); {kept}, make room"
         self._in_loop(self._told, Fault("full", self.last_error, "memory", detail={"type": type(error).__name__}))
-        self._upkeep.hold_ballast_soon()
+        self._maintenance.hold_reserve_soon()
         return True
 
-    def _hold_ballast(self) -> bool:
-        was_given_up = self._ballast.is_given_up
-        is_held = self._ballast.hold()
-        if was_given_up and not self._ballast.is_given_up and not self.is_failing:
+    def _hold_reserve(self) -> bool:
+        was_given_up = self._reserve.is_given_up
+        is_held = self._reserve.hold()
+        if was_given_up and not self._reserve.is_given_up and not self.is_failing:
             self._in_loop(self._told, None)
         return is_held
 
@@ -356,16 +362,16 @@ class Writer:
             if flush_at is not None and time.monotonic() >= flush_at:
                 self._transactions.run((), is_guarded=False, must_flush=True)
             else:
-                self._upkeep.step()
+                self._maintenance.step()
         except FencedError:
             raise
-        except Exception as error:  # upkeep can wait; what was accepted is not concerned
+        except Exception as error:  # maintenance can wait; what was accepted is not concerned
             self._undo()
             self._transactions.failed(error)
-            if self._ballast.is_full(error):
-                self._give_ballast(error)
+            if self._reserve.is_full(error):
+                self._give_reserve(error)
             self._fail(error)
-            self._upkeep.put_off()
+            self._maintenance.put_off()
             self._transactions.flush_at = None if flush_at is None else time.monotonic() + FLUSH_WITHIN
         else:
             self._recover()
@@ -391,7 +397,7 @@ class Writer:
             if self._copies is not None:
                 self._copies.stop()
             if self._fenced is None:
-                self._upkeep.checkpoint(is_idle=True)
+                self._maintenance.checkpoint(is_idle=True)
                 self._transactions.close()
             else:  # the mark is another's by now
                 self._transactions.connection.close()

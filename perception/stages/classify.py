@@ -136,9 +136,9 @@ def text_of(perception: Perception) -> str:
 
 
 def read_rules(table: Sequence[dict[str, Any]], kind: type[R]) -> tuple[R, ...]:
-    """A stage's built-in table as rules. Raises: msgspec.ValidationError."""
+    """Read a stage's built-in table as rules. Raises: msgspec.ValidationError."""
     made = partial(decode, regular=BuiltInPattern)
-    return msgspec.convert(table, tuple[kind, ...], dec_hook=made)  # type: ignore[valid-type]
+    return tuple(msgspec.convert(row, kind, dec_hook=made) for row in table)
 
 
 def decode(kind: type, value: Any, regular: type[Pattern] = Pattern) -> Any:

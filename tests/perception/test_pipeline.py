@@ -23,7 +23,7 @@ NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 def unaccounted(pipeline: Pipeline, came_out: int) -> int:
     counts = pipeline.counts
     gone = sum(stage.get(fate, 0) for stage in counts.values() for fate in ("dropped", "merged", "cut"))
-    return counts["submission"]["in"] - gone - came_out
+    return counts["intake"]["in"] - gone - came_out
 
 
 def test_an_alert_four_hundred_lines_and_a_reading_become_one_incident_with_a_reason() -> None:
@@ -163,7 +163,7 @@ def test_what_is_no_sound_perception_is_dropped_with_the_reason_and_disturbs_no_
     kept = pipeline.process([junk, Perception("fine")])
 
     assert [p.content for p in kept] == ["fine"]
-    assert [(d.stage, d.reason) for d in pipeline.dropped] == [("submission", reason)]
+    assert [(d.stage, d.reason) for d in pipeline.dropped] == [("intake", reason)]
 
 
 def test_numbers_out_of_range_and_times_without_a_zone_are_put_right() -> None:

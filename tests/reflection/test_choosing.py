@@ -8,7 +8,7 @@ import pytest
 
 from perception import Pipeline
 from planning import RulesPlanner
-from planning.prompt.observations import brief
+from planning.prompt.observations import observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Trial, faded, learn
@@ -133,7 +133,7 @@ def test_a_model_is_told_what_was_learnt_under_the_names_by_which_it_is_learnt()
     known = {ability_key("clean", "alert.disk"): Ability("clean", "alert.disk", 0.9, 0.05, 30)}
     context = Context(agent="main", cycle_id="c", abilities=known)
 
-    briefing = brief([perception], context, tools=["clean", "other"])
+    briefing = observe([perception], context, tools=["clean", "other"])
 
     assert briefing.task == "alert.disk/report_problem"
     [told] = [message for message in briefing.messages if "known_well" in str(message)]

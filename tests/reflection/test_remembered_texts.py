@@ -10,7 +10,7 @@ import pytest
 
 from memory import Memory
 from planning import RulesPlanner
-from planning.prompt.observations import brief, passage
+from planning.prompt.observations import observe, passage
 from reflection import Reflect
 from reflection.lessons import experience_of, without_secrets
 from reflection.outcome import judge
@@ -97,7 +97,7 @@ def test_a_model_is_shown_the_passage_that_has_to_do_with_what_is_asked() -> Non
     text = LONG + " " + "and more of that " * 100
     experience = Experience("message: I met Anna", said=text, answer="The key is in the blue drawer.")
 
-    asked = brief(
+    asked = observe(
         [Perception("where does Anna move to, Lisbon?")], Context(agent="main", cycle_id="c"), experiences=[experience]
     )
 
