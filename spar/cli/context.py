@@ -27,7 +27,7 @@ class Options(Struct, frozen=True):
     as_json: bool
 
     def load(self) -> Loaded:
-        """The configuration. Ends the command with code 78 and what is wrong."""
+        """Return the configuration. Ends the command with code 78 and what is wrong."""
         from spar.errors import ConfigError
 
         try:
@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
             fail(str(error), exits.CONFIG)
 
     def load_again(self) -> Loaded:
-        """The same, for a service that reads it once more. Raises: ConfigError."""
+        """Return the configuration, for a service that reads it once more. Raises: ConfigError."""
         from spar.config.load import load
 
         given = {}

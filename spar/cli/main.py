@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Whoever started us may have closed them; the next file that is opened must not become one by accident."""
+    """Open those that the parent process has closed, so that no other file becomes one by accident."""
     for number in range(3):
         try:
             os.fstat(number)

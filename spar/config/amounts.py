@@ -1,4 +1,4 @@
-"""How an amount of a budget is written in the configuration: a count, or money in units of its currency; or "off"."""
+"""Amounts of budgets as the configuration writes them: a count, or money in units of its currency; or "off"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent made by hand does where nothing was given.
+"""Defaults of an agent made by hand, where nothing was given.
 
 The settings and the registry are loaded when they are first needed: who gives all four modules needs no registry.
 """
@@ -66,7 +66,7 @@ def _settings() -> Settings:
 
 
 def without_budgets(settings: Settings) -> Settings:
-    """The same without limits: who makes an agent by hand says what it may use, or it may use all."""
+    """Return budgets without limits: the program that makes an agent says what it may use, or it may use all."""
     from spar.config.model import BudgetSettings
 
     return settings.model_copy(update={"budgets": BudgetSettings.off()})
@@ -92,7 +92,7 @@ def check_applicable(given: Mapping[str, Any] | Settings | None, act: Any) -> No
 
 
 def acting(settings: Settings) -> dict[str, Any]:
-    """What the built-in executor takes of the settings: the arguments `settings` and `approval_timeout`."""
+    """Return the settings that the built-in executor takes: the arguments `settings` and `approval_timeout`."""
     approval = settings.approval
     given = {**settings.acting.model_dump(), "approval": approval.model_dump(exclude_none=True)}
     return {"settings": given, "approval_timeout": approval.expires}

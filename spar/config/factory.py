@@ -101,7 +101,7 @@ class Parts:
                 raise explain(ConfigError(sentence, path=("approval", "rules", index, "tool")), self.loaded)
 
     def plugins(self) -> list[Callable[[Any], object]]:
-        """What is handed the agent before it starts: functions, or objects with `register`."""
+        """Return what the agent is given before it starts: functions, or objects with `register`."""
         found = []
         for index, part in enumerate(self.settings.plugins):
             made = self._build("spar.plugins", ("plugins", index), part.use, part.options)
@@ -134,7 +134,10 @@ class Parts:
 
 
 def name_of(tool: Any) -> str:
-    """What calls name a tool by: an object's `name`, what `@tool` says, the function's own; `name__*` of a source."""
+    """Return the name that calls use for a tool: an object's `name`, that of `@tool`, or the function's own.
+
+    A source of tools has `name__*`.
+    """
     if is_source(tool):
         return f"{tool.name}__*"
     own = tool.name if offers(tool, Named) else ""
@@ -142,7 +145,7 @@ def name_of(tool: Any) -> str:
 
 
 def is_source(part: Any) -> bool:
-    """Whether it offers tools rather than being one."""
+    """Return whether a part offers tools rather than being one."""
     return offers(part, ToolSource)
 
 
@@ -160,7 +163,7 @@ def under(tool: Any, terms: Mapping[str, Any]) -> Any:
 
 
 def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
-    """What makes each module anew, by its phase."""
+    """Return the function that makes each module anew, by its phase."""
     return {
         "sense": parts.sense,
         "plan": lambda: parts.plan([name_of(tool) for tool in parts.tools()]),

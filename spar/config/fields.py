@@ -1,4 +1,4 @@
-"""How a value from outside is read, and how its refusal is put in one sentence.
+"""Types of values from outside, and their refusal in one sentence.
 
 Durations are numbers of seconds or text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. What pydantic finds
 wrong becomes `path = value: must be …`, the same for settings, for a part's options, from a file or by hand.
@@ -102,7 +102,7 @@ AutoSeconds = Annotated[float | Literal["auto"], Duration(words=("auto",), above
 
 
 def problems(error: ValidationError, model: type[BaseModel], given: Any = None) -> list[Problem]:
-    """What pydantic refused, one problem for each place, in the order of the places.
+    """Return what pydantic refused, one problem for each place, in the order of the places.
 
     `given` is the value that was validated, needed where the model has unions: it tells keys from the names that
     pydantic gives to a union's branches.

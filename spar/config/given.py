@@ -33,7 +33,7 @@ Item = tuple[str, KeyPath, str]
 
 
 class Given(Struct):
-    """What environment or command line say: a table, the label of each value in it, and what cannot be read."""
+    """Values of environment or command line: a table, the label of each value in it, and what cannot be read."""
 
     table: dict[str, Any]
     given: dict[KeyPath, str]
@@ -88,7 +88,7 @@ def _parsed(label: str, path: KeyPath, text: str) -> Any:
 
 
 def _reader(label: str, path: KeyPath) -> Callable[[str], Any]:
-    """How the text for a key is read: as it is, as JSON for tables and lists, as either where a part decides."""
+    """Return the way to read the text for a key: as it is, as JSON for tables and lists, else as a part decides."""
     if path[0] not in Settings.model_fields:
         raise ValueError(_unknown_section(label, str(path[0])))
     model: type[BaseModel] = Settings

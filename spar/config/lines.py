@@ -44,13 +44,13 @@ class ConfigFile(Struct, frozen=True):
 
 
 class Sources(Struct, frozen=True):
-    """Where each value came from: a file, and what was given elsewhere: `{("log", "level"): "SPAR_LOG__LEVEL"}`."""
+    """Origins of values: a file, and what was given elsewhere: `{("log", "level"): "SPAR_LOG__LEVEL"}`."""
 
     file: ConfigFile | None = None
     given: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def where(self, path: KeyPath) -> str:
-        """Where to look for a mistake: `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level`.
+        """Return the place to look for a mistake: `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level`.
 
         The nearest thing around it when it stands nowhere itself; "" when there is not even a file.
         """
@@ -65,7 +65,7 @@ class Sources(Struct, frozen=True):
         return f"{self.file.path}:{line}" if line else str(self.file.path)
 
     def origin(self, path: KeyPath) -> str:
-        """Where the value in effect was set, or "default"."""
+        """Return where the value in effect was set, or "default"."""
         if label := self._given(path):
             return label
         line = line_numbers(self.file.text).get(path) if self.file else None
@@ -76,7 +76,7 @@ class Sources(Struct, frozen=True):
 
 
 class Configured(Protocol):
-    """What `explain` needs of loaded settings."""
+    """Port to the loaded settings that `explain` needs."""
 
     @property
     def sources(self) -> Sources: ...
@@ -196,7 +196,7 @@ def _line(problem: Problem, sources: Sources | None) -> str:
 
 
 def explain(error: ConfigError, loaded: Configured) -> ConfigError:
-    """The same error with file and line, for one that a part raised with a `path`."""
+    """Return the error with file and line, for one that a part raised with a `path`."""
     if not error.path and not isinstance(error, Refusal):
         return error
     return Refusal(refusal(error).problems, loaded.sources)

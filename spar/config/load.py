@@ -80,7 +80,7 @@ class Loaded(Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Where relative paths start: the file's folder, or the current one."""
+        """Return the folder where relative paths start: the file's, or the current one."""
         return self.sources.file.folder if self.sources.file else Path.cwd()
 
     def origin(self, path: KeyPath) -> str:
@@ -140,7 +140,7 @@ def changed(old: Settings, new: Settings) -> tuple[str, ...]:
 
 
 def reloads(key: str) -> Literal["live", "restart"]:
-    """What a change of this dotted key needs; see `RELOAD`."""
+    """Return what a change of this dotted key needs; see `RELOAD`."""
     while key not in RELOAD:
         key, dot, _ = key.rpartition(".")
         if not dot:

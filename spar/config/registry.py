@@ -69,7 +69,7 @@ class Registry:
         return tuple(sorted(self._entries(group)))
 
     def resolve(self, group: str, use: Any, path: KeyPath = ()) -> Any:
-        """What `use` names: an entry point or "package.module:attr"; anything that is not text is returned as it is.
+        """Return the object that `use` names, an entry point or "package.module:attr"; what is no text stays as it is.
 
         Args: path: where it was named, for the error.
         Raises: ConfigError that says whether the name, the module, the attribute or the import was wrong.
@@ -195,7 +195,7 @@ def _error(path: KeyPath, sentence: str) -> ConfigError:
 
 
 class _NotFoundError(Exception):
-    """What an import string names is not there; the message says why. `is_absent`: there is no such module."""
+    """An import string names nothing that is there; the message says why. `is_absent`: there is no such module."""
 
     def __init__(self, message: str, *, is_absent: bool = False) -> None:
         super().__init__(message)

@@ -112,7 +112,7 @@ class Signature:
         return create_model("Options", __config__=_OPEN if self._takes_any else _CLOSED, **fields)
 
     def _is_writable(self, key: str, hint: Any) -> bool:
-        """Whether a file can hold such a value at all; a port (a clock, say) has a default and is given by code."""
+        """Return whether a file can hold such a value at all; a port (a clock) has a default and comes from code."""
         if self._is_required(key):
             return True
         try:

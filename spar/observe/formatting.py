@@ -1,7 +1,7 @@
-"""What a log line looks like: any value made harmless, then one JSON object or one line for people.
+"""Rendering of log lines: any value made harmless, then one JSON object or one line for people.
 
-Values may be anything: lone surrogates, control characters, ten megabytes, circular, with a `__repr__` that raises.
-What comes out is bounded, printable, and has no secrets that can be recognised. Pure; nothing here raises.
+A value may be anything: lone surrogates, control characters, ten megabytes, circular, with a `__repr__` that raises.
+The result is bounded, printable, and has no secrets that can be recognised. Pure; nothing here raises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELD_LIMIT = 8 * 1024
 LINE_LIMIT = 64 * 1024
 """Bytes that one line may have."""
 ITEMS, DEPTH, NODES = 100, 6, 2000
-"""How many items of one list or table are shown, how deep, and how many values in one line."""
+"""Number of items of one list or table are shown, how deep, and how many values in one line."""
 
 #: Fields that hold a stack: on a terminal it stands on lines of its own.
 STACKS = ("stack", "error.stack")

@@ -1,4 +1,4 @@
-"""Says the same thing only so often: the rest is counted, and told in one line when the time is over."""
+"""Limit for repeated lines: further ones are counted, and one line tells their number when the time is over."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Repeats:
         return len(self._windows)
 
     def admit(self, line: Line) -> bool:
-        """Whether to write this line; counts it if not."""
+        """Return whether to write this line; count it if not."""
         key: Key = (line.level, line.logger, line.message, *(str(line.fields.get(name)) for name in IDENTITY))
         now = self._clock()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Where lines go once logging is configured: through loguru to the writers, together with what others log.
+"""Sink of all lines once logging is configured: through loguru to the writers, with the lines of other libraries.
 
 loguru and the standard library's logging are set up here and nowhere else, and put back as they were on `close`.
 """

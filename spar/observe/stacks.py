@@ -1,7 +1,7 @@
-"""Where a task waits, down to the innermost frame.
+"""Stack of a waiting task, down to the innermost frame.
 
-asyncio's own `Task.print_stack` shows the outermost coroutine alone. What that awaits is followed here: through
-coroutines and generators, and through objects that drive a coroutine by hand (the runner of a lane does).
+asyncio's own `Task.print_stack` shows the outermost coroutine alone. Its chain of awaits is followed here: through
+coroutines and generators, and through objects that drive a coroutine by hand (the phase runner does).
 """
 
 from __future__ import annotations

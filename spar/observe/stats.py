@@ -1,4 +1,4 @@
-"""What the cycles and their calls came to: counts and durations.
+"""Statistics of cycles and their calls: counts and durations.
 
 The hot path appends floats; sums, buckets and percentiles are folded when somebody reads, or when enough has
 gathered. Reading is safe from any thread.
@@ -108,7 +108,7 @@ _OUTCOME_OF: dict[str, str] = {"failed": "error", **{name: name for name in CALL
 
 
 class Calls:
-    """What single calls came to, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
+    """Statistics of single calls, by tool: the first `MOST_TOOLS` by name, the rest together as `OTHER_TOOLS`.
 
     `outcomes` has a count for each of `CALL_OUTCOMES`; `durations` are of the calls that ran; `overflow` counts those
     that are not told apart by their tool.
@@ -154,13 +154,13 @@ class Calls:
                 series.fold()
 
     def totals(self) -> dict[str, int]:
-        """How many calls of all tools ended in each way; from any thread."""
+        """Return how many calls of all tools ended in each way; safe from any thread."""
         self.fold()
         counts = [dict(outcomes) for outcomes in list(self.outcomes.values())]
         return {name: sum(each[name] for each in counts) for name in CALL_OUTCOMES}
 
     def _name(self, tool: str) -> str:
-        """What a tool is counted as: text that every encoder takes."""
+        """Return the name under which a tool is counted: text that every encoder takes."""
         if tool not in self.outcomes:
             tool = tool[:LONGEST_TOOL].encode("utf-8", "backslashreplace").decode()
             if tool not in self.outcomes and len(self.outcomes) >= MOST_TOOLS:
@@ -256,7 +256,7 @@ class Stats:
         )
 
     def state(self) -> dict[str, Any]:
-        """What is kept across restarts of the process: all counts, and count and sum of each series."""
+        """Return what is kept across restarts of the process: all counts, and count and sum of each series."""
         return {
             "outcomes": dict(self.outcomes),
             "errors_by_phase": dict(self.errors_by_phase),
@@ -285,8 +285,8 @@ MOST_SESSIONS = 1_000
 FOLD_SESSIONS_AT = 64
 
 
-class Ended(Protocol):
-    """What is counted of a cycle that has ended (`spar.loop.cycle.Cycle`)."""
+class CycleFigures(Protocol):
+    """Port to the figures of a cycle that has ended (`spar.loop.cycle.Cycle`)."""
 
     @property
     def outcome(self) -> Outcome: ...
@@ -311,7 +311,7 @@ class SessionStats:
         self._lock = threading.Lock()
         self._worst_of = worst_of
 
-    def cycle(self, session: str, cycle: Ended, duration: float) -> None:
+    def cycle(self, session: str, cycle: CycleFigures, duration: float) -> None:
         """Count one cycle of a session that has ended (`duration` in seconds)."""
         self._pending.append((session, cycle.outcome, duration, cycle.durations, cycle.faults))
         if len(self._pending) >= FOLD_SESSIONS_AT:

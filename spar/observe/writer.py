@@ -1,4 +1,4 @@
-"""Writes lines in a thread of its own, so that a pipe nobody reads never stops the one who logs.
+"""Writes lines in a thread of its own, so that a pipe nobody reads never stops the caller.
 
 The queue is bounded in lines and bytes; what finds it full is dropped and counted, and the count is written as soon as
 there is room. A target that fails (closed pipe, full disk) loses lines, is tried again with the next one, and never
@@ -24,7 +24,7 @@ _CHUNK = 64 * 1024
 
 
 class Target(Protocol):
-    """Where lines go. `write` may block for ever and may raise OSError or ValueError."""
+    """Destination of lines. `write` may block for ever and may raise OSError or ValueError."""
 
     def write(self, lines: bytes) -> None: ...
     def close(self) -> None: ...

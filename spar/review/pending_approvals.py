@@ -1,4 +1,4 @@
-"""What waits for people, as it was when last looked: told in the log, counted for status and metrics.
+"""Pending approvals as they were when last looked: told in the log, counted for status and metrics.
 
 The act module keeps approvals and knows no logs; its events say that something has changed, its port what there is.
 So each of those events, and the start, leads to one look at the port, in the agent's event loop; those that come
@@ -27,7 +27,7 @@ _ENDED = {"expired": "approval expired", "void": "approval void"}
 
 
 def approver_of(setup: Setup) -> Approver | None:
-    """Whoever keeps the approvals of an agent; None when its act module keeps none."""
+    """Return the keeper of an agent's approvals; None when its act module keeps none."""
     actor = setup.modules["act"].part
     found: Approver | None = actor.approvals if offers(actor, HasApprovals) else None
     return found
@@ -53,12 +53,12 @@ class Waiting:
         return self._core.name
 
     def pending(self, now: datetime) -> list[Approval]:
-        """Those that can still be answered, oldest first."""
+        """Return the approvals that can still be answered, oldest first."""
         found = [approval for approval in (self._pending or {}).values() if approval.expires_at > now]
         return sorted(found, key=lambda approval: approval.asked_at)
 
     def snapshot(self, now: datetime) -> dict[str, Any]:
-        """How many wait, and for how long the oldest has (seconds; None when none does)."""
+        """Return how many wait, and for how long the oldest has (seconds; None when none does)."""
         waiting = self.pending(now)
         age = (now - waiting[0].asked_at).total_seconds() if waiting else None
         return {"pending": len(waiting), "oldest_age_seconds": age}

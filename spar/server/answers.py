@@ -1,4 +1,4 @@
-"""How a handler of the control API asks the agent and answers: bodies, replies, and waiting for the event loop."""
+"""Common part of handlers: read bodies, reply, and wait for the agent's event loop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reply(value: Any, status: int = 200) -> Response:
 
 
 def encode(value: Any) -> bytes:
-    """JSON of anything the agent returns; what has no JSON form is told by its text."""
+    """Return JSON of anything the agent returns; a value without a JSON form becomes its text."""
     try:
         return msgspec.json.encode(value, enc_hook=repr)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def encode(value: Any) -> bytes:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The same with lone surrogates, odd keys and endless depth made harmless."""
+    """Return a value with lone surrogates, odd keys and endless depth made harmless."""
     if depth > 64:
         return "…"
     if isinstance(value, str):

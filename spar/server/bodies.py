@@ -1,4 +1,4 @@
-"""How large a request's body may be: judged by what its head says, and while it is read."""
+"""Limit for the size of a request's body: by what its head says, and while it is read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BoundedBodies:
 
 
 def _declared(scope: Scope) -> int:
-    """The length that the head gives; the protocol has seen to it that it is a number, if any."""
+    """Return the length that the head gives; the protocol has seen to it that it is a number, if any."""
     value = dict(scope["headers"]).get(b"content-length", b"0")
     return int(value) if value.isdigit() else 0
 

@@ -1,7 +1,7 @@
-"""How long and how wide a connection may be, so that no peer closes the doors for the others.
+"""Limits in time and number for connections, so that no peer shuts out the others.
 
 A connection that has not sent a whole request within its time is ended. Where there is no room for a new one, the
-oldest that has not sent a whole request makes room: of the same peer, or of any. Only where all have, whoever comes is
+oldest that has not sent a whole request makes room: of the same peer, or of any. Only where all have, the new one is
 told to come again. Each listener has a room of its own.
 """
 
@@ -28,7 +28,7 @@ HEAD_WITHIN, BODY_WITHIN = 10.0, 30.0
 
 
 class Bounds(Struct, frozen=True):
-    """What one listener allows."""
+    """Limits of one listener."""
 
     connections: int = MOST_CONNECTIONS
     of_a_peer: int = MOST_OF_A_PEER
@@ -96,7 +96,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_owing(self) -> bool:
-        """Whether no whole request of the peer waits for its answer."""
+        """Return whether no whole request of the peer waits for its answer."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

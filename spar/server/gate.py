@@ -1,4 +1,4 @@
-"""Which requests the control API takes while its agent starts and stops.
+"""Requests that the control API takes while its agent starts and stops.
 
 While it starts, nothing of what it knows is there: everything but its status and its end waits. While it stops, no
 work and no decision is taken; what it has in hand can still be read. A request that the end overtakes is refused, too:
@@ -31,8 +31,8 @@ WHILE_STOPPING = (
 )
 
 
-class Gate:
-    """The control API behind a door that is open while its service is."""
+class AvailabilityMiddleware:
+    """Middleware that refuses requests to the control API while its service is not open."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service

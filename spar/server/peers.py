@@ -1,4 +1,4 @@
-"""Who is at the other end of the Unix socket: the kernel says, so that nobody can say it of themselves.
+"""Identity of the peer on the Unix socket: the kernel tells it, so that nobody can claim another.
 
 See SO_PEERCRED in unix(7): the user of the process that connected, as it was then.
 """
@@ -9,18 +9,18 @@ import pwd
 import socket
 import struct
 
-#: Who asks where the kernel does not say it.
+#: Name of a peer where the kernel tells none.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def peer(connection: socket.socket) -> tuple[str, int]:
-    """The user's name and the process at the other end."""
+    """Return the user's name and the process at the other end."""
     try:
-        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except (OSError, AttributeError):
         return UNKNOWN_PEER, 0
-    process, user, _ = _CREDENTIALS.unpack(told)
+    process, user, _ = _CREDENTIALS.unpack(credentials)
     try:
         return pwd.getpwuid(user).pw_name, process
     except KeyError:  # a user without an entry, as in a container

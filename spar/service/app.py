@@ -30,7 +30,7 @@ DEAD_AFTER = 15.0
 
 
 class Service:
-    """What the doors talk to: the agent of this process, its memory, its metrics, and how to end it."""
+    """Application behind the servers: the agent of this process, its memory, its metrics, and how to end it."""
 
     def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
                  reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ class Service:
     # -- probes
 
     def alive(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the event loop answers. A paused or failing agent is alive."""
+        """Return whether the event loop answers. A paused or failing agent is alive."""
         blocked = self._agent.blocked_for()
         return blocked < DEAD_AFTER, {
             "status": "ok" if blocked < DEAD_AFTER else "dead",
@@ -93,14 +93,16 @@ class Service:
         }
 
     def started(self) -> tuple[bool, dict[str, Any]]:
-        """Whether start-up is over and stopping has not begun."""
+        """Return whether start-up is over and stopping has not begun."""
         state = self._agent.core.state
         status = {"created": "starting", "stopping": "draining", "stopped": "stopped"}.get(state, "started")
         return status == "started", {"status": status}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """Whether cycles complete and anything new is accepted. Paused by a person is ready; stalled is not, nor is a
-        full disk."""
+        """Return whether cycles complete and anything new is accepted.
+
+        Paused by a person is ready; stalled is not, nor is a full disk.
+        """
         agent = self._agent
         # While the loop is blocked nothing can open the alert: the watcher's word is enough.
         # Nor is the agent unfit for others because one session is in trouble.
@@ -224,7 +226,7 @@ def describe(agent: Measured) -> dict[str, Any]:
 
 
 def warnings_of(agent: Measured) -> list[str]:
-    """What of the configuration will not work, as far as the modules know; safe from any thread."""
+    """Return what of the configuration will not work, as far as the modules know; safe from any thread."""
     found: list[str] = []
     for module in agent.setup.modules.values():
         if isinstance(module.part, Warns):

@@ -1,4 +1,4 @@
-"""How a process ends: the codes of sysexits.h, in the sense in which systemd units use them."""
+"""Exit codes of a process: those of sysexits.h, in the sense in which systemd units use them."""
 
 from __future__ import annotations
 

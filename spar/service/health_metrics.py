@@ -1,4 +1,4 @@
-"""What tells whether an agent is well, for a scrape: progress, ages, queues, losses, repairs, memory and disk.
+"""Metrics of an agent's health: progress, ages, queues, losses, repairs, memory and disk.
 
 Everything is read from what the parts say of themselves (`snapshot`); nothing here asks the disk or is on the way of a
 cycle. A part that says nothing has no series.
@@ -23,7 +23,7 @@ PUSHED = "(push)"
 
 
 def snapshot_of(part: object) -> Mapping[str, Any]:
-    """What a part says of itself; nothing if it says nothing, and what is wrong (`error`) if it cannot."""
+    """Return a part's snapshot; nothing if it has none, and what is wrong (`error`) if it cannot be had."""
     try:
         found: object = part.snapshot() if offers(part, Watchable) else {}
     except Exception as error:  # a part of somebody else's; the others are still told
@@ -44,7 +44,7 @@ def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _progress(agent: Measured) -> Rows:
-    """When a cycle, or a phase of the one in hand, was last completed, by the wall clock; 0 before the first."""
+    """Return the wall-clock time at which a cycle, or a phase of one, was last completed; 0 before the first."""
     lanes = list(agent.sessions.by_key.values())
     latest = [lane.last_completed for lane in lanes if lane.is_standing]
     if not latest or not agent.last_completed_at:
@@ -119,7 +119,7 @@ def _quarantined(agent: Measured) -> Rows:
 
 
 def _models(agent: Measured) -> Rows:
-    """Whether each model may be asked."""
+    """Return rows that say whether each model may be asked."""
     return [
         ([each["model"], state], float(each["state"] == state))
         for each in agent.health.model_report()

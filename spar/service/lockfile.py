@@ -46,7 +46,7 @@ class LockFile:
         self._descriptor = descriptor
 
     def is_held(self) -> bool:
-        """Whether somebody holds the lock now; asks without taking it from anyone."""
+        """Return whether somebody holds the lock now; ask without taking it from anyone."""
         try:
             descriptor = os.open(self._folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -83,7 +83,7 @@ class VirtualClock:
         return self._wall + timedelta(seconds=self._at - self._wall_from)
 
     def monotonic(self) -> float:
-        """The same as the loop's own `time()`: deadlines of `asyncio` and of this clock can be mixed."""
+        """Return the loop's own `time()`: deadlines of `asyncio` and of this clock can be mixed."""
         if self._loop is None:
             self._attach_if_running()
         return self._at
@@ -335,7 +335,7 @@ def _utc(at: datetime) -> datetime:
 
 
 def _is_any_thread_busy() -> bool:
-    """Whether another thread of this process waits for nothing but a processor or a disk; False where nobody tells."""
+    """Return whether another thread waits for nothing but a processor or a disk; False where nobody tells."""
     mine = str(threading.get_native_id())
     for task in Path("/proc/self/task").glob("*/stat"):
         with suppress(OSError):  # it has ended meanwhile
@@ -345,7 +345,7 @@ def _is_any_thread_busy() -> bool:
 
 
 def _is_alone(loop: Any, selector: Any) -> bool:
-    """Whether nothing outside can wake the loop: no other thread, no signal handler, no file but its own pipe."""
+    """Return whether nothing outside can wake the loop: no thread, no signal handler, no file but its own pipe."""
     return (
         threading.active_count() == 1 and not getattr(loop, "_signal_handlers", None) and len(selector.get_map()) <= 1
     )

@@ -22,7 +22,7 @@ from typing import Any, get_args
 from spar.clock import Clock
 from spar.ids import new_id
 from spar.protocols import Effect, SensorContext
-from spar.testing.duties import ODD_TEXTS, Stage, are, are_json, described, is_duration, legal_perceptions, owed
+from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed
 from spar.testing.phase_contracts import check_actor, check_planner, check_reflector
 from spar.tool_terms import terms_of
 from spar.types import CycleRecord, Experience, Message, Perception
@@ -54,7 +54,7 @@ async def check_sensor(
 
     Args: provoke: makes something happen that the sensor must notice within `limit`, and must not once closed.
     """
-    stage = Stage("sensor", clock, limit, grace)
+    harness = Harness("sensor", clock, limit, grace)
     pushed: list[Perception] = []
     cursors: list[Any] = [None]
 
@@ -64,35 +64,35 @@ async def check_sensor(
 
     async def step(sensor: Any, name: str, *args: Any) -> Any:
         method = getattr(sensor, name, None)
-        return [] if method is None else await stage.run(method, *args)
+        return [] if method is None else await harness.run(method, *args)
 
     async def perform(sensor: Any, name: str, *args: Any, when: str = "") -> Any:
-        product = await stage.value(f"sensor.{name}(){when}", step(sensor, name, *args))
+        product = await harness.value(f"sensor.{name}(){when}", step(sensor, name, *args))
         if name == "poll":
             legal_perceptions(f"sensor.poll(){when}", product)
         legal_perceptions("sensor's push", pushed)
         return product
 
     async def accept(perception: Perception) -> bool:
-        await stage.clock.sleep(0.0)  # a disk takes its time
+        await harness.clock.sleep(0.0)  # a disk takes its time
         return perception not in pushed and push(perception)
 
     def context() -> SensorContext:
-        return SensorContext("contract", stage.clock, push, state_dir, cursors[-1], cursors.append, accept=accept)
+        return SensorContext("contract", harness.clock, push, state_dir, cursors[-1], cursors.append, accept=accept)
 
     async def notices(sensor: Any) -> bool:
         assert provoke is not None
-        await stage.run(provoke)
-        ends_at = stage.clock.monotonic() + limit
-        while stage.clock.monotonic() < ends_at:
+        await harness.run(provoke)
+        ends_at = harness.clock.monotonic() + limit
+        while harness.clock.monotonic() < ends_at:
             if await perform(sensor, "poll") or pushed:
                 return True
-            await stage.clock.sleep(0.02)
+            await harness.clock.sleep(0.02)
         return False
 
     @asynccontextmanager
     async def made() -> AsyncIterator[Any]:
-        sensor = await stage.make(make_sensor)
+        sensor = await harness.make(make_sensor)
         try:
             yield sensor
         except BaseException:
@@ -108,7 +108,7 @@ async def check_sensor(
         await perform(sensor, "close", when=" of one that never opened")
 
     async with made() as sensor:
-        await stage.cut("sensor.open()", lambda: step(sensor, "open", context()))
+        await harness.cut("sensor.open()", lambda: step(sensor, "open", context()))
         await perform(sensor, "close", when=" after an opening that was cut short")
 
     async with made() as sensor:
@@ -116,22 +116,22 @@ async def check_sensor(
         await perform(sensor, "poll")
         if provoke is not None:
             owed(await notices(sensor), f"sensor must notice what was provoked, but noticed nothing within {limit:g} s")
-        await stage.cut("sensor.poll()", lambda: step(sensor, "poll"))
+        await harness.cut("sensor.poll()", lambda: step(sensor, "poll"))
         await perform(sensor, "poll", when=" after one that was cancelled")
         await perform(sensor, "close")
         await perform(sensor, "close", when=" a second time")
-        await stage.outcome("sensor.poll() of a closed one", step(sensor, "poll"))  # may raise, must end
+        await harness.outcome("sensor.poll() of a closed one", step(sensor, "poll"))  # may raise, must end
         if provoke is not None:
             count = len(pushed)
-            await stage.run(provoke)
-            await stage.clock.sleep(0.05)
+            await harness.run(provoke)
+            await harness.clock.sleep(0.05)
             owed(len(pushed) == count, "sensor must not push once it is closed")
         are_json("what sensor checkpoints", *cursors)
 
         await perform(sensor, "open", context(), when=" again after close")
         await perform(sensor, "poll", when=" after it was opened again")
         await perform(sensor, "close")
-    await stage.is_clean()
+    await harness.is_clean()
 
 
 async def check_tool(
@@ -146,28 +146,28 @@ async def check_tool(
 
     Args: params: parameters that it takes and with which it ends well.
     """
-    stage = Stage("tool", clock, limit, grace)
+    harness = Harness("tool", clock, limit, grace)
     given = dict(params or {})
-    async with stage.opened(make_tool) as tool:
+    async with harness.opened(make_tool) as tool:
         owed(callable(tool), f"a tool must be callable, found {described(tool)}")
         (_function_tool if inspect.isroutine(tool) else _object_tool)(tool)
         effect = getattr(tool, "effect", terms_of(tool).effect)
 
         async def called() -> Any:
             passed = copy.deepcopy(given)
-            output = await stage.run(tool, **passed)
+            output = await harness.run(tool, **passed)
             owed(passed == given, "a tool must leave its parameters as they are, but changed them")
             are_json("what a tool returns", output.data if isinstance(output, Message) else output)
             return output
 
-        await stage.value("calling the tool", called())
+        await harness.value("calling the tool", called())
         if effect != "once":
-            await stage.value(f"calling an {effect!r} tool again", called())
+            await harness.value(f"calling an {effect!r} tool again", called())
             both = asyncio.gather(called(), called())
-            await stage.value("calling the tool twice at once", both)
-        await stage.cut("calling the tool", called)
-        await stage.value("calling the tool after a call that was cancelled", called())
-    await stage.is_clean()
+            await harness.value("calling the tool twice at once", both)
+        await harness.cut("calling the tool", called)
+        await harness.value("calling the tool after a call that was cancelled", called())
+    await harness.is_clean()
 
 
 def _object_tool(tool: Any) -> None:
@@ -200,15 +200,15 @@ async def check_store(
 
     Args: durable: the factory opens the same data each time, and what was flushed must be there again.
     """
-    stage = Stage("store", clock, limit, grace)
+    harness = Harness("store", clock, limit, grace)
     mark = f"w{new_id()}"
     values = [None, True, 0, -1.5, "", ODD_TEXTS[2], ODD_TEXTS[4], [1, [2, {"a": None}]], {"ключ": {"nested": ["†"]}}]
-    async with stage.opened(make_store) as store:
+    async with harness.opened(make_store) as store:
 
         async def step(name: str, *args: Any, **named: Any) -> Any:
             method = getattr(store, name, None)
             owed(callable(method), f"a store must have {name}()")
-            return await stage.value(f"store.{name}()", stage.run(getattr(store, name), *args, **named))
+            return await harness.value(f"store.{name}()", harness.run(getattr(store, name), *args, **named))
 
         async def recalled(query: str, k: int = 5, **filters: Any) -> list[str]:
             found = await step("recall", query, k, **filters)
@@ -251,18 +251,18 @@ async def check_store(
             await recalled(query)
         owed(await recalled(mark, 0) == [], "store.recall() with k=0 must find nothing")
 
-        cycle = CycleRecord(mark, "contract", "main", stage.clock.now(), 0.1, "acted", (Perception(ODD_TEXTS[1]),))
+        cycle = CycleRecord(mark, "contract", "main", harness.clock.now(), 0.1, "acted", (Perception(ODD_TEXTS[1]),))
         for _ in range(2):
             await step("record", cycle)
         await step("flush")
-        await stage.cut("store.recall()", lambda: stage.run(store.recall, mark))
-        await stage.cut("store.flush()", lambda: stage.run(store.flush))
+        await harness.cut("store.recall()", lambda: harness.run(store.recall, mark))
+        await harness.cut("store.flush()", lambda: harness.run(store.flush))
         await step("flush")
     if durable:
-        async with stage.opened(make_store) as store:
+        async with harness.opened(make_store) as store:
             owed(await step("load", mark) == {"list": [1]}, "a durable store must still have what was saved")
             owed(await recalled(f"{mark}again") == [again.id], "a durable store must still have what was flushed")
-    await stage.is_clean()
+    await harness.is_clean()
 
 
 async def check_notifier(
@@ -277,19 +277,19 @@ async def check_notifier(
 
     Args: make_unreachable: makes one whose messages cannot arrive.
     """
-    stage = Stage("notifier", clock, limit, grace)
-    async with stage.opened(make_notifier) as notifier:
+    harness = Harness("notifier", clock, limit, grace)
+    async with harness.opened(make_notifier) as notifier:
         notify = notifier.notify
         for urgency in ("low", "normal", "critical"):
-            work = stage.run(notify, "contract", "a test", urgency=urgency)
-            answer = await stage.value(f"notify(urgency={urgency!r})", work)
+            work = harness.run(notify, "contract", "a test", urgency=urgency)
+            answer = await harness.value(f"notify(urgency={urgency!r})", work)
             owed(answer is None, f"notify() must return nothing and raise when it failed, found {described(answer)}")
         for text in ODD_TEXTS:
-            await stage.value(f"notify() of {text[:30]!r}", stage.run(notify, text[:200], text))
-        await stage.cut("notify()", lambda: stage.run(notify, "contract", "cut short"))
-        await stage.value("notify() after one that was cancelled", stage.run(notify, "contract", "a test"))
+            await harness.value(f"notify() of {text[:30]!r}", harness.run(notify, text[:200], text))
+        await harness.cut("notify()", lambda: harness.run(notify, "contract", "cut short"))
+        await harness.value("notify() after one that was cancelled", harness.run(notify, "contract", "a test"))
     if make_unreachable is not None:
-        async with stage.opened(make_unreachable) as notifier:
-            _, error = await stage.outcome("notify()", stage.run(notifier.notify, "contract", "to nobody"))
+        async with harness.opened(make_unreachable) as notifier:
+            _, error = await harness.outcome("notify()", harness.run(notifier.notify, "contract", "to nobody"))
             owed(error, "notify() must raise when the message cannot have arrived")
-    await stage.is_clean()
+    await harness.is_clean()

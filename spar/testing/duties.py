@@ -1,4 +1,4 @@
-"""How a part is held to its contract: called as the agent calls it, cancelled, and its products judged.
+"""Checks that hold a part to its contract: call it as the agent does, cancel it, judge its products.
 
 Everything here ends in an `AssertionError` of one sentence that names the duty that was broken, or in nothing.
 """
@@ -55,7 +55,7 @@ def owed(is_kept: object, duty: str) -> None:
         raise AssertionError(duty)
 
 
-class Stage:
+class Harness:
     """Makes and calls the parts of one check. Every call has an end: `limit` seconds, `grace` once cancelled."""
 
     def __init__(self, port: str, clock: Clock | None, limit: float, grace: float) -> None:
@@ -118,7 +118,7 @@ class Stage:
         return module.call
 
     async def outcome(self, what: str, work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-        """What it returned, and what it raised, within the limit."""
+        """Return what it returned, and what it raised, within the limit."""
         task = asyncio.ensure_future(_caught(work))
         try:
             done, _ = await asyncio.wait([task], timeout=self.limit)
@@ -132,7 +132,7 @@ class Stage:
         return task.result()
 
     async def value(self, what: str, work: Awaitable[Any]) -> Any:
-        """What it returned; that it raised is a broken duty."""
+        """Return what it returned; that it raised is a broken duty."""
         value, error = await self.outcome(what, work)
         if error is not None:
             raise AssertionError(f"{what} must not raise here, but raised {error!r}") from error
@@ -193,7 +193,7 @@ def are_json(what: str, *values: Any) -> None:
 
 
 def is_share(value: Any) -> bool:
-    """Whether a number is within 0..1."""
+    """Return whether a value is a number within 0..1."""
     return _is_number(value) and 0 <= value <= 1
 
 

@@ -22,7 +22,7 @@ from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.protocols import Records
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
-from spar.testing.duties import ODD_TEXTS, Stage, owed
+from spar.testing.duties import ODD_TEXTS, Harness, owed
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 
 Factory = Callable[[], Any]
@@ -48,25 +48,25 @@ async def check_journal(
         make_store: opens the same data each time; there may be something in it.
         large: characters of a message that the store may refuse, and must not cut.
     """
-    stage = Stage("store", clock, limit, grace)
+    harness = Harness("store", clock, limit, grace)
     duties = [
-        make(stage) for make in (_Items, _Letters, _Cycles, _Doubts, _State, _Rows, _Records, _Budgets, _Transcripts)
+        make(harness) for make in (_Items, _Letters, _Cycles, _Doubts, _State, _Rows, _Records, _Budgets, _Transcripts)
     ]
     epochs: list[int] = []
     fence = 0
-    async with stage.opened(make_store) as store:
+    async with harness.opened(make_store) as store:
         owed(offers(type(store), KeepsJournal), "a store that keeps a journal must have the attribute in its class")
         owed(offers(store.journal, Journal), "the journal must have all of spar.ports.store.Journal")
         owed(offers(store, DurableStore), "a store that keeps a journal must have all of spar.ports.store.DurableStore")
-        await _refuses_large_work(stage, store, large)
+        await _refuses_large_work(harness, store, large)
         for duty in duties:
             await duty.write(store)
             await duty.look(store)
         _claims(store.journal)
-        await stage.value("journal.safe()", store.journal.safe())
+        await harness.value("journal.safe()", store.journal.safe())
         owed(store.journal.is_safe, "journal.is_safe must hold once all is safe")
-        await stage.cut("journal.safe()", lambda: store.journal.safe())
-        await stage.cut("journal.items()", lambda: store.journal.items("contract"))
+        await harness.cut("journal.safe()", lambda: store.journal.safe())
+        await harness.cut("journal.items()", lambda: store.journal.items("contract"))
         epochs.append(store.journal.epoch)
         fence = store.journal.next_fence()
         owed(store.journal.next_fence(fence + 100) > fence + 100, "next_fence(above) must be above it")
@@ -76,14 +76,14 @@ async def check_journal(
     except SparError:
         journal = None
     owed(journal is None, "the journal of a store that is closed must raise SparError")
-    async with stage.opened(make_store) as store:
+    async with harness.opened(make_store) as store:
         for duty in duties:
             await duty.look(store)
         epochs.append(store.journal.epoch)
         owed(epochs[1] > epochs[0], f"each opening must have a higher epoch than the one before, found {epochs}")
         owed(store.journal.next_fence() > fence, "next_fence() must be above the numbers of earlier processes")
-    await _one_writer(stage, make_store)
-    await stage.is_clean()
+    await _one_writer(harness, make_store)
+    await harness.is_clean()
 
 
 # -- one writer
@@ -110,37 +110,39 @@ def _claims(journal: Any) -> None:
     journal.claim(name, object())
 
 
-async def _one_writer(stage: Stage, make_store: Factory) -> None:
+async def _one_writer(harness: Harness, make_store: Factory) -> None:
     """A second opener is refused, or the first one writes no more."""
     name = f"w{new_id()}"
-    async with stage.opened(make_store) as first:
-        second = await stage.make(make_store)
-        _, refusal = await stage.outcome("opening a store that is open", second.__aenter__())
+    async with harness.opened(make_store) as first:
+        second = await harness.make(make_store)
+        _, refusal = await harness.outcome("opening a store that is open", second.__aenter__())
         if refusal is not None:
             owed(isinstance(refusal, SparError), f"a second opener must be refused by a SparError, found {refusal!r}")
-            _, is_new = await stage.value("journal.accept()", first.journal.accept(name, _item("kept")))
+            _, is_new = await harness.value("journal.accept()", first.journal.accept(name, _item("kept")))
             owed(is_new, "a second opener that was refused must leave the first one as it was")
             return
         try:
-            _, error = await stage.outcome("journal.accept()", first.journal.accept(name, _item("lost")))
+            _, error = await harness.outcome("journal.accept()", first.journal.accept(name, _item("lost")))
             owed(isinstance(error, FencedError), f"a store that was taken over must raise FencedError, found {error!r}")
-            found = await stage.value("journal.items()", second.journal.items(name))
+            found = await harness.value("journal.items()", second.journal.items(name))
             owed(not found, "a store that was taken over must write nothing more")
         finally:
             await second.__aexit__(None, None, None)
 
 
-async def _refuses_large_work(stage: Stage, store: Any, large: int) -> None:
+async def _refuses_large_work(harness: Harness, store: Any, large: int) -> None:
     """Work is kept whole or not at all."""
     agent, item = f"w{new_id()}", _item("y" * large)
-    answer, error = await stage.outcome("journal.accept() of a large item", store.journal.accept(agent, item))
-    found = await stage.value("journal.items()", store.journal.items(agent))
+    answer, error = await harness.outcome("journal.accept() of a large item", store.journal.accept(agent, item))
+    found = await harness.value("journal.items()", store.journal.items(agent))
     if error is None:
         owed(answer[1] and [each.perception for each in found] == [item.perception], "accepted work must be kept whole")
         return
     owed(isinstance(error, TooLargeError), f"work that is too large must raise TooLargeError, found {error!r}")
     owed(not found, "of work that was refused nothing must be kept")
-    _, is_new = await stage.value("journal.accept()", store.journal.accept(agent, replace(item, perception=_seen("s"))))
+    _, is_new = await harness.value(
+        "journal.accept()", store.journal.accept(agent, replace(item, perception=_seen("s")))
+    )
     owed(is_new, "work that was refused must not count as accepted before")
 
 
@@ -150,8 +152,8 @@ async def _refuses_large_work(stage: Stage, store: Any, large: int) -> None:
 class _Duty:
     """One subject: `write` makes it so, `look` must find it so, any number of times."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage, self.mark = stage, f"w{new_id()}"
+    def __init__(self, harness: Harness) -> None:
+        self.harness, self.mark = harness, f"w{new_id()}"
 
     async def write(self, store: Any) -> None:
         raise NotImplementedError
@@ -160,7 +162,7 @@ class _Duty:
         raise NotImplementedError
 
     async def value(self, what: str, work: Awaitable[Any]) -> Any:
-        return await self.stage.value(what, work)
+        return await self.harness.value(what, work)
 
     async def conflicts(self, what: str, work: Awaitable[Any]) -> None:
         """It raises ConflictError."""
@@ -168,7 +170,7 @@ class _Duty:
 
     async def refuses(self, what: str, work: Awaitable[Any], kind: type[Exception]) -> None:
         """It raises an error of this kind."""
-        _, error = await self.stage.outcome(what, work)
+        _, error = await self.harness.outcome(what, work)
         owed(isinstance(error, kind), f"{what} must raise {kind.__name__}, found {error!r:.200}")
 
 
@@ -176,7 +178,7 @@ class _Items(_Duty):
     """Accepted work: in order, once for each id and key, with what is known of it."""
 
     async def write(self, store: Any) -> None:
-        journal, now = store.journal, self.stage.clock.now()
+        journal, now = store.journal, self.harness.clock.now()
         texts = ("first", "second", *ODD_TEXTS)
         self.items = [
             replace(_item(text, kind="run"), key=f"{self.mark}{number}", at=now + timedelta(milliseconds=number))
@@ -225,7 +227,7 @@ class _Letters(_Duty):
     """Dead letters: what was put aside, until somebody has dealt with it."""
 
     async def write(self, store: Any) -> None:
-        journal, now = store.journal, self.stage.clock.now()
+        journal, now = store.journal, self.harness.clock.now()
         items = [replace(_item(f"{n}"), attempts=3, at=now + timedelta(milliseconds=n)) for n in range(4)]
         for item in items:
             await self.value("journal.accept()", journal.accept(self.mark, item))
@@ -278,7 +280,7 @@ class _Cycles(_Duty):
         journal.ended(self.cut.cycle_id, CallResult(calls[0], "ok", output=self.output, attempts=1))
         journal.change((RowChange(self.mark, "of the cut one", 1),), self.cut.cycle_id)
         # One that ends.
-        self.closed, at = new_id(), self.stage.clock.now()
+        self.closed, at = new_id(), self.harness.clock.now()
         record = CycleRecord(self.closed, agent, self.mark, at, 0.5, "acted", (done.perception,))
         experience = Experience(f"{self.mark}learnt", session=self.mark, origin=self.closed)
         journal.opened(agent, self.closed, (done.perception,), (done.id,), lambda: Unfinished(self.closed, "main"),
@@ -338,7 +340,7 @@ class _Doubts(_Duty):
     """Calls in doubt: open until they are answered, once."""
 
     async def write(self, store: Any) -> None:
-        journal, agent, at = store.journal, self.mark, self.stage.clock.now()
+        journal, agent, at = store.journal, self.mark, self.harness.clock.now()
         self.cycle, self.call = new_id(), Call("pay", {"amount": 1}, id=f"c{new_id()}")
         journal.opened(agent, self.cycle, (), (), lambda: Unfinished(self.cycle, "main"), {})
         journal.acting(self.cycle, Action([self.call]))
@@ -504,12 +506,12 @@ class _Transcripts(_Duty):
     async def write(self, store: Any) -> None:
         texts, agent, session = store.transcripts, self.mark, "s"
         self.texts = [*ODD_TEXTS[:5], "last"]
-        first = [Entry("user", {"text": text}, at=self.stage.clock.now()) for text in self.texts[:3]]
+        first = [Entry("user", {"text": text}, at=self.harness.clock.now()) for text in self.texts[:3]]
         await self.value("transcripts.append()", texts.append(agent, session, "one", first))
         await self.value("transcripts.append()", texts.append(agent, "other", "one", [Entry("user", {"text": "o"})]))
         rest = [Entry("turn", {"text": text}) for text in self.texts[3:]]
         await self.value("transcripts.append()", texts.append(agent, session, "two", rest))
-        _, error = await self.stage.outcome(
+        _, error = await self.harness.outcome(
             "append", texts.append(agent, session, "one", [Entry("end", {"text": "!"})])
         )
         owed(
@@ -559,7 +561,7 @@ async def _told(tell: Callable[..., object], *given: Any) -> object:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Whether two values are equal to their types: True is not 1, and 1 is not 1.0."""
+    """Return whether two values are equal to their types: True is not 1, and 1 is not 1.0."""
     return bool(found == expected) and repr(_listed(found)) == repr(_listed(expected))
 
 

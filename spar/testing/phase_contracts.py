@@ -10,7 +10,7 @@ from typing import Any
 from spar.clock import Clock
 from spar.ids import new_id
 from spar.protocols import StreamingActor
-from spar.testing.duties import ODD_TEXTS, Stage, described, legal_action, legal_reflection, legal_result, owed
+from spar.testing.duties import ODD_TEXTS, Harness, described, legal_action, legal_reflection, legal_result, owed
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace
 
 Factory = Callable[[], Any]
@@ -29,11 +29,11 @@ async def check_planner(
 
     Args: perceptions: something that it plans for, besides odd texts.
     """
-    stage = Stage("planner", clock, limit, grace)
+    harness = Harness("planner", clock, limit, grace)
     odd = [Perception(text, source="contract", kind="message") for text in ODD_TEXTS]
     sensible = list(perceptions) or [Perception("the disk is nearly full", source="contract", kind="alert")]
-    async with stage.opened(make_planner) as planner:
-        plan = stage.phase("plan", planner)
+    async with harness.opened(make_planner) as planner:
+        plan = harness.phase("plan", planner)
 
         async def planned(given: list[Perception]) -> None:
             before = copy.deepcopy(given)
@@ -44,15 +44,15 @@ async def check_planner(
             legal_action("plan()", product)
 
         for given in ([], sensible, sensible, odd, [], sensible):
-            await stage.value("plan()", planned(list(given)))
-        product = await stage.value("plan()", plan(list(sensible)))
+            await harness.value("plan()", planned(list(given)))
+        product = await harness.value("plan()", plan(list(sensible)))
         if hasattr(product, "aclose"):
-            await stage.value("closing a plan that is still being written", _first_only(product))
-        await stage.cut("plan()", lambda: planned(list(sensible)), may_return=True)
-        await stage.value("plan() after one that was cancelled", planned(list(sensible)))
-    async with stage.opened(make_planner) as planner:
-        await stage.value("plan() of a second planner", stage.phase("plan", planner)([]))
-    await stage.is_clean()
+            await harness.value("closing a plan that is still being written", _first_only(product))
+        await harness.cut("plan()", lambda: planned(list(sensible)), may_return=True)
+        await harness.value("plan() after one that was cancelled", planned(list(sensible)))
+    async with harness.opened(make_planner) as planner:
+        await harness.value("plan() of a second planner", harness.phase("plan", planner)([]))
+    await harness.is_clean()
 
 
 async def _written(stream: AsyncIterator[Any]) -> Action:
@@ -89,15 +89,15 @@ async def check_actor(
 
     Args: calls: calls that it can execute and that end well, with whatever they depend on.
     """
-    stage = Stage("actor", clock, limit, grace)
+    harness = Harness("actor", clock, limit, grace)
     unknown = Call("no_tool_has_this_name", {"text": ODD_TEXTS[1]})
-    async with stage.opened(make_actor) as actor:
-        act = stage.phase("act", actor)
+    async with harness.opened(make_actor) as actor:
+        act = harness.phase("act", actor)
 
         async def acted(*parts: Call) -> ActionResult:
             action = Action(calls=parts)
             before = copy.deepcopy(action)
-            result: ActionResult = await stage.value("act()", act(action))
+            result: ActionResult = await harness.value("act()", act(action))
             owed(action == before, "act() must leave the action as it is, but changed it")
             legal_result("act()", action, result)
             return result
@@ -111,22 +111,22 @@ async def check_actor(
             ended = [item.status for item in disturbed.results].count("ok")
             owed(ended >= len(calls), "act() must not let a failing call disturb its siblings")
         both = [*calls, unknown]
-        await stage.cut("act()", lambda: act(Action(calls=_again(both))), may_return=True)
+        await harness.cut("act()", lambda: act(Action(calls=_again(both))), may_return=True)
         await acted(*_again(both))
         if isinstance(actor, StreamingActor):
             for error in (None, ValueError("the plan broke off")):
                 given = _again(both)
-                work = stage.run(actor.act_stream, Action(), _streamed(given, error))
-                result = await stage.value("act_stream()", work)
+                work = harness.run(actor.act_stream, Action(), _streamed(given, error))
+                result = await harness.value("act_stream()", work)
                 is_result = isinstance(result, ActionResult)
                 owed(is_result, f"act_stream() must return an ActionResult, found {described(result)}")
                 legal_result("act_stream()", Action(calls=given), replace(result, action=None))
                 owed(error is None or result.fault, "act_stream() must set the fault when its stream breaks off")
-    await stage.is_clean()
+    await harness.is_clean()
 
 
 def _again(calls: Sequence[Call]) -> tuple[Call, ...]:
-    """The same calls with new ids, still waiting for one another."""
+    """Return the calls with new ids, still waiting for one another."""
     ids = {call.id: new_id() for call in calls}
     return tuple(replace(call, id=ids[call.id], after=tuple(ids[item] for item in call.after)) for call in calls)
 
@@ -148,19 +148,19 @@ async def check_reflector(
     grace: float = 0.5,
 ) -> None:
     """Hold a reflector to `protocols.Reflector`; `results` are reflected on besides good, bad and odd ones."""
-    stage = Stage("reflector", clock, limit, grace)
+    harness = Harness("reflector", clock, limit, grace)
     given = [*results, *_all_sorts_of_results()]
-    async with stage.opened(make_reflector) as reflector:
-        reflect = stage.phase("reflect", reflector)
+    async with harness.opened(make_reflector) as reflector:
+        reflect = harness.phase("reflect", reflector)
         for result in (*given, given[-1]):
             before = copy.deepcopy(result)
-            found = await stage.value("reflect()", reflect(result))
+            found = await harness.value("reflect()", reflect(result))
             owed(result == before, "reflect() must leave the result as it is, but changed it")
             legal_reflection("reflect()", result, found)
-        await stage.cut("reflect()", lambda: reflect(given[-1]), may_return=True)
-        found = await stage.value("reflect() after one that was cancelled", reflect(given[-1]))
+        await harness.cut("reflect()", lambda: reflect(given[-1]), may_return=True)
+        found = await harness.value("reflect() after one that was cancelled", reflect(given[-1]))
         legal_reflection("reflect()", given[-1], found)
-    await stage.is_clean()
+    await harness.is_clean()
 
 
 def _all_sorts_of_results() -> list[ActionResult]:

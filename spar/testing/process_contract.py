@@ -19,7 +19,7 @@ from spar.clock import Clock
 from spar.ids import new_id
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
-from spar.testing.duties import Stage, owed
+from spar.testing.duties import Harness, owed
 from spar.types import Action, Call, CycleRecord, Experience, Perception
 
 Factory = Callable[[], Any]
@@ -44,19 +44,19 @@ async def check_process_death(
         kills: how many processes are killed, the later ones after more units.
         limit: seconds for each process and each look.
     """
-    stage = Stage("store", clock, limit, grace)
+    harness = Harness("store", clock, limit, grace)
     for number in range(kills):
         mark = f"w{new_id()}"
         acknowledged = await _kill_one(make_store, mark, 1 + number * 4, limit)
-        async with stage.opened(make_store) as store:
-            await stage.value("looking at what is there after a kill", _look(store, mark, acknowledged))
+        async with harness.opened(make_store) as store:
+            await harness.value("looking at what is there after a kill", _look(store, mark, acknowledged))
     mark = f"w{new_id()}"
     await _kill_one(make_store, mark, 1, limit, is_holding=True)
-    async with stage.opened(make_store) as store:
-        await stage.value("looking at what was in hand at a kill", _look_in_hand(store, mark))
-    async with stage.opened(make_store) as store:
+    async with harness.opened(make_store) as store:
+        await harness.value("looking at what was in hand at a kill", _look_in_hand(store, mark))
+    async with harness.opened(make_store) as store:
         owed(not store.journal.hand.left, "after an end in good order nothing must have been in hand")
-    await stage.is_clean()
+    await harness.is_clean()
 
 
 async def _kill_one(
@@ -220,9 +220,9 @@ async def check_retention(
         keeps: how many; at least 5.
         limit: seconds until the store has given up what is too much, by itself.
     """
-    stage = Stage("store", clock, limit, grace)
+    harness = Harness("store", clock, limit, grace)
     mark, number = f"w{new_id()}", keeps * 3
-    async with stage.opened(make_store) as store:
+    async with harness.opened(make_store) as store:
         journal = store.journal
         journal.claim(mark, mark)
         waits, dead = (Item(new_id(), Perception(text)) for text in ("waits", "dead"))
@@ -237,7 +237,7 @@ async def check_retention(
         journal.doubted(mark, doubt)
         for n in range(1, number + 1):
             _unit(journal, mark, n, Item(f"{mark}i{n}", Perception(f"{n}", id=f"{mark}i{n}")))
-            await stage.value("journal.safe()", journal.safe())
+            await harness.value("journal.safe()", journal.safe())
         newest = [f"{mark}{n}" for n in range(number, number - keeps, -1)]
 
         async def kept() -> dict[str, list[str]]:
@@ -247,11 +247,11 @@ async def check_retention(
                 "entries": [f"{mark}{each.body['text']}" for each in await store.transcripts.tail(mark, mark, number)],
             }
 
-        until = stage.clock.monotonic() + limit
+        until = harness.clock.monotonic() + limit
         left = await kept()
         while late := {what: len(found) for what, found in left.items() if len(found) > keeps}:
-            owed(stage.clock.monotonic() < until, f"a store must give up what is too much in time, but keeps {late}")
-            await stage.clock.sleep(0.1)
+            owed(harness.clock.monotonic() < until, f"a store must give up what is too much in time, but keeps {late}")
+            await harness.clock.sleep(0.1)
             left = await kept()
         for what, found in left.items():
             lost = sorted(set(newest) ^ set(found))
@@ -265,4 +265,4 @@ async def check_retention(
             (cut.cycle_id, ["in_doubt"])
         ]
         owed(is_known, f"an open cycle must never go, nor what is known of its calls, found {going!r:.200}")
-    await stage.is_clean()
+    await harness.is_clean()

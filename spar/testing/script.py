@@ -1,4 +1,4 @@
-"""What a script is made of: its items, how they are played, how a module hangs.
+"""Parts of a script: its items, how they are played, how a module hangs.
 
 A script is an iterable of items, taken one for each call. For every scripted module an item may be
 

@@ -1,4 +1,4 @@
-"""What was done and what is remembered; read from the store, whether the service runs or not."""
+"""Commands for past cycles and experiences; read from the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _cycles(found: list[dict[str, Any]]) -> str:
 
 
 def _calls(counts: dict[str, int], *, is_deferred: bool = False) -> str:
-    """How a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed, `put off` till they can be
+    """Return how a cycle's calls went, in a few signs: `✓` all did well, `✗ 1 of 3` failed, `put off` till they can be
     planned; "" for none."""
     if is_deferred and not any(counts.values()):
         return "put off"
@@ -141,7 +141,7 @@ def _calls(counts: dict[str, int], *, is_deferred: bool = False) -> str:
 
 
 def _experience_lines(experience: dict[str, Any]) -> str:
-    """What was noticed on one line; on a second one what was done about it and what was learnt."""
+    """Return an experience on two lines: what was noticed; what was done about it and learnt."""
     mark = {True: "✓", False: "✗", None: "·"}[experience["success"]]
     done = [experience["action"], experience["lesson"] or experience["outcome"]]
     first = f"{local(experience['at'])}  {mark} {short(experience['situation'])}"

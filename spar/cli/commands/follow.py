@@ -49,12 +49,12 @@ def path_of(run_id: str) -> str:
 
 
 def has_failed(status: dict[str, Any]) -> bool:
-    """Whether an answered run leaves a call that did not go well; one that waits for an answer may still do."""
+    """Return whether an answered run leaves a call that did not go well; one that waits for an answer may still do."""
     return any(each["error"]["kind"] != "parked" for each in status["errors"])
 
 
 def follow_run(options: Options, client: Client, run_id: str, after: int = 0) -> int:
-    """Print what a run does until it ends; the exit code."""
+    """Print what a run does until it ends; return the exit code."""
     printed, tries, why = _Printed(), 0, "the service does not answer any more"
     while True:
         try:
@@ -85,7 +85,7 @@ def _events(client: Client, run_id: str, after: int) -> Iterator[dict[str, Any]]
 
 
 class _Printed:
-    """What has been printed of a run."""
+    """Printer of a run's events; it remembers what it has printed."""
 
     def __init__(self) -> None:
         self._text = ""  # of the answer, since it was last begun
@@ -121,7 +121,7 @@ class _Printed:
         write(printable(text), end="")
 
     def _answer(self, output: Any) -> None:
-        """The whole answer, if it was not written piece by piece."""
+        """Print the answer in full, if it was not written piece by piece."""
         whole = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
         if output is None and not self._text:
             whole = NO_ANSWER
@@ -141,7 +141,7 @@ class _Printed:
 
 
 def _of_tool(data: dict[str, Any]) -> str:
-    """What a call does, in a line; "" for what need not be said."""
+    """Return what a call does, in a line; "" for what need not be said."""
     tool, said = data["tool"], data.get("error") or data.get("reason") or data.get("why") or ""
     match data["phase"]:
         case "start":

@@ -125,7 +125,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
 
 
 def _care(options: Options) -> Care:
-    """What looks after the configured store. Ends the command when that has nothing of the kind."""
+    """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
     from spar.config.factory import Parts
     from spar.errors import ConfigError
     from spar.ports.optional import offers

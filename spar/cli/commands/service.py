@@ -68,7 +68,7 @@ def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.C
 
 
 def _told(answer: dict[str, Any]) -> str:
-    """What a verb has brought about, in a few words."""
+    """Return the effect of a verb in a few words."""
     if "changed" not in answer:
         return f"{answer['before']} → {answer['after']}"
     said = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
@@ -168,7 +168,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
 
 
 def _doing(lane: dict[str, Any]) -> str:
-    """What a session is at, and for how long."""
+    """Return what a session does, and for how long."""
     if lane["cycle"]:
         return f"{lane['phase']} for {lane['phase_seconds'] or 0.0:.0f} s, cycle {lane['cycle'][:ID]}"
     return "waits for a model" if lane["waits_for_model"] else "resting"
@@ -182,7 +182,7 @@ def _alert(alert: dict[str, Any]) -> str:
 
 
 def _kept(kept: dict[str, int]) -> str:
-    """What became of experiences and cycles that were to be remembered."""
+    """Return how many experiences and cycles were written, and how many were not."""
     said = f"{kept['stored']} cycles and experiences written"
     if kept["waiting"]:
         said += f", {kept['waiting']} still to be written"
@@ -190,7 +190,7 @@ def _kept(kept: dict[str, int]) -> str:
 
 
 def _budget(budget: dict[str, Any]) -> str:
-    """How much of a budget is used; money is in millionths."""
+    """Return how much of a budget is used; money is in millionths."""
     scale = 1_000_000 if budget["budget"].endswith("money") else 1
     used, limit = (f"{budget[name] / scale:g}" for name in ("used", "limit"))
     refused = f", {budget['refused']} refused" if budget["refused"] else ""
@@ -198,7 +198,7 @@ def _budget(budget: dict[str, Any]) -> str:
 
 
 def _of_tool(part: Any) -> str:
-    """What a person should know of a tool: the sandbox of its programs, or how its server is. "" for any other."""
+    """Return what a person should know of a tool: its sandbox, or how its server is. "" for any other."""
     match part:
         case {"sandbox": {"asked": 0}}:
             return "sandbox level 0, as configured"
@@ -215,7 +215,7 @@ def _of_tool(part: Any) -> str:
 
 
 def _losses(sensor: Any) -> str:
-    """What of a sensor did not arrive, in a few words; "" if all did."""
+    """Return what a sensor has lost, in a few words; "" if all did."""
     missed = sum(sensor.get("missed", {}).get("counts", {}).values())
     latest = sensor.get("missed", {}).get("latest") or [{}]
     said = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
@@ -236,7 +236,7 @@ def _waiting(asked: dict[str, Any]) -> str:
 
 
 def _left(recovery: dict[str, Any]) -> str:
-    """What recovery has left to people, and what it has yet to do; "" for nothing."""
+    """Return what recovery has left to people, and what it has yet to do; "" for nothing."""
     said = {
         "in doubt": (recovery["in_doubt"], " (spar calls list)"),
         "dead letters": (recovery["dead_letters"], " (spar dead list)"),

@@ -22,7 +22,7 @@ LAST_STEP = "last-step.json"
 
 
 class LastSteps(msgspec.Struct):
-    """What the steps so far have brought."""
+    """Outputs of the steps so far."""
 
     perceptions: list[Perception] | None = None
     action: Action | None = None

@@ -1,4 +1,4 @@
-"""What was said and done in a session; read from the store, whether the service runs or not."""
+"""Command for the transcript of a session; read from the store, whether the service runs or not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _entries(found: list[dict[str, Any]]) -> str:
 
 
 def _said(kind: str, body: dict[str, Any]) -> str:
-    """What an entry says, in a line."""
+    """Return an entry in a line."""
     if kind == "turn":
         calls = body.get("calls") if isinstance(body.get("calls"), list) else []
         done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()

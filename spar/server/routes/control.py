@@ -21,7 +21,7 @@ from spar.events import ConfigReloaded
 from spar.ports.optional import RestoresSensors, offers
 from spar.server.answers import PATIENCE, decoded, encode, on_loop, reply
 from spar.server.bodies import BoundedBodies
-from spar.server.gate import Gate
+from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
@@ -123,7 +123,7 @@ def control(service: Service) -> Starlette:
             *approval_routes(service),
             *recovery_routes(service),
         ],
-        middleware=[Middleware(BoundedBodies), Middleware(Gate, service=service)],
+        middleware=[Middleware(BoundedBodies), Middleware(AvailabilityMiddleware, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},
     )
 

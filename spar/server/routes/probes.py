@@ -64,7 +64,7 @@ def probes(service: Service, *, any_host: bool = False) -> Starlette:
 
 
 def is_local(host: str) -> bool:
-    """Whether a `Host` header names this machine, as seen from itself."""
+    """Return whether a `Host` header names this machine, as seen from itself."""
     return _LOCAL.fullmatch(host) is not None
 
 

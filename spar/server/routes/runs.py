@@ -40,8 +40,10 @@ KNOWING = ("running", "pausing", "paused")
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be done; `mode` says what becomes of it while its session is busy, `output` is a JSON schema of the
-    answer."""
+    """Body of a submission; `mode` says what becomes of it while its session is busy.
+
+    `output` is a JSON schema of the answer.
+    """
 
     message: str
     session: str = "main"
@@ -51,7 +53,7 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def run_routes(service: Service) -> list[Route]:
-    """What a service's control API offers about runs."""
+    """Return the routes of runs."""
     following = 0
 
     async def submit(request: Request) -> Response:
@@ -113,7 +115,10 @@ def run_routes(service: Service) -> list[Route]:
 
 
 async def known(agent: Blockable, work: Coroutine[Any, Any, Any], patience: float) -> Any:
-    """What is asked about a run. Raises: TransientError where only an agent that runs could know it; LookupError."""
+    """Return the answer to a question about a run.
+
+    Raises: TransientError where only an agent that runs could know it; LookupError.
+    """
     try:
         return await on_loop(agent, work, patience)
     except LookupError:
@@ -152,7 +157,7 @@ class _Followed(StreamingResponse):
 
 
 async def _frames(agent: Blockable, stream: RunStream) -> AsyncGenerator[bytes]:
-    """What is sent: events as they come, and signs of life between them."""
+    """Yield events as they come, and signs of life between them."""
     yield b"retry: 1000\n\n"
     while (loop := agent.event_loop) is not None and not loop.is_closed():
         asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(stream.some(), loop))

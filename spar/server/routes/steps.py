@@ -1,4 +1,4 @@
-"""What a step is given as JSON: what the step before brought, or calls as models and documents write them."""
+"""Input of a step as JSON: the output of the step before, or calls as models and documents write them."""
 
 from __future__ import annotations
 
