@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from spar.agent.apply_settings import apply_settings
 from spar.agent.approvals import AgentApprovals
-from spar.agent.lifecycle import Lifecycle
+from spar.agent.lifecycle import Actions, Lifecycle
 from spar.agent.lifespan import Lifespan
 from spar.agent.steps import Stepper
 from spar.agent.stop_deadline import StopDeadline
@@ -104,37 +104,10 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_session_parts",
-        "account",
-        "agent_state",
-        "budgets",
-        "clock",
-        "core",
-        "events",
-        "health",
-        "holding",
-        "home",
-        "hooks",
-        "lifecycle",
-        "lifespan",
-        "memory",
-        "name",
-        "outbox",
-        "recovery",
-        "reports",
-        "requests",
-        "runs",
-        "session_accounts",
-        "session_hooks",
-        "sessions",
-        "setup",
-        "stepper",
-        "submission",
-        "transcripts",
-        "watched",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "clock", "core", "events",
+                 "health", "holding", "home", "hooks", "lifecycle", "lifespan", "memory", "name", "outbox", "recovery",
+                 "reports", "requests", "runs", "session_accounts", "session_hooks", "sessions", "setup", "stepper",
+                 "submission", "transcripts", "watched")  # fmt: skip
 
     events: Events
     account: Stats
@@ -188,21 +161,18 @@ class Agent:
                                  on_retired=self.holding.forget)  # fmt: skip
         self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
         cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, self.reports, self.runs)
-        self._session_parts = SessionParts(core, setup, self.requests, self.holding, self.runs, self.budgets,
-                                     self.recovery.work, self.recovery, cycle_log, self.agent_state, self.transcripts,
-                                     self.outbox, self.session_hooks, self.reports, self.health, self.account,
-                                     self.session_accounts)  # fmt: skip
+        self._session_parts = parts = SessionParts(
+            core, setup, self.requests, self.holding, self.runs, self.budgets, self.recovery.work, self.recovery,
+            cycle_log, self.agent_state, self.transcripts, self.outbox, self.session_hooks, self.reports, self.health,
+            self.account, self.session_accounts,
+        )  # fmt: skip
         self.watched = Watched(core, setup, self.health, self.requests, self.sessions.by_key)
         deadline = StopDeadline(core, setup, self.requests)
-        self.lifespan = Lifespan(core, setup, self.account, self.requests, self.holding, self.health, deadline, memory,
-                                 self._host)  # fmt: skip
-        self.lifecycle = Lifecycle(
-            core, self.requests, deadline, self.sessions, self.runs, self.agent_state, self.watched, begin=self._begin,
-            ask=self._ask, close_chain=self._close_chain, end=self.recovery.end, close=self._close,
-        )  # fmt: skip
+        self.lifespan = Lifespan(parts, deadline, memory, self._host)
+        actions = Actions(self._begin, self._ask, self._close_chain, self.recovery.end, self._close)
+        self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, actions)
         self.stepper = Stepper(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
-        self.submission = Submission(core, setup, self.requests, self.runs, self.sessions, self.recovery,
-                                     self.lifecycle, self.reports, self.health)  # fmt: skip
+        self.submission = Submission(parts, self.sessions, self.lifecycle)
         self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)

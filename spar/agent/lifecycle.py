@@ -11,15 +11,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from spar.agent.stop_deadline import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
 from spar.health.watchdog import VirtualWatchdog, Watched, watcher
-from spar.journal.agent_state import AgentState
-from spar.loop.core import Core, State
-from spar.loop.tasks import CalledOff, Requests
-from spar.runs.runs import Runs
+from spar.loop.core import State
+from spar.loop.tasks import CalledOff
+from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
 
 R = TypeVar("R")
@@ -50,40 +51,39 @@ CALLED_OFF, CALLED_OFF_AFTER = ("start", "exchange"), 2.0
 HANDLERS_WITHIN = 1.0
 
 
+class Actions(Struct, frozen=True):
+    """The work of an agent that its transitions set going.
+
+    Attributes:
+        begin: opens what an agent is put together from and takes up what is there, or leaves all as it was.
+        ask: asks the hooks at a point that is about the agent itself.
+        close_chain: ends the chain of steps.
+        end: hands out no more of the work in hand.
+        close: closes what was opened.
+    """
+
+    begin: Callable[[], Awaitable[object]]
+    ask: Callable[[str], Coroutine[Any, Any, object]]
+    close_chain: Callable[[], object]
+    end: Callable[[], object]
+    close: Callable[[], Awaitable[object]]
+
+
 class Lifecycle:
     """The transitions of one agent; its state itself is `core.state`, which anybody may read.
 
     Attributes: failure: why it gave up; has_stepped: whether a step was made since the last stop.
-    Args:
-        begin: opens what an agent is put together from and takes up what is there, or leaves all as it was.
-        ask: asks the hooks at a point that is about the agent itself.
-        close_chain: ends the chain of steps.
-        end: hands out no more of the work in hand; close: closes what was opened.
     """
 
-    __slots__ = ("_agent_state", "_ask", "_begin", "_close", "_close_chain", "_core", "_deadline", "_end",
-                 "_is_held_over", "_loop_watcher", "_pause_task", "_pause_wanted", "_requests", "_runs", "_sessions",
-                 "_stop_task", "_watched", "ends_pause", "failure", "has_stepped")  # fmt: skip
+    __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_loop_watcher", "_pause_task",
+                 "_pause_wanted", "_requests", "_runs", "_sessions", "_stop_task", "_watched", "ends_pause", "failure",
+                 "has_stepped")  # fmt: skip
 
-    def __init__(
-        self,
-        core: Core,
-        requests: Requests,
-        deadline: StopDeadline,
-        sessions: Sessions,
-        runs: Runs,
-        agent_state: AgentState,
-        watched: Watched,
-        *,
-        begin: Callable[[], Awaitable[object]],
-        ask: Callable[[str], Coroutine[Any, Any, object]],
-        close_chain: Callable[[], object],
-        end: Callable[[], object],
-        close: Callable[[], Awaitable[object]],
-    ) -> None:
-        self._core, self._requests, self._deadline, self._sessions = core, requests, deadline, sessions
-        self._runs, self._agent_state, self._watched = runs, agent_state, watched
-        self._begin, self._ask, self._close_chain, self._end, self._close = begin, ask, close_chain, end, close
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watched: Watched,
+                 actions: Actions) -> None:  # fmt: skip
+        self._core, self._requests, self._runs = parts.core, parts.requests, parts.runs
+        self._agent_state, self._sessions, self._watched = parts.agent_state, sessions, watched
+        self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped = "", False
         self._stop_task: asyncio.Task[None] | None = None
         #: Whether the pause on disk should be there, and the task that sees to it.
@@ -155,9 +155,9 @@ class Lifecycle:
         if self._core.state in ("running", "pausing", "paused"):
             self.demand("start")
             return
-        await self._begin()
+        await self._actions.begin()
         self.failure = ""
-        self._close_chain()
+        self._actions.close_chain()
         self._sessions.begin_anew()
         since = self._agent_state.take_pause()
         if since and not is_to_resume:
@@ -240,7 +240,7 @@ class Lifecycle:
         """Once a step that is being made has ended."""
         self.demand("resume")
         if self._core.state == "paused":
-            self._close_chain()
+            self._actions.close_chain()
             self._go_on()
 
     def _go_on(self) -> None:
@@ -282,18 +282,18 @@ class Lifecycle:
             try:
                 self._sessions.wake_all()
                 if is_to_be_told:
-                    await self._deadline.in_time(self._ask("service_stop"), "hooks at service_stop")
+                    await self._deadline.in_time(self._actions.ask("service_stop"), "hooks at service_stop")
                 crashpoint("shutdown.drain")
                 await self._drain()
-                self._close_chain()
-                self._end()
+                self._actions.close_chain()
+                self._actions.end()
                 await self._deadline.in_time(self._sessions.see_off(), "hooks at session_end")
                 if self.ends_pause:
                     self._keep_pause(is_paused=False)
                 await self._deadline.in_time(self._pause_kept(), "the pause on disk")
                 await self._deadline.in_time(self._agent_state.flush(), "the store's flush")
                 await self._deadline.in_time(self._agent_state.save(), "saving")
-                await self._close()
+                await self._actions.close()
             finally:
                 if self._core.state == "stopping":
                     self.enter("stopped")

@@ -18,17 +18,12 @@ from spar.agent.stop_deadline import StopDeadline
 from spar.backoff import Backoff
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.health.health import Health
-from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.module_adapter import PRODUCT_OF, Module
 from spar.loop.pacing import Pace
-from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
-from spar.observe.stats import Stats
 from spar.ports.optional import Attachable, Degradable, Perceives, Settles, StatesDegradation, TakesOver, offers
 from spar.protocols import Borrower, Host, Lender
-from spar.session.holding import Holding
+from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
@@ -58,10 +53,9 @@ class Lifespan:
     __slots__ = ("_core", "_deadline", "_former", "_health", "_holding", "_host", "_is_busy", "_memory", "_openings",
                  "_requests", "_setup", "_stats", "makers")  # fmt: skip
 
-    def __init__(self, core: Core, setup: Setup, stats: Stats, requests: Requests, holding: Holding, health: Health,
-                 deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:  # fmt: skip
-        self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
-        self._holding, self._health, self._deadline = holding, health, deadline
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:
+        self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.stats, parts.requests
+        self._holding, self._health, self._deadline = parts.holding, parts.health, deadline
         self._memory, self._host = memory, host
         self._openings: tuple[Opening, ...] = ()
         self.makers: Mapping[Phase, Callable[[], Any]] = {}

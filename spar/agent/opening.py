@@ -37,7 +37,7 @@ class Opening:
 
     @property
     def is_open(self) -> bool:
-        """Whether the part is held open; not any more once it failed or its event loop is gone."""
+        """Return whether the part is held open; not any more once it failed or its event loop is gone."""
         return self._task is not None and not self._task.done() and not self._task.get_loop().is_closed()
 
     async def open(self) -> None:

@@ -10,18 +10,13 @@ from typing import Any
 from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
-from spar.health.error_reporting import Reports
-from spar.health.health import Health
 from spar.hooks import HookContext
-from spar.journal.recovery import Recovery
-from spar.loop.core import Core
-from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.ports.optional import Hears, offers
 from spar.records.journal import Item
 from spar.runs.inbox import MODES, USUAL_CAP, Mode
 from spar.runs.run import OUTPUT, End, Receipt, Run
-from spar.runs.runs import PURSUED, Runs
+from spar.runs.runs import PURSUED
+from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Perception, replace
@@ -59,10 +54,10 @@ class Submission:
     __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
                  "refused")  # fmt: skip
 
-    def __init__(self, core: Core, setup: Setup, requests: Requests, runs: Runs, sessions: Sessions, recovery: Recovery,
-                 lifecycle: Lifecycle, reports: Reports, health: Health) -> None:  # fmt: skip
-        self._core, self._setup, self._requests, self._runs, self._sessions = core, setup, requests, runs, sessions
-        self._recovery, self._lifecycle, self._reports, self._health = recovery, lifecycle, reports, health
+    def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle) -> None:
+        self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
+        self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
+        self._sessions, self._lifecycle = sessions, lifecycle
         self.refused = 0
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,

@@ -49,18 +49,8 @@ class CycleOwner(Protocol):
 class Loop:
     """The cycle of one session of an agent. No module's failure leaves `cycle`."""
 
-    __slots__ = (
-        "calls",
-        "clock",
-        "events",
-        "hooks",
-        "monotonic",
-        "owner",
-        "plan_when_idle",
-        "runner",
-        "steps",
-        "wanted",
-    )  # fmt: skip
+    __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "plan_when_idle", "runner", "steps",
+                 "wanted")  # fmt: skip
 
     def __init__(self, owner: CycleOwner, runner: PhaseRunner, steps: Mapping[Phase, Step], events: Events,
                  hooks: Hooks, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip

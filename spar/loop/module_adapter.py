@@ -82,7 +82,7 @@ class Module:
 
 
 def takes_context(function: Callable[..., Any], values: int) -> bool:
-    """Whether a function accepts one more argument than its values, to be given a `Context`.
+    """Return whether a function accepts one more argument than its values, to be given a `Context`.
 
     A parameter with a default is the author's own unless it is annotated `Context` or called `context` or `ctx`.
     """
@@ -98,7 +98,7 @@ def takes_context(function: Callable[..., Any], values: int) -> bool:
 
 
 def _is_context(annotation: Any) -> bool:
-    """Whether an annotation, perhaps still a string, perhaps with `| None`, is `Context`."""
+    """Return whether an annotation, perhaps still a string, perhaps with `| None`, is `Context`."""
     return annotation is Context or re.search(r"\bContext\b", str(annotation)) is not None
 
 

@@ -127,7 +127,7 @@ class PhaseRunner:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody outside has cancelled what runs now."""
+        """Return whether somebody outside has cancelled what runs now."""
         return self._is_cut or (self.task is not None and self.task.cancelling() > 0)
 
     def cancel(self) -> None:

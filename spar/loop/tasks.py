@@ -184,7 +184,7 @@ class Requests:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled the current task, as opposed to what it awaited."""
+    """Return whether somebody has cancelled the current task, as opposed to what it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

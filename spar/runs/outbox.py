@@ -35,7 +35,7 @@ class Outbox:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether anybody has to be asked first."""
+        """Return whether anybody has to be asked first."""
         return not self._core.hooks.used.isdisjoint(("message_sending", "message_sent"))
 
     async def tell(self, run_id: str, session: str, route: str, text: str) -> bool:

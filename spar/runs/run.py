@@ -171,7 +171,7 @@ class Run:
             self.unwritten = tuple(each for each in self.unwritten if each is not message)
 
     def is_about(self, message: Perception) -> bool:
-        """Whether a message was collected with others into this run's."""
+        """Return whether a message was collected with others into this run's."""
         return any(part.id == message.id for part in self.message.evidence)
 
     def planned(self) -> None:

@@ -216,18 +216,8 @@ class Streams:
         which grows from one to the next, 0 where runs do not outlive a process.
     """
 
-    __slots__ = (
-        "_clock",
-        "_ended",
-        "_ended_size",
-        "_epoch",
-        "_events",
-        "_number",
-        "_open",
-        "_status",
-        "_subscriptions",
-        "turn",
-    )
+    __slots__ = ("_clock", "_ended", "_ended_size", "_epoch", "_events", "_number", "_open", "_status",
+                 "_subscriptions", "turn")  # fmt: skip
 
     def __init__(
         self, events: Events, clock: Clock, status: Callable[[str], Awaitable[RunStatus]], epoch: Callable[[], int]

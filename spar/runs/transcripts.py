@@ -52,7 +52,7 @@ class Transcripts:
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
 
     async def has(self, session: str) -> bool:
-        """Whether anything is kept of a session."""
+        """Return whether anything is kept of a session."""
         if (store := self._find_store()) is not None:
             return bool(await store.tail(self._name, session, 1))
         return session in self._kept

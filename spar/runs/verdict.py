@@ -15,7 +15,7 @@ ENDING = ("denied", "no_progress")
 
 
 def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | None:
-    """Whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
+    """Return whether a run is over after this cycle (it keeps what the cycle did); None: it goes on with the next one.
 
     Args: elapsed: seconds since it started, without those in which it waited for a provider.
     """

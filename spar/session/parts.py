@@ -1,4 +1,4 @@
-"""The parts of an agent that its sessions share."""
+"""The parts of an agent that its sessions, its lifecycle and its submission share."""
 
 from __future__ import annotations
 

@@ -70,41 +70,10 @@ class Places(Protocol):
 class Session:
     """One session: it gives its loop the cycles, hears how they ended, and decides when the next one comes."""
 
-    __slots__ = (
-        "_ended",
-        "_not_before",
-        "_polled_at",
-        "_told",
-        "calls",
-        "core",
-        "cycle",
-        "has_place",
-        "inbox",
-        "interrupted",
-        "is_called",
-        "is_open",
-        "is_polling",
-        "is_resuming",
-        "is_standing",
-        "is_turning",
-        "key",
-        "last_completed",
-        "loop",
-        "modules",
-        "parts",
-        "passed_over",
-        "phases",
-        "planned_look",
-        "resting",
-        "rests_until",
-        "run",
-        "runner",
-        "session",
-        "sessions",
-        "stop_reason",
-        "waits_for_place",
-        "wake",
-    )  # fmt: skip
+    __slots__ = ("_ended", "_not_before", "_polled_at", "_told", "calls", "core", "cycle", "has_place", "inbox",
+                 "interrupted", "is_called", "is_open", "is_polling", "is_resuming", "is_standing", "is_turning", "key",
+                 "last_completed", "loop", "modules", "parts", "passed_over", "phases", "planned_look", "resting",
+                 "rests_until", "run", "runner", "sessions", "stop_reason", "waits_for_place", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Places, key: str) -> None:
         core = parts.core
@@ -204,7 +173,7 @@ class Session:
         return self.run is None or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
 
     def _is_interval_over(self) -> bool:
-        """Whether a fixed interval, if there is one, has passed since the last poll."""
+        """Return whether a fixed interval, if there is one, has passed since the last poll."""
         interval = self.parts.setup.pace.interval
         return isinstance(interval, str) or self.core.clock.monotonic() >= self._polled_at + interval
 
@@ -292,7 +261,7 @@ class Session:
 
     @property
     def can_begin(self) -> bool:
-        """Whether a run waits and may begin once nobody says more: none is in hand, none was interrupted."""
+        """Return whether a run waits and may begin once nobody says more: none is in hand, none was interrupted."""
         is_stepped = self.cycle is not None and self.cycle.is_stepped
         return self._has_next_run and (self.has_place or not self.is_standing or is_stepped)
 
@@ -302,7 +271,7 @@ class Session:
 
     @property
     def wants_place(self) -> bool:
-        """Whether it has a run to begin, or to go on with, and no place for that."""
+        """Return whether it has a run to begin, or to go on with, and no place for that."""
         if self.has_place:
             return False
         if not self.is_standing:
@@ -329,7 +298,7 @@ class Session:
 
     @property
     def has_suspects_to_try(self) -> bool:
-        """Whether it has work that may have killed the process, which waits for nothing of its own session."""
+        """Return whether it has work that may have killed the process, which waits for nothing of its own session."""
         return bool(self.interrupted.suspects) and self.interrupted.next(self.run) is not None
 
     def wait_for_turn(self, now: float) -> float:
@@ -341,12 +310,12 @@ class Session:
 
     @property
     def is_amid(self) -> bool:
-        """Whether it is in the middle of a cycle, or of what has its place right after one."""
+        """Return whether it is in the middle of a cycle, or of what has its place right after one."""
         return self.is_turning and self.runner.task is not None
 
     @property
     def has_work(self) -> bool:
-        """Whether a cycle would have something to do, though perhaps not at once."""
+        """Return whether a cycle would have something to do, though perhaps not at once."""
         return (
             self.run is not None
             or bool(self.inbox.pushed)
@@ -357,23 +326,23 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left that it would be kept for."""
+        """Return whether nothing is left that it would be kept for."""
         return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has a run, under way or about to be."""
+        """Return whether it has a run, under way or about to be."""
         return self.run is not None or bool(self.inbox.runs or self.interrupted.runs)
 
     @property
     def waits_for_model(self) -> bool:
-        """Whether its run waits until a provider can be asked again; from any thread."""
+        """Return whether its run waits until a provider can be asked again; from any thread."""
         run = self.run
         return run is not None and run.waits_until > self.core.clock.monotonic()
 
     @property
     def is_asking(self) -> bool:
-        """Whether hooks are asked about a cycle of a session that has taken nothing yet."""
+        """Return whether hooks are asked about a cycle of a session that has taken nothing yet."""
         cycle = self.cycle
         return (
             not self.is_standing and self.run is None and cycle is not None and cycle.phase == "sense"
@@ -489,7 +458,7 @@ class Session:
         return cycle
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
-        """Whether no hook is against a run that begins; one that is ends it."""
+        """Return whether no hook is against a run that begins; one that is ends it."""
         await self.parts.session_hooks.run_begins(self.key)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
@@ -517,14 +486,14 @@ class Session:
             self._ended = None
 
     def is_pursuing(self, run: Run) -> bool:
-        """Whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
+        """Return whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
         cycle = self.cycle
         if cycle is None or cycle.run is None:
             return False
         return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
 
     def is_answering(self, run: Run) -> bool:
-        """Whether a run is over, or what it is a part of, and people are just being told the answer."""
+        """Return whether a run is over, or what it is a part of, and people are just being told the answer."""
         return self._ended is not None and self._ended[0] in (run, run.into)
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
@@ -669,7 +638,7 @@ class Session:
             self.rehouse()
 
     def _is_put_off(self, cycle: Cycle) -> bool:
-        """Whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
+        """Return whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
         return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
 
     def _broken_off(self, cycle: Cycle) -> None:
@@ -680,7 +649,7 @@ class Session:
             cycle.result = self.salvage(cycle.written_action)
 
     def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
-        """Whether a run is over after this cycle."""
+        """Return whether a run is over after this cycle."""
         runs = self.parts.runs
         if cycle.deferred and cycle.next_look:
             runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))

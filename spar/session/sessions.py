@@ -65,7 +65,7 @@ class Sessions:
         return session
 
     def is_in_hand(self, cycle_id: str) -> bool:
-        """Whether this cycle goes on now."""
+        """Return whether this cycle goes on now."""
         return any(cycle.id == cycle_id for cycle in self._cycles())
 
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
@@ -100,7 +100,7 @@ class Sessions:
 
     @property
     def do_others_wait(self) -> bool:
-        """Whether anybody waits for a place."""
+        """Return whether anybody waits for a place."""
         return bool(self._queue)
 
     def give_back(self, session: Session) -> None:
