@@ -117,7 +117,7 @@ class Ledger:
 
     def _dropped(self, run_id: str) -> None:
         assert self._agent is not None
-        lane = self._agent.lanes[self.accepted[run_id][0]]
+        lane = self._agent.sessions.by_key[self.accepted[run_id][0]]
         if lane.inbox.messages < self._cap - 1:
             self.breach(f"a message was dropped though only {lane.inbox.messages} waited")
 
