@@ -15,6 +15,7 @@ from typing import Any
 from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
+from spar.loop.wake import Signal
 from spar.ports.optional import ClosableStream, offers
 from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, replace
@@ -39,7 +40,7 @@ class OpenPlan:
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._late: PhaseTimeoutError | None = None
-        self._readers: list[asyncio.Future[None]] = []
+        self._news = Signal()
         self._tell: Callable[[Action, BaseException | None], object] | None = None
         self.written = False
         self.error: BaseException | None = None
@@ -76,7 +77,7 @@ class OpenPlan:
             self._timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: self._is_due(timeout, grace))
         try:
             while not self.written and not (at_once and self._calls):
-                await self._more()
+                await self._news.wait()
         except BaseException:
             self.close()
             raise
@@ -100,7 +101,7 @@ class OpenPlan:
                 if self.error is not None and not isinstance(self.error, asyncio.CancelledError):
                     raise self.error
                 return
-            await self._more()
+            await self._news.wait()
 
     def when_written(self, tell: Callable[[Action, BaseException | None], object]) -> None:
         """Have `tell(action, error)` called once the plan is finished or broken off (at once if it is already)."""
@@ -125,7 +126,7 @@ class OpenPlan:
                 if self.written or self._late is not None:
                     break  # it was cancelled and goes on: nobody listens any more
                 self._take(item)
-                self._changed()
+                self._news.set()
         except GeneratorExit as caught:
             stand_in = RuntimeError(f"{self._name} raised GeneratorExit")
             stand_in.__cause__ = caught
@@ -176,17 +177,6 @@ class OpenPlan:
         self.written, self.error = True, error
         if self._timer is not None:
             self._timer.cancel()
-        self._changed()
+        self._news.set()
         if self._tell is not None:
             self._tell(self.action, error)
-
-    async def _more(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._readers.append(future)
-        await future
-
-    def _changed(self) -> None:
-        readers, self._readers = self._readers, []
-        for future in readers:
-            if not future.done():
-                future.set_result(None)

@@ -17,6 +17,7 @@ import anyio
 
 from spar.bus.bus import HANDLING, Events
 from spar.clock import Clock
+from spar.loop.wake import Signal
 from spar.observe.logs import get_logger
 
 log = get_logger("spar.agent")
@@ -33,7 +34,7 @@ class CalledOff(Exception):
 class Requests:
     """The event loop of one agent, what goes on in it behind the backs of its callers, and who waits for a change."""
 
-    __slots__ = ("_awaited", "_clock", "_events", "_name", "_tasks", "_thread_id", "_waiters", "exclusive", "loop")
+    __slots__ = ("_awaited", "_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
 
     def __init__(self, name: str, clock: Clock, events: Events) -> None:
         self._name, self._clock, self._events = name, clock, events
@@ -44,7 +45,7 @@ class Requests:
         self._tasks: set[asyncio.Task[Any]] | None = None
         #: Those of them whose outcome somebody waits for.
         self._awaited: set[asyncio.Task[Any]] = set()
-        self._waiters: tuple[asyncio.Future[None], ...] = ()
+        self._changed = Signal()
 
     # -- in which event loop and thread
 
@@ -62,7 +63,7 @@ class Requests:
                 f"agent {self._name!r} belongs to another event loop, which still runs: call it from there"
             )
         self.loop, self._thread_id = loop, threading.get_ident()
-        self.exclusive, self._waiters = None, ()
+        self.exclusive, self._changed = None, Signal()
         return True
 
     @property
@@ -165,30 +166,14 @@ class Requests:
 
     async def change(self, timeout: float | None = None) -> None:
         """Wait until something about the agent changes, at most `timeout` seconds."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = None
-        if timeout is not None and timeout < float("inf"):
-            timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
-        self._waiters = (*self._waiters, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters = tuple(other for other in self._waiters if other is not waiter)
-            if timer is not None:
-                timer.cancel()
+        await self._changed.wait(self._clock, timeout)
 
     def notify(self) -> None:
         """Something about the agent has changed."""
-        for waiter in self._waiters:
-            _wake(waiter)
+        self._changed.set()
 
 
 def is_cancelled() -> bool:
     """Return whether somebody has cancelled the current task, as opposed to what it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

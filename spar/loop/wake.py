@@ -1,4 +1,4 @@
-"""Something to sleep on: wakes at a time, or at once when somebody calls."""
+"""Waits of coroutines: for a time or a call (`Wake`), for the next change of something (`Signal`)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,34 @@ class Wake:
                     timer.cancel()
         was_set, self._is_set = self._is_set, False
         return was_set
+
+
+class Signal:
+    """Signal that any number of coroutines wait for; setting it wakes those that wait at that moment."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
+
+    def set(self) -> None:
+        """Wake all that wait. From the event loop's thread only."""
+        for waiter in self._waiters:
+            _finish(waiter)
+
+    async def wait(self, clock: Clock | None = None, timeout: float | None = None) -> None:
+        """Return when it is set, or after `timeout` seconds by the clock (None, infinite: not before)."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = None
+        if clock is not None and timeout is not None and timeout < float("inf"):
+            timer = clock.call_at(clock.monotonic() + timeout, lambda: _finish(waiter))
+        self._waiters = (*self._waiters, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+            if timer is not None:
+                timer.cancel()
 
 
 def _finish(future: asyncio.Future[None]) -> None:

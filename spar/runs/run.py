@@ -6,7 +6,6 @@ It holds what its cycles have brought; whether it is over says `spar.runs.verdic
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,6 +18,7 @@ from msgspec.structs import force_setattr
 from spar.clock import Timer
 from spar.data.reply import Reply, failure, reply_of
 from spar.ids import new_id
+from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
 from spar.protocols import RunContext
 from spar.types import ActionResult, Perception, RunUsage, Trust
@@ -99,11 +99,11 @@ class Limits(Struct, frozen=True):
 class Run:
     """One run on its way."""
 
-    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "id", "into",
-                 "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify", "is_told", "is_transcribed",
-                 "message", "new", "number", "outcome", "output", "queued_at", "reply", "results", "said", "seen",
-                 "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten", "used", "waited",
-                 "waiters", "waits_until")  # fmt: skip
+    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "has_ended",
+                 "id", "into", "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify", "is_told",
+                 "is_transcribed", "message", "new", "number", "outcome", "output", "queued_at", "reply", "results",
+                 "said", "seen", "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten",
+                 "used", "waited", "waits_until")  # fmt: skip
 
     def __init__(
         self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False
@@ -142,7 +142,7 @@ class Run:
         #: Of a run of an earlier process, the perceptions (ids) that its cycles have dealt with.
         self.seen: frozenset[str] = frozenset()
         self.timer: Timer | None = None
-        self.waiters: tuple[asyncio.Future[None], ...] = ()
+        self.has_ended = Signal()
 
     @property
     def trust(self) -> Trust:

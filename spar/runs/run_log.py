@@ -12,7 +12,6 @@ process is not kept: the transcript and the tape are.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -35,6 +34,7 @@ from spar.events import (
     RunEnded,
     RunStarted,
 )
+from spar.loop.wake import Signal
 from spar.runs.run_events import ANSWER, TOLD, RunEvent, Stream, size_of, terminal
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Record:
     What an earlier process wrote of its answer is void: it is written anew.
     """
 
-    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "_waiters", "is_ended", "lost", "run_id", "seq", "size")
+    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "_news", "is_ended", "lost", "run_id", "seq", "size")
 
     def __init__(self, run_id: str, base: int, *, is_whole: bool) -> None:
         self.run_id, self.seq, self._base, self._is_whole = run_id, base, base, is_whole
@@ -91,7 +91,7 @@ class Record:
         self.lost: int | None = None if is_whole else base
         self._kept: list[_Kept] = []
         self.size, self.is_ended = 0, False
-        self._waiters: tuple[asyncio.Future[None], ...] = ()
+        self._news = Signal()
 
     def add(self, stream: Stream, at: datetime, data: dict[str, Any], size: int) -> None:
         self.seq += 1
@@ -148,17 +148,10 @@ class Record:
 
     async def news(self) -> None:
         """Return when something was added, or the reading is to end."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters = (*self._waiters, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters = tuple(other for other in self._waiters if other is not waiter)
+        await self._news.wait()
 
     def wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._news.set()
 
 
 class RunStream:

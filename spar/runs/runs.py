@@ -6,7 +6,6 @@ asked after at any time. The session decides when one is over (`spar.runs.verdic
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -251,8 +250,7 @@ class Runs:
         self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output,
                                       reply=run.reply.text, silent=run.reply.is_silent,
                                       usage=run.usage))  # fmt: skip
-        for waiter in run.waiters:
-            _wake(waiter)
+        run.has_ended.set()
         parts, run.absorbed, run.into = run.share(), (), None
         for other in parts:
             if run.is_changed:
@@ -264,17 +262,7 @@ class Runs:
         """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
         run = self.get(run_id)
         if run.status is None and (timeout is None or timeout > 0):
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            run.waiters = (*run.waiters, waiter)
-            timer = None
-            if timeout is not None:
-                timer = self._clock.call_at(self._clock.monotonic() + timeout, lambda: _wake(waiter))
-            try:
-                await waiter
-            finally:
-                run.waiters = tuple(other for other in run.waiters if other is not waiter)
-                if timer is not None:
-                    timer.cancel()
+            await run.has_ended.wait(self._clock, timeout)
         return run.status_at(None, self._clock.now())
 
     def shed(self) -> int:
@@ -295,8 +283,3 @@ class Runs:
 def _size_of(run: Run) -> int:
     """About how many bytes an ended run takes."""
     return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
