@@ -20,7 +20,7 @@ from typing import Any, Literal
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.service import ApprovalService
 from acting.calls import Scope
-from acting.repetition import said
+from acting.repetition import with_notice
 from acting.run.batch import Batch, is_final
 from acting.run.budget import Spending
 from acting.run.call.prepare import checked
@@ -334,7 +334,7 @@ class Executor:
         notice = self._runtime.guard.note(scope.run_id, batch.ended())
         if notice is not None:
             self._runtime.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
-        return said(result, notice)
+        return with_notice(result, notice)
 
 
 class EarlierCalls:

@@ -88,7 +88,7 @@ class Detector(Struct, frozen=True, eq=False):
         return f"{again}: {self.advice[min(told, 1)]}"
 
 
-def said(result: ActionResult, notice: Notice | None) -> ActionResult:
+def with_notice(result: ActionResult, notice: Notice | None) -> ActionResult:
     """The result of a batch with what was noticed: one message more, before those of errors, and the fault that ends
     the run, if it is over."""
     if notice is None:

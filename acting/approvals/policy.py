@@ -54,7 +54,7 @@ class Rule(Struct, frozen=True):
 
 
 class Policy:
-    """See the module. `revision` changes with every change of the rules; it is part of what people approve.
+    """The rules of one executor. `revision` changes with every change of the rules; it is part of what people approve.
 
     Args: untrusted: what happens to calls that follow from untrusted text; rules: in order, each a mapping.
     """

@@ -26,7 +26,10 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 
 class ApprovalService:
-    """See the module. `hold`: seconds that a call waits for its answer before its cycle goes on without it."""
+    """Policy, queue, taint and deferred calls of one executor.
+
+    `hold` is how many seconds a call waits for its answer before its cycle goes on without it.
+    """
 
     def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
                  tell: Callable[..., None]) -> None:  # fmt: skip

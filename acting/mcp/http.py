@@ -25,7 +25,7 @@ from spar.threads import Threads
 _UNSURE_STATUS = (502, 504)  # a gateway that does not know what became of the request
 
 
-class Judged(httpx2.AsyncBaseTransport):
+class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends requests to addresses that `guard` permits, and to no others."""
 
     def __init__(self, guard: Guard, threads: Threads) -> None:
@@ -100,7 +100,7 @@ async def stream(
     url: str, headers: Mapping[str, str], guard: Guard, threads: Threads, timeout: float
 ) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`; `timeout` bounds the silence of an answer, in seconds."""
-    judged = await threads.run(Judged, guard, threads)  # it reads the certificates that are trusted
+    judged = await threads.run(GuardedTransport, guard, threads)  # it reads the certificates that are trusted
     client = httpx2.AsyncClient(
         transport=judged,
         trust_env=False,

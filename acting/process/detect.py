@@ -1,4 +1,4 @@
-"""Finds out which sandbox this machine really gives, by trying to break out of it, and hands out such sandboxes.
+"""Finds out which sandbox this machine really gives, by trying to break out of it, and gives out such sandboxes.
 
     capability = offered(which("bwrap"))            # a tenth of a second, once in the life of the process
     spec = capability.spec(workspace, least=1)      # PermanentError below level 1

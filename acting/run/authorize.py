@@ -65,7 +65,7 @@ async def authorize(
     `may_ask` is called before people are asked; if they need not be any more, nothing is said against it.
     """
     resumed = runtime.approvals.parked.of(prepared.call) if runtime.approvals is not None else None
-    trust = judged(runtime, prepared, scope.trust if resumed is None else resumed.trust, scope)
+    trust = judge_trust(runtime, prepared, scope.trust if resumed is None else resumed.trust, scope)
     if resumed is not None:
         prepared.approval_id = resumed.approval
         if resumed.is_unclear and prepared.entry.effect_of(prepared.params) == "once":
@@ -84,7 +84,7 @@ async def authorize(
             if wrong := prepared.swap(runtime.catalog, board, outcome.value, is_done):
                 return CallResult(prepared.call, "failed", fault=wrong), False
             prepared.corrected(proposed, "rewrite", "hook", outcome.reason)
-            trust = judged(runtime, prepared, trust, scope)
+            trust = judge_trust(runtime, prepared, trust, scope)
     ruling = _ruling(runtime, prepared, trust, scope)
     if ruling.decision == "deny":
         return _denied(prepared, ruling.why), False
@@ -258,7 +258,7 @@ def _ruling(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope
     return runtime.approvals.policy.decide(entry.terms, effect, call, prepared.arguments, trust, scope.session)
 
 
-def judged(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope) -> Trust:
+def judge_trust(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope) -> Trust:
     """Return the trust in a call, given that of its plan and what it reads; note what it writes."""
     trust = trust_in(prepared.call, trust)
     return (

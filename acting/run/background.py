@@ -11,7 +11,7 @@ from acting.run.call.attempt import Attempt, AttemptOutcome, begin, cut, finish,
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
-from acting.tooling.limits import Permit, passed
+from acting.tooling.limits import Permit, acquire
 from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
@@ -43,7 +43,7 @@ async def _run(
     end = partial(_end, runtime, attempt, writer, held)
     try:
         for permit in permits:
-            await passed(permit)
+            await acquire(permit)
             held.append(permit)
         if is_to_be_safe and writer is not None and (against := await writer.safe(step)) is not None:
             end(AttemptOutcome("failed", fault=against.fault))

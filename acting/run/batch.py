@@ -1,4 +1,4 @@
-"""One run of calls: they arrive, start the moment nothing blocks them, end, and free others.
+"""One batch of calls: they arrive, start the moment nothing blocks them, end, and free others.
 
 It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
 decides what is ready, the permits when, workers carry it out, the board holds the data; this file only brings them
@@ -17,7 +17,7 @@ from acting.approvals.parking import Parking
 from acting.calls import Scope, fault, fault_of
 from acting.graph.deadlock import reaches
 from acting.graph.graph import Graph
-from acting.run.authorize import authorize, is_authorized, judged, redeem
+from acting.run.authorize import authorize, is_authorized, judge_trust, redeem
 from acting.run.background import detach
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
@@ -42,7 +42,7 @@ _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "den
 
 
 class Batch:
-    """See the module. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
+    """One batch of calls. `read` the calls, then `settle`, then `result`; `abort` instead when cancelled."""
 
     def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
                  resume: ActionResult | None = None, known: Sequence[CallResult] = (),
@@ -146,7 +146,7 @@ class Batch:
         for call_id, result in known.items():
             if (step := self._replayed.get(call_id)) is not None and step.result is None:
                 step.began = self._collector.moment()
-                judged(self._runtime, step, self._scope.trust, self._scope)
+                judge_trust(self._runtime, step, self._scope.trust, self._scope)
                 self._finish(step, replace(result, call=step.call))
         self._writer = writer
         self._drain()
@@ -154,7 +154,7 @@ class Batch:
     def _adopt(self, step: Step, ended: CallResult) -> None:
         """It ended in the run that this one resumes: what it wrote stands already, and it is not done again."""
         self._graph.refuse(step, step.target, step.call.instance)
-        judged(self._runtime, step, self._scope.trust, self._scope)
+        judge_trust(self._runtime, step, self._scope.trust, self._scope)
         step.result = replace(ended, call=step.call)
         self._graph.end(step, ended.status == "ok")
         self._drain()
@@ -473,7 +473,7 @@ class Batch:
         """Return the result of the whole batch."""
         results = tuple(step.result for step in self.steps if step.result is not None)
         duration = self._runtime.clock.monotonic() - began
-        corrections = [each for step in self.steps if step.corrections for each in step.told_corrections()]
+        corrections = [each for step in self.steps if step.corrections for each in step.final_corrections()]
         return self._collector.outcome(
             action,
             results,

@@ -26,7 +26,7 @@ class Payer(Protocol):
 
 
 class Spending:
-    """See the module; one for an executor whose agent has budgets for calls."""
+    """Reservations for calls in the budgets of an agent; one for each executor of such an agent."""
 
     def __init__(self, budgets: CallBudgets[Any]) -> None:
         self._budgets = budgets

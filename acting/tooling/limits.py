@@ -29,7 +29,7 @@ class Permit(Protocol):
     def release(self) -> None: ...
 
 
-async def passed(permit: Permit) -> None:
+async def acquire(permit: Permit) -> None:
     """Wait for a permit and take it."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

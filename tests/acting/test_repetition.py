@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from acting import Executor
-from acting.repetition import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, said
+from acting.repetition import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, with_notice
 from spar.protocols import Context, RunContext
 from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault
@@ -315,21 +315,21 @@ def test_the_planner_is_told_by_a_message_before_those_of_errors() -> None:
     error = {"call": {}, "error": {}}
     result = ActionResult(messages=({"type": "data", "kind": "error", "data": error},), errors=(error,))
 
-    told = said(result, Notice("told", "again", 3, ("look",)))
+    told = with_notice(result, Notice("told", "again", 3, ("look",)))
 
     assert [message["kind"] for message in told.messages] == ["guard", "error"]
     assert told.messages[0]["data"]["message"] == "again"
     assert (told.status, told.fault) == ("ok", None)
-    assert said(result, None) is result
+    assert with_notice(result, None) is result
 
 
 def test_the_end_of_a_run_is_the_fault_of_its_last_result() -> None:
-    over = said(ActionResult(), Notice("ended", "again", 4))
+    over = with_notice(ActionResult(), Notice("ended", "again", 4))
 
     assert over.fault is not None
     assert (over.status, over.fault.message) == ("partial", "no_progress: again")
     earlier = Fault("denied", "a hook was faster")
-    assert said(ActionResult(fault=earlier), Notice("ended", "again", 4)).fault is earlier
+    assert with_notice(ActionResult(fault=earlier), Notice("ended", "again", 4)).fault is earlier
 
 
 # -- after a restart

@@ -24,7 +24,7 @@ from acting.run.call.postconditions import is_expecting, unmet
 from acting.run.deadlines import Deadline
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool
-from acting.tooling.limits import passed
+from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
@@ -65,7 +65,7 @@ class Attempt(Struct):
     is_late: bool = False
     deadline: float | None = None
     task: asyncio.Task[Any] | None = None
-    rest: _Rest | None = None
+    started: _StartedCoroutine | None = None
     ended: AttemptOutcome | None = None
 
     @property
@@ -80,7 +80,7 @@ class Attempt(Struct):
                           duration, ended.verified)  # fmt: skip
 
 
-class _Limit:
+class _DeadlineGuard:
     """Cancels the current task when its attempt is due, and calls `leave` when that has not helped after the grace."""
 
     __slots__ = ("_attempt", "_deadline", "_grace", "_leave", "_runtime", "is_left")
@@ -111,7 +111,7 @@ class _Limit:
         self._leave()
 
 
-class _Rest:
+class _StartedCoroutine:
     """The rest of a coroutine whose first step was made by hand, in `context`, and led to `waits_for`."""
 
     __slots__ = ("_context", "_coroutine", "_waits_for")
@@ -159,7 +159,7 @@ async def finish(
     attempt.task = asyncio.current_task()
     ended, attempt.ended = attempt.ended, None
     while True:
-        if attempt.rest is not None:
+        if attempt.started is not None:
             ended = await _wait(runtime, attempt, leave, about)
             if ended is None:
                 return None
@@ -169,14 +169,14 @@ async def finish(
             return ended
         await runtime.clock.sleep(pause)
         if rate := runtime.rate_of(attempt.entry):
-            await passed(rate)
+            await acquire(rate)
         if runtime.spending is not None and not runtime.spending.again(attempt.entry, attempt.params, attempt.scope):
             return ended
         ended = _first_step(runtime, attempt)
 
 
 def _first_step(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
-    """The first step of an attempt; None when it waits (`attempt.rest`)."""
+    """The first step of an attempt; None when it waits (`attempt.started`)."""
     entry = attempt.entry
     attempt.number += 1
     timeout = entry.terms.timeout
@@ -207,7 +207,7 @@ def _first_step(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
     except BaseException as error:
         ended = _failed(entry, error)
     else:
-        attempt.rest = _Rest(coroutine, waits_for, context)
+        attempt.started = _StartedCoroutine(coroutine, waits_for, context)
         return None
     attempt.is_in_flight = False
     return ended
@@ -254,11 +254,11 @@ async def _wait(
     runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any
 ) -> AttemptOutcome | None:
     """The rest of an attempt, to its end or its deadline."""
-    rest, attempt.rest = attempt.rest, None
+    rest, attempt.started = attempt.started, None
     entry, task = attempt.entry, attempt.task
     assert task is not None
     assert rest is not None
-    limit = _Limit(runtime, attempt, partial(leave, about))
+    limit = _DeadlineGuard(runtime, attempt, partial(leave, about))
     try:
         ended = _judged(runtime, attempt, await rest)
     except asyncio.CancelledError:

@@ -212,7 +212,7 @@ class Step(Node, PreparedCall):
         """Return whether its first attempt has begun."""
         return self.attempt is not None
 
-    def told_corrections(self) -> Sequence[dict[str, Any]]:
+    def final_corrections(self) -> Sequence[dict[str, Any]]:
         """Return the corrections by people and hooks; `ran` is None where nothing of it has run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")

@@ -155,9 +155,9 @@ async def test_the_proxies_of_the_environment_are_not_used(
 async def test_addresses_that_are_not_permitted_are_not_connected_to(allow: list[str], url: str, why: str) -> None:
     import httpx2
 
-    from acting.mcp.http import Judged
+    from acting.mcp.http import GuardedTransport
 
-    judged = Judged(Guard.of(allow), Threads("test", SystemClock()))
+    judged = GuardedTransport(Guard.of(allow), Threads("test", SystemClock()))
     response = await judged.handle_async_request(httpx2.Request("POST", url, content=b"{}"))
     await judged.aclose()
 
