@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-#: The session whose lane senses; its alerts and the agent's own go by their kind alone.
+#: The key of the session that senses; its alerts and the agent's own go by their kind alone.
 STANDING = "main"
 Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider"]
 Severity = Literal["warning", "critical"]

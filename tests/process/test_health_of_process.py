@@ -29,7 +29,7 @@ import spar.session.session
 def opened(self):
     raise RuntimeError("the loop is broken")
 
-spar.session.session.Lane.opened = opened
+spar.session.session.Session.opened = opened
 
 async def plan(perceptions):
     return None
