@@ -201,7 +201,7 @@ class Agent:
 
     @property
     def state(self) -> State:
-        """What it does now: one of `created running pausing paused stopping stopped failed`."""
+        """Return what it does now: one of `created running pausing paused stopping stopped failed`."""
         return self.core.state
 
     @property
@@ -221,7 +221,7 @@ class Agent:
 
     @property
     def pace(self) -> Pace:
-        """How long the pauses between cycles are."""
+        """The pace of the cycles."""
         return self.setup.pace
 
     @property
@@ -264,7 +264,7 @@ class Agent:
 
     @property
     def last_completed_at(self) -> float:
-        """When the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
+        """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
         session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
         if session is None or not (cycles.count or cycles.pending):
             return 0.0
@@ -272,19 +272,19 @@ class Agent:
 
     @property
     def refused(self) -> int:
-        """How many pushed perceptions there was no room for."""
+        """Return how many pushed perceptions there was no room for."""
         return self.submission.refused
 
     @property
     def left_behind(self) -> int:
-        """How many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
+        """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
         threads = sum(module.left_behind for module in self.modules.values())
         return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
 
     @property
     def abilities(self) -> dict[str, Ability]:
-        """What is known of the tools at each kind of task."""
+        """Return what is known of the tools at each kind of task."""
         return self.agent_state.abilities
 
     @property
@@ -298,7 +298,7 @@ class Agent:
 
     @property
     def kept(self) -> dict[str, int]:
-        """What the background writer has stored, still holds and had to give up."""
+        """Return what the background writer has stored, still holds and had to give up."""
         return self.agent_state.account
 
     def blocked_for(self) -> float:
@@ -399,7 +399,7 @@ class Agent:
         return await self.submission.submit(message, session, mode, idempotency_key, output)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
-        """What became of a run, or status `timeout` after so many seconds; waiting never stops the run.
+        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run.
 
         Raises: LookupError for a run that is not known.
         """

@@ -79,7 +79,7 @@ class Lifespan:
         }
 
     def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
-        """What is to be opened of the memory and these modules, in order; what is open already stays so."""
+        """Return what is to be opened of the memory and these modules, in order; what is open already stays so."""
         known = {id(opening.part): opening for opening in self._openings}
         openings: list[Opening] = []
         for part in (self._memory, *(module.part for module in modules.values())):
@@ -106,7 +106,7 @@ class Lifespan:
         self._setup.steps = {phase: self._step(phase) for phase in PHASES}
 
     def _step(self, phase: Phase) -> Step:
-        """How a phase is run: its module, its contract and the terms that the settings give it."""
+        """Return the terms of a phase: its module, its contract and the terms that the settings give it."""
         given = getattr(self._core.settings.agent.phases, phase)
         policy = getattr(self._core.settings.agent.errors, phase)
         retries = given.retries or (RETRIES if policy == "retry" else 0)

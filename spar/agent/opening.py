@@ -120,6 +120,6 @@ def _for_the_opener(error: BaseException) -> BaseException:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """What a part raises that nobody waits for any more is said already: it did not close in time."""
+    """Retrieve an error that nobody waits for any more, which is said already: it did not close in time."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What an agent is given to do: messages and perceptions, from any thread, and runs that are called off again."""
+"""The work that an agent is given: messages and perceptions, from any thread, and runs that are called off again."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Step(Struct, frozen=True):
 
     @property
     def answer(self) -> str:
-        """What a failure leads to that is not tried again."""
+        """Return the policy for a failure that is not tried again."""
         return AFTER_RETRIES[self.phase] if self.on_error == "retry" else self.on_error
 
     def wait_before_retry(self, attempt: int, fault: Fault) -> float | None:
@@ -95,7 +95,7 @@ class Step(Struct, frozen=True):
 
 
 class Cycle(Struct, eq=False):
-    """What each phase brought, how long it took, what failed. Lives from `LoopStarted` to `LoopCompleted`.
+    """One cycle: the products, durations and faults of its phases. Lives from `LoopStarted` to `LoopCompleted`.
 
     One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
     `taken` is the interrupted work that it deals with.
@@ -153,7 +153,7 @@ class Cycle(Struct, eq=False):
 
     @property
     def started_at(self) -> datetime:
-        """When it began, by the wall clock as it stands now."""
+        """Return when it began, by the wall clock as it stands now."""
         return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
 
     def conclude(self) -> Outcome:
@@ -174,14 +174,14 @@ class Cycle(Struct, eq=False):
 
     @property
     def next_look(self) -> float | None:
-        """When to look again (seconds), as the reflection or else the plan proposed."""
+        """Return when to look again (seconds), as the reflection or else the plan proposed."""
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
         return self.action.next_look if isinstance(self.action, Action) else None
 
     @property
     def planned_look(self) -> float | None:
-        """When to look again (seconds), as the plan proposed."""
+        """Return when to look again (seconds), as the plan proposed."""
         return self.action.next_look if isinstance(self.action, Action) else None
 
     @property
@@ -200,7 +200,7 @@ class Cycle(Struct, eq=False):
 
     @property
     def calls(self) -> dict[str, int]:
-        """How many of its calls were ok, failed and were skipped."""
+        """Return how many of its calls were ok, failed and were skipped."""
         return count_calls(() if self.result is None else self.result.results)
 
     def record(self, agent: str, duration: float) -> CycleRecord:
@@ -250,7 +250,7 @@ def _with(value: V, name: str, content: Any) -> V:
 
 
 def instead(step: Step, value: Any, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult | None:
-    """What stands in the place of a failed phase's product. Raises: Skip when nothing can."""
+    """Return what stands in the place of a failed phase's product. Raises: Skip when nothing can."""
     if step.phase == "act" and step.on_error != "skip":
         return failed_result(value, fault, error, salvage)
     if step.phase == "reflect":

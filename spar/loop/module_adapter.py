@@ -77,7 +77,7 @@ class Module:
 
     @property
     def left_behind(self) -> int:
-        """How many blocking calls were abandoned and still hold a thread."""
+        """Return how many blocking calls were abandoned and still hold a thread."""
         return self._threads.left_behind
 
 

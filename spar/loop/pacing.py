@@ -1,4 +1,4 @@
-"""How long to wait between two cycles: a pure function of what the last one brought."""
+"""The wait between two cycles: a pure function of what the last one brought."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class _HandedOver(BaseException):
 
 
 class _Carrier:
-    """What a task really runs: a coroutine that may be exchanged for the hung phase inside it."""
+    """The coroutine of a task: one that may be exchanged for the hung phase inside it."""
 
     __slots__ = ("coroutine", "error", "has_begun", "is_left")
 

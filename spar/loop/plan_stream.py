@@ -60,7 +60,7 @@ class OpenPlan:
         return self._head.degraded
 
     def completed(self, product: Any) -> Any:
-        """What the act phase brought, with the whole plan in the place of the head that it was given."""
+        """Return what the act phase brought, with the whole plan in the place of the head that it was given."""
         action = product.action if isinstance(product, ActionResult) else None
         if action is None or action.id != self._head.id:
             return product

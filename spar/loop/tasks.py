@@ -1,4 +1,4 @@
-"""Where an agent's own work is done: in which event loop and thread, in which task, and one after the other.
+"""The tasks of an agent's own work: in which event loop and thread, in which task, and one after the other.
 
 What is asked of an agent comes from anywhere: from other threads, from inside its own cycles and handlers, several at
 a time. Here that is brought in order. What is asked, and whether it may be, is no matter of this file.
@@ -91,7 +91,7 @@ class Requests:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """What is called or begun here is in the middle of the agent's work."""
+        """Have what is called or begun here be in the middle of the agent's work."""
         token = _INSIDE.set((*_INSIDE.get(), self))
         try:
             yield

@@ -1,4 +1,4 @@
-"""What people are told of an action whose answer depends on how its calls went; pure."""
+"""The answer of an action whose answer depends on how its calls went; pure."""
 
 from __future__ import annotations
 

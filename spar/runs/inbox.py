@@ -1,4 +1,4 @@
-"""What waits for one session: perceptions that were pushed, and messages, by what becomes of them.
+"""The inbox of one session: perceptions that were pushed, and messages, by what becomes of them.
 
 A message that comes while its session pursues a run is dealt with by its mode. What that means is the table `PLACES`;
 what goes when too many wait is `runs.drop`. Who is told, and what a run is, is no matter of this file.
@@ -118,7 +118,7 @@ class Inbox:
         return taken
 
     def put_back(self, steers: Sequence[Run]) -> None:
-        """Those came too late: each becomes a run of its own."""
+        """Have those that came too late wait: each becomes a run of its own."""
         if self.runs is None:
             self.runs = deque()
         self.runs.extend(steers)
@@ -192,7 +192,7 @@ class Inbox:
 
     @property
     def contents(self) -> tuple[list[Perception], list[Run]]:
-        """What was handed over and waits."""
+        """Return what was handed over and waits."""
         return [perception for perception, _ in self.pushed or ()], [*(self.steers or ()), *(self.runs or ())]
 
     @staticmethod
@@ -201,7 +201,7 @@ class Inbox:
 
 
 def gist(message: Perception) -> Perception:
-    """What is kept of a message that was dropped."""
+    """Return what is kept of a message that was dropped."""
     return replace(message, content=shortened(message.text), attributes={}, evidence=())
 
 
@@ -221,7 +221,7 @@ def collected(first: Perception, others: Iterable[Perception]) -> Perception:
 
 
 def overflow(dropped: Sequence[Perception], session: str, new_id: Callable[[], str]) -> Perception:
-    """What is told of messages that were dropped; it is trusted as little as the least trusted of them."""
+    """Return what is told of messages that were dropped; it is trusted as little as the least trusted of them."""
     lines = [f"- {each.text}" for each in dropped]
     text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *lines])
     trust = least_trust(dropped)

@@ -14,7 +14,7 @@ from spar.runs.run import Run
 
 
 class InterruptedWork:
-    """That of one session, in the order in which it came; most sessions never have any.
+    """The interrupted work of one session, in the order in which it came; most sessions never have any.
 
     `number` says how many pieces wait, `runs` how many of them belong to a run, before which no other one begins: every
     cycle asks, so that it is kept and not counted.

@@ -1,4 +1,4 @@
-"""What people are told by an agent: the answers of its runs, and what tools say during them; each thing once.
+"""The messages of an agent to people: the answers of its runs, and what tools say during them; each thing once.
 
 `message_sending` may change or stop it, `message_sent` hears of it, and so does everybody who subscribes to
 `MessageSent`, which is what a channel does. What a run has told people on a route it does not tell them there again.

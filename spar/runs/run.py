@@ -88,7 +88,7 @@ class End(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What one run may take at most: seconds, seconds of waiting for a provider (0: any), and by quantity what there is
+    """The limits of one run: seconds, seconds of waiting for a provider (0: any), and by quantity what there is
     a limit for."""
 
     timeout: float = 0.0
@@ -146,7 +146,7 @@ class Run:
 
     @property
     def trust(self) -> Trust:
-        """That of the least trusted of all that was said in it."""
+        """Return the trust of the least trusted of all that was said in it."""
         return least_trust((self.message, *self.said)) if self.said else self.message.trust
 
     def hear(self, other: Run) -> None:
@@ -164,7 +164,7 @@ class Run:
         return self.absorbed
 
     def restored(self, message: Perception) -> None:
-        """What was said in it in an earlier process is new only if no cycle has dealt with it, and if it was not
+        """Take what was said in it in an earlier process as new only if no cycle has dealt with it, and if it was not
         collected into what the run is about."""
         if message.id in self.seen or self.is_about(message):
             self.new = tuple(each for each in self.new if each is not message)
@@ -175,11 +175,11 @@ class Run:
         return any(part.id == message.id for part in self.message.evidence)
 
     def planned(self) -> None:
-        """What was said in it has been planned for."""
+        """Note that what was said in it has been planned for."""
         self.is_planned, self.failures, self.new = True, 0, ()
 
     def status_at(self, end: End | None, now: datetime) -> RunStatus:
-        """What is answered who asks: how it ended, or with this end would have now; else that it goes on."""
+        """Return the answer to who asks: how it ended, or with this end would have now; else that it goes on."""
         if self.status is not None or end is None:
             return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at,
                              self.error, self.output, self.errors, self.reply.text, self.reply.is_silent,
@@ -189,7 +189,7 @@ class Run:
                          self.errors, reply.text, reply.is_silent, self.usage)  # fmt: skip
 
     def reply_to(self, end: End) -> Reply:
-        """What people are told at its end: what it answered, or the one sentence that stands for that."""
+        """Return what people are told at its end: what it answered, or the one sentence that stands for that."""
         reply = end.reply
         if reply.text is not None or reply.is_silent:
             return reply
@@ -203,7 +203,7 @@ class Run:
 
     @property
     def usage(self) -> RunUsage:
-        """What it has taken in this process."""
+        """Return what it has taken in this process."""
         used = {name: self.used[name] for name in RunUsage.__struct_fields__ if name != "waited"}
         return RunUsage(**used, waited=self.waited)
 

@@ -1,4 +1,4 @@
-"""What a run tells of itself: the events of its stream, made of those of the bus.
+"""The events of a run's stream, made of those of the bus.
 
 Only values and pure functions: what a tool was given or returned is bounded, and nothing is left in it that looks like
 a secret. Who keeps them and who reads them is `spar.runs.run_log`.

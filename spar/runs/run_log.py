@@ -1,4 +1,4 @@
-"""What each run does, as a stream that can be read again: `agent.events.run(run_id, after=seq)`.
+"""The log of each run, a stream that can be read again: `agent.events.run(run_id, after=seq)`.
 
 Of a run the newest events are kept in memory, numbered, until they are too many; of runs that have ended, the last
 thousand. Whoever reads gets what is kept and then what comes, up to the terminal event, which every run has once and
@@ -66,7 +66,7 @@ class _Kept:
         self.last, self.stream, self.at, self.data, self.size, self.pieces = last, stream, at, data, size, pieces
 
     def shown(self, run_id: str, after: int) -> RunEvent:
-        """What of it a reader has not seen who has seen all up to `after`."""
+        """Return what of it a reader has not seen who has seen all up to `after`."""
         data = self.data
         if self.pieces is not None:
             seen = max(0, after - (self.last - len(self.pieces)))
@@ -78,7 +78,7 @@ _last = attrgetter("last")
 
 
 class Record:
-    """What is kept of one run. `lost` is the last number up to which something is missing, None where nothing is.
+    """The record of one run. `lost` is the last number up to which something is missing, None where nothing is.
 
     What an earlier process wrote of its answer is void: it is written anew.
     """
@@ -203,7 +203,7 @@ class RunStream:
 
 
 class Streams:
-    """Those of one agent's runs, which are read by `events.run`.
+    """The logs of one agent's runs, which are read by `events.run`.
 
     Args: status: what became of a run, raises LookupError for one that is not known; epoch: the number of this process,
         which grows from one to the next, 0 where runs do not outlive a process.
@@ -239,7 +239,7 @@ class Streams:
             record.wake()
 
     async def find(self, run_id: str) -> Record | RunEvent:
-        """What is kept of a run; of one that ended before, or in an earlier process, its terminal event.
+        """Return what is kept of a run; of one that ended before, or in an earlier process, its terminal event.
 
         Raises: LookupError for a run that is not known.
         """
@@ -258,7 +258,7 @@ class Streams:
 
     @property
     def _base(self) -> int:
-        """Where numbers begin; while the memory is closed, where they began last."""
+        """Return where numbers begin; while the memory is closed, where they began last."""
         self._number = max(self._number, self._epoch())
         return self._number << 32
 

@@ -71,7 +71,7 @@ class Runs:
 
     @property
     def open(self) -> int:
-        """How many runs have not ended."""
+        """Return how many runs have not ended."""
         return len(self._open)
 
     @property

@@ -46,7 +46,7 @@ class Transcripts:
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
-        """What is to be read of a session, oldest first: from the last compaction on, which comes first."""
+        """Return what is to be read of a session, oldest first: from the last compaction on, which comes first."""
         if (store := self._find_store()) is not None:
             return await store.read(self._name, session)
         return since_compaction([entry for entry, _ in self._kept.get(session, ())])
@@ -80,7 +80,7 @@ class Transcripts:
                 self.keep(run.session, entries)
 
     def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
-        """What a run's cycle adds, or its end without one."""
+        """Return what a run's cycle adds, or its end without one."""
         return entries_of(run, cycle, end, self._tools())
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
@@ -109,7 +109,7 @@ def since_compaction(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """What a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
+    """Return what a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
     entries: list[Entry] = []
     action = cycle.written_action if cycle is not None else None
     result = cycle.result if cycle is not None else None

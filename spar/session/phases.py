@@ -1,4 +1,4 @@
-"""How the modules of an agent are called in one of its sessions: with what, and what else takes part in a phase.
+"""The calls of an agent's modules in one of its sessions: with what, and what else takes part in a phase.
 
 Where nothing else does, the module's own coroutine is the phase's, so that a cycle costs what its modules cost. What
 else there may be: what was pushed, a run that begins, calls that people have answered, a cycle that was cut off and
@@ -108,7 +108,7 @@ class SessionPhases:
         return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
-        """What the sensors noticed (on the standing session) and what was pushed, by priority."""
+        """Return what the sensors noticed (on the standing session) and what was pushed, by priority."""
         parts, session = self.parts, self.session
         if cycle.taken is not None:
             return await self._sense_interrupted(module, cycle, cycle.taken)
@@ -132,7 +132,7 @@ class SessionPhases:
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
 
     async def _perceived(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
-        """What the sense module makes of what was pushed."""
+        """Return what the sense module makes of what was pushed."""
         if pushed and self.parts.setup.perceive is not None:
             try:
                 return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
@@ -142,7 +142,7 @@ class SessionPhases:
         return pushed
 
     async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
-        """What was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
+        """Return what was in hand before, by itself: a cycle that was cut off, or what may be to blame for that."""
         session, run, work = self.session, piece.run, piece.work
         if piece.is_suspect and self.parts.work.journal is not None:
             await self.parts.work.journal.safe()  # the end of what was tried before does not share the fate of this
@@ -228,7 +228,7 @@ class SessionPhases:
             return resumed
 
     async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
-        """What the planner wants done, after what is to come first."""
+        """Return what the planner wants done, after what is to come first."""
         crashpoint("plan.before")
         module = self.session.modules["plan"]
         own = list(perceptions or ())  # the planner may do with it what it likes
@@ -321,7 +321,7 @@ def _going_on(action: Action) -> Action:
 
 
 async def _led(calls: Sequence[Call], rest: Any) -> AsyncGenerator[Any]:
-    """These calls, then what a planner streams."""
+    """Yield these calls, then what a planner streams."""
     source = rest.__aiter__()
     try:
         for call in calls:

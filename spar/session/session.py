@@ -232,7 +232,7 @@ class Session:
 
     @property
     def deadline(self) -> float:
-        """When the phase in hand must have ended (monotonic seconds); infinite between cycles."""
+        """Return when the phase in hand must have ended (monotonic seconds); infinite between cycles."""
         return self.runner.deadline
 
     @property
@@ -376,7 +376,7 @@ class Session:
         self.wake.set()
 
     def rehouse(self) -> None:
-        """What was to be heard in a run that is gone becomes a run of its own."""
+        """Have what was to be heard in a run that is gone become a run of its own."""
         if self.inbox.steers:
             self.inbox.put_back(self.inbox.take_steers())
             self.wake.set()
@@ -388,7 +388,7 @@ class Session:
 
     @property
     def waiting(self) -> int:
-        """How many perceptions and runs wait for their cycle."""
+        """Return how many perceptions and runs wait for their cycle."""
         return self.inbox.waiting
 
     def take(self, cycle: Cycle) -> list[Perception]:
@@ -497,7 +497,7 @@ class Session:
         return self._ended is not None and self._ended[0] in (run, run.into)
 
     async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
-        """What the hooks at a point say, their faults reported; None where nobody is asked."""
+        """Return what the hooks at a point say, their faults reported; None where nobody is asked."""
         hooks = self.core.hooks
         if point not in hooks.used:
             return None
@@ -507,7 +507,7 @@ class Session:
         return outcome
 
     async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
-        """What the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+        """Return what the hooks at a point make of a value. Raises: Skip when one of them is against it."""
         outcome = await self._consult(point, cycle, value)
         if outcome is None:
             return value
@@ -529,7 +529,7 @@ class Session:
         self.parts.reports.phase_failed(cycle, fault, error, policy)
 
     def salvage(self, action: Action) -> ActionResult | None:
-        """What the actor knows of an action that was cut off, if it can tell."""
+        """Return what the actor knows of an action that was cut off, if it can tell."""
         module = self.modules["act"]
         try:
             known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
