@@ -11,7 +11,8 @@ the solution (`{"output": …}`), or one of `TextDelta`, `Usage`. What is left o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -97,3 +98,21 @@ class Usage(Struct, frozen=True):
 
 Piece = str | Mapping[str, Any] | TextDelta | Usage
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
+
+
+async def pieces_of(model: Model, request: Request) -> AsyncGenerator[Piece]:
+    """Yield the pieces of a model's answer in any of its shapes; closed, it closes the model's stream."""
+    answer: Any = model(request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if not hasattr(answer, "__aiter__"):
+        if answer is not None:
+            yield answer
+        return
+    pieces = aiter(answer)
+    try:
+        async for piece in pieces:
+            yield piece
+    finally:
+        if callable(close := getattr(pieces, "aclose", None)):
+            await close()

@@ -13,7 +13,6 @@ the output by who asked.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
@@ -22,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Model, ProvidedCall, Request, TextDelta, Usage
+from planning.ports import Model, ProvidedCall, Request, TextDelta, Usage, pieces_of
 from planning.prompt.call_results import PROVIDER_ID, call_shown
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
@@ -123,19 +122,12 @@ class ModelResponse:
         return self._items
 
     async def _run(self) -> AsyncGenerator[dict[str, Any] | TextDelta, None]:
-        answer: Any = self._model(self.request)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if hasattr(answer, "__aiter__"):
-            async with aclosing(_closable(answer)) as pieces:
-                async for piece in pieces:
-                    for item in self._take(piece):
-                        yield item
-                    if self._is_over:  # whatever else comes would be paid for and thrown away
-                        break
-        elif answer is not None:
-            for item in self._take(answer):
-                yield item
+        async with aclosing(pieces_of(self._model, self.request)) as pieces:
+            async for piece in pieces:
+                for item in self._take(piece):
+                    yield item
+                if self._is_over:  # whatever else comes would be paid for and thrown away
+                    break
         for item in self._finish():
             yield item
 
@@ -236,16 +228,6 @@ class ModelResponse:
 
     def _object(self, problem: str) -> None:
         self.problem = self.problem or problem
-
-
-async def _closable(pieces: Any) -> AsyncGenerator[Any, None]:
-    """The pieces, and the end of their source when nobody wants more."""
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        if (close := getattr(pieces, "aclose", None)) is not None:
-            await close()
 
 
 def added(one: Usage, other: Usage) -> Usage:

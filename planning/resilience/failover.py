@@ -11,7 +11,6 @@ when it is worth coming back: waiting is the asker's affair, so there are no loo
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from planning.ports import Model, Piece, Request, Usage
+from planning.ports import Model, Piece, Request, Usage, pieces_of
 from planning.resilience import breaker
 from planning.resilience.breaker import Breaker
 from planning.resilience.provider_errors import SHORTEST, ProviderError, provider_error
@@ -195,7 +194,7 @@ class Models:
                 route.requests += 1
                 used: Counter[Quantity] = Counter()
                 try:
-                    async with aclosing(_answer(route.model, request)) as pieces:
+                    async with aclosing(pieces_of(route.model, request)) as pieces:
                         async for piece in pieces:
                             if isinstance(piece, Usage):
                                 route.note(piece)
@@ -277,21 +276,3 @@ def _amounts(usage: Usage) -> dict[Quantity, int]:
     if usage.cost is not None:
         amounts["money"] = usage.cost
     return amounts
-
-
-async def _answer(model: Model, request: Request) -> AsyncGenerator[Piece]:
-    """Yield the pieces of a model's answer in any of its shapes."""
-    answer: Any = model(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    if not hasattr(answer, "__aiter__"):
-        if answer is not None:
-            yield answer
-        return
-    pieces = aiter(answer)
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        if callable(close := getattr(pieces, "aclose", None)):
-            await close()
