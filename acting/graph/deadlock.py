@@ -20,12 +20,7 @@ _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
 
 def verdict(node: Node) -> tuple[Why, str] | None:
     """Why what `node` reads will never come, by that of its paths of which most is known; None if it may."""
-    losses = [
-        loss
-        for requirement in node.requirements
-        if requirement.is_open and requirement.is_hopeless
-        for loss in requirement.losses()
-    ]
+    losses = [loss for read in node.requirements if read.is_open and read.is_hopeless for loss in read.losses()]
     if not losses:
         return None
     bits, path = max(losses, key=lambda loss: loss[0])
@@ -38,8 +33,8 @@ def could_start(node: Node, has: Callable[[Path, str | None], bool]) -> bool:
         node.after == 0
         and all(has(path, node.instance) for path in node.reads)
         and all(
-            any(all(has(path, node.instance) for path in paths) for paths in requirement.alternatives)
-            for requirement in node.requirements
+            any(all(has(path, node.instance) for path in paths) for paths in read.alternatives)
+            for read in node.requirements
         )
     )
 
@@ -57,13 +52,9 @@ def knot_from(start: Node) -> list[Node]:
 
 def awaited_by(node: Node) -> Node | None:
     """One of those that live for whom `node` waits."""
-    gates = [
-        gate for requirement in node.requirements if requirement.is_open and (gate := requirement.gate) is not None
-    ]
+    gates = [gate for read in node.requirements if read.is_open and (gate := read.gate) is not None]
     stack: list[Node | Barrier] = [*gates]
-    feeders = (
-        feeder for requirement in node.requirements if requirement.is_open for feeder in requirement.fed.values()
-    )
+    feeders = (feeder for read in node.requirements if read.is_open for feeder in read.fed.values())
     stack += [blocker for blocker in chain(node.blockers, feeders) if not blocker.ended][:1]
     while stack:
         each = stack.pop()
@@ -106,7 +97,7 @@ def _before(each: Node | Barrier) -> Sequence[Node | Barrier]:
         return each.blockers
     return [
         *each.blockers,
-        *(feeder for requirement in each.requirements if requirement.is_plain for feeder in requirement.fed.values()),
+        *(feeder for read in each.requirements if read.is_plain for feeder in read.fed.values()),
     ]
 
 
@@ -114,9 +105,5 @@ def _behind(each: Node | Barrier) -> Sequence[Node | Barrier]:
     # A gate leads on to nobody: reads with alternatives close no circle.
     if isinstance(each, Barrier) or not (each.followers or each.feeds):
         return each.dependants
-    fed = [
-        requirement.node
-        for requirement, place in each.feeds
-        if requirement.is_plain and requirement.fed.get(place) is each
-    ]
+    fed = [read.node for read, place in each.feeds if read.is_plain and read.fed.get(place) is each]
     return [*each.dependants, *each.followers, *fed]

@@ -100,17 +100,11 @@ class Graph:
                 circular = circular or any(overlaps(path, own) for paths in node.writes for own in paths)
         awaiting = self._awaited.pop(node.id, ()) if self._awaited else ()
         if fed or awaiting:
-            for requirement, place in fed:
-                place.set_fed(requirement, node)
-            if not circular and reaches(
-                node, [*(requirement.node for requirement, _ in fed if requirement.is_plain), *awaiting]
-            ):
+            for read, place in fed:
+                place.set_fed(read, node)
+            if not circular and reaches(node, [*(read.node for read, _ in fed if read.is_plain), *awaiting]):
                 # Unless somebody else, who has not been on record, is to feed the readers as well.
-                alone = [
-                    requirement.node
-                    for requirement, place in fed
-                    if requirement.is_plain and not place.writer(requirement.node, node)
-                ]
+                alone = [read.node for read, place in fed if read.is_plain and not place.writer(read.node, node)]
                 circular = reaches(node, [*alone, *awaiting])
             node.followers = [*node.followers, *awaiting]
             for reader in awaiting:
@@ -134,14 +128,14 @@ class Graph:
         node.ended, node.ok = True, ok
         if not node.is_ready and node.at:  # one that was never taken in may end all the same
             self.pending -= 1
-            for requirement in node.requirements:
-                requirement.close()
+            for read in node.requirements:
+                read.close()
         if node.groups:
             node.leave(chosen)
-        for requirement, place in node.feeds:
-            if requirement.fed.get(place) is node:
-                place.set_fed(requirement, None)
-                self._suspect(requirement.node)
+        for read, place in node.feeds:
+            if read.fed.get(place) is node:
+                place.set_fed(read, None)
+                self._suspect(read.node)
         free = node.dependants
         if node.followers:
             free = free.copy()
@@ -156,9 +150,9 @@ class Graph:
 
     def written(self, path: Path, value: object, instance: str | None = None) -> None:
         """`value` now stands at `path` (or was merged into it): wake the readers that have theirs now."""
-        for requirement, found in self._index.awaiting(path, value, instance):
-            if found in requirement.absent:
-                self._arrived(requirement, found)
+        for read, found in self._index.awaiting(path, value, instance):
+            if found in read.absent:
+                self._arrived(read, found)
 
     def stuck(self) -> Stuck | None:
         """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
@@ -236,63 +230,63 @@ class Graph:
 
     def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
         """Put a gate before each alternative that earlier calls are still to write."""
-        requirement = ReadRequirement(node, alternatives)
+        read = ReadRequirement(node, alternatives)
         gates: list[Gate | None] = []
         for paths in alternatives:
-            gate = Gate(requirement)
+            gate = Gate(read)
             if not self._is_racing:
                 for path in paths:
                     self._index.block(gate, path, node.instance)
             gates.append(gate if gate.waiting else None)
-        requirement.gates = gates
-        requirement.is_open = False  # as long as it has not been looked at: `_offer` does
+        read.gates = gates
+        read.is_open = False  # as long as it has not been looked at: `_offer` does
         if not node.requirements:
             node.requirements = {}
-        node.requirements[requirement] = None
+        node.requirements[read] = None
 
     # -- requirements
 
     def _miss(self, node: Node, path: Path) -> None:
         """Wait for a value at a path that must be present."""
-        requirement = ReadRequirement(node, ((path,),))
+        read = ReadRequirement(node, ((path,),))
         if not node.requirements:
             node.requirements = {}
-        node.requirements[requirement] = None
+        node.requirements[read] = None
         node.lacking += 1
-        self._watch(requirement, path)
+        self._watch(read, path)
 
-    def _watch(self, requirement: ReadRequirement, path: Path) -> None:
-        self._index.watch(requirement, path)
-        self._suspect(requirement.node)
+    def _watch(self, read: ReadRequirement, path: Path) -> None:
+        self._index.watch(read, path)
+        self._suspect(read.node)
 
     def _suspect(self, node: Node) -> None:
         """Perhaps nobody who lives will bring what it reads: `stuck` finds out."""
         heappush(self._suspects, (node.at, node))
 
-    def _arrived(self, requirement: ReadRequirement, path: Path) -> None:
-        """Something stands at a path that `requirement` waited for."""
-        for place in requirement.absent.pop(path):
-            place.leave(requirement)
-        node = requirement.node
-        if requirement.is_plain:
-            requirement.is_open = False
-            del node.requirements[requirement]
-        elif not self._is_settled(requirement):
+    def _arrived(self, read: ReadRequirement, path: Path) -> None:
+        """Something stands at a path that `read` waited for."""
+        for place in read.absent.pop(path):
+            place.leave(read)
+        node = read.node
+        if read.is_plain:
+            read.is_open = False
+            del node.requirements[read]
+        elif not self._is_settled(read):
             return
         else:
-            requirement.close()
+            read.close()
         node.lacking -= 1
         if node.waiting == node.lacking == 0:
             self._offer(node)
 
-    def _is_settled(self, requirement: ReadRequirement) -> bool:
+    def _is_settled(self, read: ReadRequirement) -> bool:
         """Return whether an alternative is present and no earlier writer of it or of one before it lives.
 
         If not, it waits at each path that is missing from the alternatives that can be judged.
         """
-        absent, instance, has = requirement.absent, requirement.node.instance, self._has
+        absent, instance, has = read.absent, read.node.instance, self._has
         missing: list[Path] = []
-        for paths, gate in zip(requirement.alternatives, requirement.gates, strict=True):
+        for paths, gate in zip(read.alternatives, read.gates, strict=True):
             if gate is not None and gate.waiting:
                 break
             lacking = [path for path in paths if path in absent or not has(path, instance)]
@@ -301,33 +295,33 @@ class Graph:
             missing += lacking
         for path in missing:
             if path not in absent:
-                self._watch(requirement, path)
+                self._watch(read, path)
         return False
 
-    def _look_again(self, requirement: ReadRequirement) -> None:
+    def _look_again(self, read: ReadRequirement) -> None:
         """One of its gates has opened."""
-        node = requirement.node
-        if not requirement.is_open or node.ended or node.is_ready:
+        node = read.node
+        if not read.is_open or node.ended or node.is_ready:
             return
-        if not self._is_settled(requirement):
+        if not self._is_settled(read):
             self._suspect(node)
             return
-        requirement.close()
+        read.close()
         node.lacking -= 1
         if node.waiting == node.lacking == 0:
             self._offer(node)
 
     def _reconsider(self, node: Node) -> None:
         """See what nobody told: a write may have taken away what it once had, or made an instance's value fit again."""
-        for requirement in list(node.requirements):
-            for path in list(requirement.absent):
-                if path in requirement.absent and self._has(path, node.instance):
-                    self._arrived(requirement, path)
+        for read in list(node.requirements):
+            for path in list(read.absent):
+                if path in read.absent and self._has(path, node.instance):
+                    self._arrived(read, path)
         if not node.is_ready:
             self._note_missing(node)
             self._judge(node)
-            for requirement in node.requirements:
-                requirement.find_feeders()
+            for read in node.requirements:
+                read.find_feeders()
 
     # -- starting and ending
 
@@ -350,9 +344,7 @@ class Graph:
 
     def _note_missing(self, node: Node) -> None:
         known = (
-            {path for requirement in node.requirements if requirement.is_plain for path in requirement.absent}
-            if node.lacking
-            else NOBODY
+            {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NOBODY
         )
         for path in node.reads:
             if path not in known and not self._has(path, node.instance):
@@ -360,9 +352,9 @@ class Graph:
 
     def _judge(self, node: Node) -> None:
         """See which reads with alternatives are not settled."""
-        for requirement in node.requirements:
-            if not requirement.is_plain and not self._is_settled(requirement) and not requirement.is_open:
-                requirement.is_open = True
+        for read in node.requirements:
+            if not read.is_plain and not self._is_settled(read) and not read.is_open:
+                read.is_open = True
                 node.lacking += 1
 
     def _doom(self, node: Node, why: Why) -> None:
@@ -399,8 +391,8 @@ class Graph:
         knot = knot_from(self._left[0])
         for member in sorted(knot, key=lambda each: each.at):
             if could_start(member, self._has):
-                for requirement in member.requirements:
-                    requirement.close()
+                for read in member.requirements:
+                    read.close()
                 member.is_ready = True
                 self.pending -= 1
                 self.ready.append(member)

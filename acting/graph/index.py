@@ -63,7 +63,7 @@ class Index:
                     place = roots[path[0]] = IndexNode(None)
                 for segment in path[1:]:
                     if place.unfed:
-                        fed += [(requirement, place) for requirement in place.unfed]
+                        fed += [(read, place) for read in place.unfed]
                     group = place.below
                     if group is None:
                         group = place.below = Group()
@@ -85,15 +85,15 @@ class Index:
             node.branches = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return fed
 
-    def watch(self, requirement: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
-        """Let `requirement` wait for a value at `path`, as yet unfed; the places where it does."""
+    def watch(self, read: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
+        """Let `read` wait for a value at `path`, as yet unfed; the places where it does."""
         places: tuple[IndexNode, ...] = (walk(self._roots, path),)
-        instance = requirement.node.instance
+        instance = read.node.instance
         if instance is not None:
             places = (*places, walk(self._instances.setdefault(instance, {}), path))
-        requirement.absent[path] = places
+        read.absent[path] = places
         for place in places:
-            place.enter(requirement, path)
+            place.enter(read, path)
         return places
 
     def awaiting(self, path: Path, value: object, instance: str | None) -> list[tuple[ReadRequirement, Path]]:
@@ -152,43 +152,43 @@ class IndexNode(PathNode):
             bits |= group.lost
         return bits
 
-    def enter(self, requirement: ReadRequirement, path: Path) -> None:
-        """Note that `requirement` waits here, as yet unfed."""
+    def enter(self, read: ReadRequirement, path: Path) -> None:
+        """Note that `read` waits here, as yet unfed."""
         if self.waiters is NOBODY:
             self.waiters, self.unfed = {}, {}
-        self.waiters[requirement] = path
-        self.unfed[requirement] = None
+        self.waiters[read] = path
+        self.unfed[read] = None
         above: IndexNode | None = self
         while above is not None:  # not `upwards`: this is the longest way of a call that comes before its writer
             above.waiters_sub += 1
             above.unfed_sub += 1
             above = above.up
 
-    def leave(self, requirement: ReadRequirement) -> None:
-        del self.waiters[requirement]
-        unfed = 0 if requirement.fed.pop(self, None) else 1
+    def leave(self, read: ReadRequirement) -> None:
+        del self.waiters[read]
+        unfed = 0 if read.fed.pop(self, None) else 1
         if unfed:
-            del self.unfed[requirement]
+            del self.unfed[read]
         above: IndexNode | None = self
         while above is not None:
             above.waiters_sub -= 1
             above.unfed_sub -= unfed
             above = above.up
 
-    def set_fed(self, requirement: ReadRequirement, feeder: Node | None) -> None:
+    def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None:
         """Put on record who is going to feed a waiter."""
         if feeder is None:
-            if requirement.fed.pop(self, None) is None:
+            if read.fed.pop(self, None) is None:
                 return
-            self.unfed[requirement], change = None, 1
+            self.unfed[read], change = None, 1
         else:
             feeder.feeds = feeder.feeds or []
-            feeder.feeds.append((requirement, self))
-            was = requirement.fed.get(self)
-            requirement.fed[self] = feeder
+            feeder.feeds.append((read, self))
+            was = read.fed.get(self)
+            read.fed[self] = feeder
             if was is not None:
                 return
-            del self.unfed[requirement]
+            del self.unfed[read]
             change = -1
         above: IndexNode | None = self
         while above is not None:
@@ -227,7 +227,7 @@ def unfed_below(place: IndexNode) -> list[tuple[ReadRequirement, IndexNode]]:
     while stack:
         here = stack.pop()
         if here.unfed_sub:
-            found += [(requirement, here) for requirement in here.unfed]
+            found += [(read, here) for read in here.unfed]
             if here.unfed_sub > len(here.unfed):
                 stack += here.children.values()
     return found

@@ -22,13 +22,13 @@ NONE: Final[Any] = ()
 
 
 class RequirementNode(Protocol):
-    """A segment of the index by path (`index`) as a requirement that waits there sees it."""
+    """A segment of the index by path (`index`) as a read that waits there sees it."""
 
     @property
     def lost(self) -> int: ...
     def writer(self, *but: Node) -> Node | None: ...
-    def set_fed(self, requirement: ReadRequirement, feeder: Node | None) -> None: ...
-    def leave(self, requirement: ReadRequirement) -> None: ...
+    def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None: ...
+    def leave(self, read: ReadRequirement) -> None: ...
 
 
 class Barrier:
@@ -51,9 +51,9 @@ class Gate(Barrier):
 
     __slots__ = ("requirement",)
 
-    def __init__(self, requirement: ReadRequirement) -> None:
+    def __init__(self, read: ReadRequirement) -> None:
         super().__init__()
-        self.requirement = requirement
+        self.requirement = read
 
 
 class Node:
@@ -62,28 +62,9 @@ class Node:
     `why` says why the graph gave it up, empty while it has not.
     """
 
-    __slots__ = (
-        "after",
-        "at",
-        "blockers",
-        "branches",
-        "dependants",
-        "ended",
-        "feeds",
-        "followers",
-        "groups",
-        "id",
-        "instance",
-        "is_doomed",
-        "is_ready",
-        "lacking",
-        "ok",
-        "reads",
-        "requirements",
-        "waiting",
-        "why",
-        "writes",
-    )  # fmt: skip
+    __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers",
+                 "groups", "id", "instance", "is_doomed", "is_ready", "lacking", "ok", "reads",
+                 "requirements", "waiting", "why", "writes")  # fmt: skip
 
     def __init__(self, id: str) -> None:
         self.id = id

@@ -61,23 +61,8 @@ class Resolved(Mapping[str, Any]):
 class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
-    __slots__ = (
-        "_call",
-        "_names",
-        "_resources",
-        "_threads",
-        "activity",
-        "effect_of",
-        "is_blocking",
-        "is_free",
-        "name",
-        "output",
-        "parameters",
-        "rules",
-        "slots",
-        "target",
-        "terms",
-    )  # fmt: skip
+    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "effect_of", "is_blocking",
+                 "is_free", "name", "output", "parameters", "rules", "slots", "target", "terms")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]

@@ -157,33 +157,10 @@ class Step(Node, PreparedCall):
     starts. `is_small` says that its parameters are short scalars, fit to keep as they are. `asking` is the task in
     which people are asked about it."""
 
-    __slots__ = (
-        "allowed",
-        "approval_id",
-        "arguments",
-        "asking",
-        "attempt",
-        "began",
-        "binds",
-        "call",
-        "corrections",
-        "draft",
-        "entry",
-        "found",
-        "is_admitted",
-        "is_guest",
-        "is_reading",
-        "is_small",
-        "is_started",
-        "is_told",
-        "lines",
-        "params",
-        "passed",
-        "permits",
-        "reservation",
-        "result",
-        "target",
-    )  # fmt: skip
+    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call",
+                 "corrections", "draft", "entry", "found", "is_admitted", "is_guest", "is_reading",
+                 "is_small", "is_started", "is_told", "lines", "params", "passed", "permits",
+                 "reservation", "result", "target")  # fmt: skip
 
     entry: BoundTool
     params: dict[str, Any]
