@@ -12,7 +12,7 @@ from typing import Any, Final
 from spar.data.blackboard import Board
 from spar.data.json_safe import NotJsonError, whole
 from spar.data.json_schema import Output
-from spar.data.paths import BadReferenceError, TooLargeError, marked, references, resolve
+from spar.data.paths import BadReferenceError, ValueTooLargeError, marked, references, resolve
 
 #: Bytes as JSON. An output is not cut: that is for those who show it.
 _LARGEST: Final = 64 << 20
@@ -49,7 +49,7 @@ class OutputCheck:
             output = whole(output, _LARGEST)
         except BadReferenceError as error:
             return None, str(error)
-        except (TooLargeError, NotJsonError) as error:
+        except (ValueTooLargeError, NotJsonError) as error:
             return None, f"the output cannot be used: {error}"
         problem = None if self._schema is None else self._schema.check(output)
         return (output, "") if problem is None else (None, problem)

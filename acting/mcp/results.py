@@ -31,7 +31,7 @@ def value_of(result: CallToolResult, limit: int) -> Any:
         if all(isinstance(part, str) for part in parts):
             return whole("\n".join(parts), limit)
         return whole([{"type": "text", "text": part} if isinstance(part, str) else part for part in parts], limit)
-    except paths.TooLargeError as error:
+    except paths.ValueTooLargeError as error:
         raise TooLargeError(f"its result is too large: {error}; max_output of the server allows {limit}") from None
 
 

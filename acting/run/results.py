@@ -16,7 +16,7 @@ from acting.run.call.call_state import Step
 from acting.run.runtime import Runtime
 from spar.data.blackboard import Board, message_of, write_message, write_messages
 from spar.data.json_safe import NotJsonError, copied, text
-from spar.data.paths import MISSING, Expression, Path, TooLargeError, get, render
+from spar.data.paths import MISSING, Expression, Path, ValueTooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
 from spar.types import (
     Action,
@@ -204,7 +204,7 @@ async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallRe
             limit, tool = runtime.limits.largest_result, result.call.tool
             try:
                 return replace(found, call=result.call, output=fit(found.output, limit))
-            except (TooLargeError, NotJsonError) as error:
+            except (ValueTooLargeError, NotJsonError) as error:
                 return replace(result, status="failed", output=None, fault=unfit(error, found.output, tool, limit))
     return result
 

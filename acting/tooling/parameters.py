@@ -22,7 +22,7 @@ from pydantic_core import SchemaError
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, SchemaProblem, sentence, told
-from spar.data.paths import MAX_DEPTH, MAX_VALUES, TooLargeError
+from spar.data.paths import MAX_DEPTH, MAX_VALUES, ValueTooLargeError
 from spar.errors import ConfigError
 
 _UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
@@ -150,18 +150,18 @@ class Parameters:
 def check_finite(tool: str, params: Mapping[str, Any]) -> None:
     """Refuse NaN and infinities, which JSON has no word for, wherever they stand.
 
-    Raises: ParametersError; TooLargeError for a value that has no end, or is nested too deeply to be given to anybody.
+    Raises: ParametersError; ValueTooLargeError for a value without an end, or nested too deeply.
     """
     count = 0
     for name, value in params.items():
         level, depth = [value], 0
         while level:
             if depth > MAX_DEPTH:
-                raise TooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
+                raise ValueTooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
             depth += 1
             count += len(level)
             if count > MAX_VALUES:
-                raise TooLargeError(f"the parameters hold more than {MAX_VALUES} values")
+                raise ValueTooLargeError(f"the parameters hold more than {MAX_VALUES} values")
             below: list[Any] = []
             for item in level:
                 if isinstance(item, float):

@@ -31,7 +31,7 @@ from planning.prompt.token_budget import fit
 from planning.prompt.tool_specs import read_tool_specs
 from spar.checks import shorten
 from spar.data.blackboard import Board, message_of
-from spar.data.paths import TooLargeError, marked
+from spar.data.paths import ValueTooLargeError, marked
 from spar.data.reply import is_silent
 from spar.errors import PermanentError, TransientError
 from spar.events import ErrorOccurred
@@ -479,7 +479,7 @@ def _refers(output: Any) -> bool:
     """Return whether an output refers to anything; of one that nobody can read this does not matter."""
     try:
         return bool(marked(output))
-    except TooLargeError:
+    except ValueTooLargeError:
         return False
 
 

@@ -66,7 +66,7 @@ from spar.runs.outbox import Outbox
 from spar.runs.run import Receipt, Run, RunStatus
 from spar.runs.run_log import Streams
 from spar.runs.runs import Runs
-from spar.runs.transcripts import Transcripts
+from spar.runs.transcripts import SessionTranscripts
 from spar.session.holding import Holding
 from spar.session.parts import SessionParts
 from spar.session.session import Session
@@ -151,7 +151,9 @@ class Agent:
         restraint = Enforcement(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
         self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
         self.agent_state = AgentState(core, memory, self.account, self.requests, self.reports, self._fail)
-        self.transcripts = Transcripts(self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools)
+        self.transcripts = SessionTranscripts(
+            self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools
+        )
         self.outbox = Outbox(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
         self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)

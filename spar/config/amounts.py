@@ -14,7 +14,7 @@ from spar.ports.budgets import MOST
 _MICRO = 1_000_000
 
 
-class Counted:
+class CountField:
     """Annotates a number of something; 0: nothing may be used, "off": any number."""
 
     allowed = f'a whole number from 0 to {MOST}, or "off" for any'
@@ -36,7 +36,7 @@ class Counted:
         return {"anyOf": [self.schema, {"enum": ["off"]}]}
 
 
-class Paid(Counted):
+class Paid(CountField):
     """Annotates an amount of money, exact to a millionth: a number or decimal text; never kept as a float."""
 
     allowed = f'an amount from 0 to {MOST // _MICRO} with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
@@ -57,7 +57,7 @@ class Paid(Counted):
         return amount
 
 
-class Capped(Counted):
+class Capped(CountField):
     """Annotates how many of something there may be; at least one, or "auto"."""
 
     allowed = f'a whole number from 1 to {MOST}, or "auto"'
@@ -77,5 +77,5 @@ class Capped(Counted):
 
 
 Cap = Annotated[int | Literal["auto"], Capped()]
-Count = Annotated[int | Literal["off"], Counted()]
+Count = Annotated[int | Literal["off"], CountField()]
 Money = Annotated[Decimal | Literal["off"], Paid()]

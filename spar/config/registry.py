@@ -43,7 +43,7 @@ FUNCTIONS_ARE_PARTS = (
 OWN = "spar-agent"
 
 
-class Listed(Struct, frozen=True):
+class PartEntry(Struct, frozen=True):
     """One entry point: its group and name, the object it names, who ships it, and why it cannot be loaded, if so."""
 
     group: str
@@ -62,7 +62,7 @@ class Registry:
 
     def __init__(self, *, allow_plugins: bool = True, folder: str = "") -> None:
         self.allow_plugins, self.folder = allow_plugins, folder
-        self._listed: dict[str, dict[str, list[Listed]]] | None = None
+        self._listed: dict[str, dict[str, list[PartEntry]]] | None = None
 
     def names(self, group: str) -> tuple[str, ...]:
         """The names known in a group, sorted."""
@@ -130,12 +130,12 @@ class Registry:
         configurable = {*signature.options(extra or {}), *options}
         return _made(target, signature, values, name, spec_path, where, configurable)
 
-    def parts(self) -> list[Listed]:
+    def parts(self) -> list[PartEntry]:
         """Every entry point there is, loaded to see whether it can be; by group and name."""
         found = []
         for group in GROUPS:
             for _, entries in sorted(self._entries(group).items()):
-                found += [Listed(e.group, e.name, e.value, e.distribution, _problem_with(e.value)) for e in entries]
+                found += [PartEntry(e.group, e.name, e.value, e.distribution, _problem_with(e.value)) for e in entries]
         return found
 
     def _unknown(self, group: str, use: str) -> str:
@@ -149,22 +149,22 @@ class Registry:
         off = "" if self.allow_plugins else "; parts of other packages are turned off (SPAR_PLUGINS)"
         return f"no {GROUPS[group]} named {use!r}; known: {known}{hint}{off}"
 
-    def _entries(self, group: str) -> dict[str, list[Listed]]:
+    def _entries(self, group: str) -> dict[str, list[PartEntry]]:
         if group not in GROUPS:
             raise ValueError(f"no group named {group!r}; known: {', '.join(GROUPS)}")
         if self._listed is None:
             self._listed = self._read()
         return self._listed[group]
 
-    def _read(self) -> dict[str, dict[str, list[Listed]]]:
-        listed: dict[str, dict[str, list[Listed]]] = {group: {} for group in GROUPS}
+    def _read(self) -> dict[str, dict[str, list[PartEntry]]]:
+        listed: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
         known = importlib.metadata.entry_points()
         for group, names in listed.items():
             for point in known.select(group=group):
                 owner = point.dist.name if point.dist is not None else "an unknown distribution"
                 if self.allow_plugins or owner == OWN:
                     target = point.value.partition("[")[0].strip()  # without the extras that it wants
-                    names.setdefault(point.name, []).append(Listed(group, point.name, target, owner))
+                    names.setdefault(point.name, []).append(PartEntry(group, point.name, target, owner))
         return listed
 
 

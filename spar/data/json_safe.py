@@ -20,7 +20,7 @@ import msgspec
 
 from spar.checks import SCALARS
 from spar.data.media import medium_of
-from spar.data.paths import MAX_DEPTH, TooLargeError
+from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 MAX_OUTPUT: Final = 1 << 20
 UNBOUNDED: Final = 1 << 62  # what is the caller's own is not cut
@@ -78,7 +78,7 @@ def _shortened(value: Any, cap: int, copier_type: type[_Copier]) -> tuple[Any, b
 def whole(value: Any, limit: int) -> Any:
     """Return a JSON-able copy of all of `value`, which takes at most about `limit` bytes as JSON.
 
-    Raises: TooLargeError for what is larger, nested more than 128 levels deep or without an end; NotJsonError for what
+    Raises: ValueTooLargeError for what is larger, nested more than 128 levels deep or endless; NotJsonError for what
         is no value of JSON and cannot be read as one (a generator, an object without a text of its own).
     """
     found = _quick(value, limit)
@@ -91,13 +91,13 @@ def whole(value: Any, limit: int) -> Any:
             encoded = b""
         if encoded:
             if len(encoded) > limit:
-                raise TooLargeError(f"{len(encoded)} bytes as JSON")
+                raise ValueTooLargeError(f"{len(encoded)} bytes as JSON")
             return msgspec.json.decode(encoded)
     try:
         return _WholeCopier(limit, limit, limit, MAX_DEPTH).copy(value, 0)
     except _TooMuchError:
-        raise TooLargeError(f"more than {limit} bytes as JSON, or the same containers again and again") from None
-    except (KeyboardInterrupt, SystemExit, TooLargeError, NotJsonError):
+        raise ValueTooLargeError(f"more than {limit} bytes as JSON, or the same containers again and again") from None
+    except (KeyboardInterrupt, SystemExit, ValueTooLargeError, NotJsonError):
         raise
     except BaseException as error:
         raise NotJsonError(f"a {type(value).__name__} that cannot be read: {type(error).__name__}") from error
@@ -381,12 +381,12 @@ class _ShowingCopier(_Copier):
 
 
 class _WholeCopier(_Copier):
-    """One attempt at copying all of a value. Raises: TooLargeError or NotJsonError where others leave something out."""
+    """Copy of all of a value. Raises: ValueTooLargeError or NotJsonError where others leave something out."""
 
     __slots__ = ()
 
     def cut(self, found: str) -> str:
-        raise TooLargeError(found)
+        raise ValueTooLargeError(found)
 
     def unreadable(self, found: str) -> str:
         raise NotJsonError(f"found {found}")

@@ -35,7 +35,7 @@ class BadReferenceError(ValueError):
     """A string that begins with † cannot be read, or leads nowhere."""
 
 
-class TooLargeError(ValueError):
+class ValueTooLargeError(ValueError):
     """A value is nested too deeply, or holds too many values, to be handled."""
 
 
@@ -141,7 +141,7 @@ def is_reference(text: str) -> bool:
 def references(params: Mapping[str, Any]) -> dict[str, tuple[Expression, ...]]:
     """Which parameters hold something to resolve, and the references in each (none if all are `††` literals).
 
-    Raises: BadReferenceError for a string that begins with † and cannot be read; TooLargeError.
+    Raises: BadReferenceError for a string that begins with † and cannot be read; ValueTooLargeError.
     """
     found: dict[str, tuple[Expression, ...]] = {}
     for name, value in params.items():
@@ -167,9 +167,9 @@ def marked(value: Any) -> list[str]:
     while level:
         count += len(level)
         if depth > MAX_DEPTH:
-            raise TooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
+            raise ValueTooLargeError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
         if count > MAX_VALUES:
-            raise TooLargeError(f"a parameter holds more than {MAX_VALUES} values")
+            raise ValueTooLargeError(f"a parameter holds more than {MAX_VALUES} values")
         below: list[Any] = []
         for item in level:
             if isinstance(item, str):
@@ -182,7 +182,7 @@ def marked(value: Any) -> list[str]:
             elif isinstance(item, (list, tuple)):
                 below.extend(item)
             elif isinstance(item, Iterator):
-                raise TooLargeError("a parameter holds an iterator, which may have no end: give a list")
+                raise ValueTooLargeError("a parameter holds an iterator, which may have no end: give a list")
         level, depth = below, depth + 1
     return found
 

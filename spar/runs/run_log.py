@@ -77,7 +77,7 @@ class _Kept:
 _last = attrgetter("last")
 
 
-class Record:
+class RunRecord:
     """The record of one run. `lost` is the last number up to which something is missing, None where nothing is.
 
     What an earlier process wrote of its answer is void: it is written anew.
@@ -165,7 +165,7 @@ class RunStream:
         #: `seq` is that of the last event that was handed out.
         self.run_id, self.seq = run_id, after
         self._streams, self._turn = streams, streams.turn
-        self._record: Record | None = None
+        self._record: RunRecord | None = None
         self._ready: deque[RunEvent] = deque()
         self._is_over = False
 
@@ -216,8 +216,8 @@ class Streams:
         self, events: Events, clock: Clock, status: Callable[[str], Awaitable[RunStatus]], epoch: Callable[[], int]
     ) -> None:
         self._events, self._clock, self._status, self._epoch = events, clock, status, epoch
-        self._open: dict[str, Record] = {}
-        self._ended: dict[str, Record] = {}
+        self._open: dict[str, RunRecord] = {}
+        self._ended: dict[str, RunRecord] = {}
         self._ended_size = self._number = 0
         self._subscriptions: tuple[Subscription, ...] = ()
         self.turn = 0  # how often reading was ended
@@ -238,7 +238,7 @@ class Streams:
         for record in self._open.values():
             record.wake()
 
-    async def find(self, run_id: str) -> Record | RunEvent:
+    async def find(self, run_id: str) -> RunRecord | RunEvent:
         """Return what is kept of a run; of one that ended before, or in an earlier process, its terminal event.
 
         Raises: LookupError for a run that is not known.
@@ -253,7 +253,7 @@ class Streams:
         data = terminal({name: getattr(status, name) for name in status.__struct_fields__})
         return RunEvent(run_id, self._base + _LAST, "lifecycle", status.ended_at or self._clock.now(), data)
 
-    def _known(self, run_id: str) -> Record | None:
+    def _known(self, run_id: str) -> RunRecord | None:
         return self._open.get(run_id) or self._ended.get(run_id)
 
     @property
@@ -262,10 +262,10 @@ class Streams:
         self._number = max(self._number, self._epoch())
         return self._number << 32
 
-    def _begun(self, run_id: str, *, is_whole: bool) -> Record:
+    def _begun(self, run_id: str, *, is_whole: bool) -> RunRecord:
         if (record := self._open.get(run_id)) is not None:  # somebody read it before it was handed out again
             return record
-        record = self._open[run_id] = Record(run_id, self._base, is_whole=is_whole)
+        record = self._open[run_id] = RunRecord(run_id, self._base, is_whole=is_whole)
         if not self._subscriptions:
             self._subscriptions = tuple(self._events.connect(kind, self._hear, only_keeps=True) for kind in _HEARD)
         return record
@@ -290,7 +290,7 @@ class Streams:
             if kind is RunEnded:
                 self._end(record)
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: RunRecord) -> None:
         del self._open[record.run_id]
         self._ended[record.run_id] = record
         self._ended_size += record.size

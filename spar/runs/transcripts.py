@@ -31,7 +31,7 @@ _SESSIONS, _ENTRIES = 1_000, 500
 _LARGEST, _BYTES = 1 << 16, 64 << 20
 
 
-class Transcripts:
+class SessionTranscripts:
     """The transcripts of one agent.
 
     Args: store: the memory's transcripts while its journal is open, else None; tools: what the actor can call now.

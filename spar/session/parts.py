@@ -17,7 +17,7 @@ from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.runs.outbox import Outbox
 from spar.runs.runs import Runs
-from spar.runs.transcripts import Transcripts
+from spar.runs.transcripts import SessionTranscripts
 from spar.session.holding import Holding
 from spar.session.session_hooks import SessionHooks
 
@@ -35,7 +35,7 @@ class SessionParts(Struct, frozen=True, eq=False):
     recovery: Recovery
     cycle_log: CycleLog
     agent_state: AgentState
-    transcripts: Transcripts
+    transcripts: SessionTranscripts
     outbox: Outbox
     session_hooks: SessionHooks
     reports: Reports

@@ -17,7 +17,7 @@ from spar.health.error_reporting import Reports
 from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.runs.transcripts import Transcripts
+from spar.runs.transcripts import SessionTranscripts
 
 #: Sessions that are remembered to have begun; of more the one that was quiet for longest ends as idle.
 MOST = 10_000
@@ -30,7 +30,7 @@ class SessionHooks:
 
     __slots__ = ("_begun", "_core", "_has_work", "_reports", "_requests", "_timer", "_transcripts", "_written")
 
-    def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: Transcripts,
+    def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: SessionTranscripts,
                  has_work: Callable[[str], bool]) -> None:  # fmt: skip
         self._core, self._requests, self._reports = core, requests, reports
         self._transcripts, self._has_work = transcripts, has_work

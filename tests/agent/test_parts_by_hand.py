@@ -15,7 +15,7 @@ from spar.observe.stats import Stats
 from spar.records.transcript import Entry
 from spar.runs.run import End
 from spar.runs.runs import Runs
-from spar.runs.transcripts import Transcripts
+from spar.runs.transcripts import SessionTranscripts
 from spar.testing import VirtualClock
 from spar.types import Perception
 
@@ -66,7 +66,7 @@ def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
 
 async def test_transcripts_without_a_store_keep_what_was_said(clock: VirtualClock) -> None:
     core = Core("main", clock, Settings())
-    transcripts = Transcripts("main", Requests("main", clock, core.events), lambda: None, dict)
+    transcripts = SessionTranscripts("main", Requests("main", clock, core.events), lambda: None, dict)
     transcripts.keep("anna", (Entry("user", {"text": "hello"}, "r1"),))
     assert [entry.body["text"] for entry in await transcripts.read("anna")] == ["hello"]
     assert await transcripts.has("anna")

@@ -8,7 +8,7 @@ from spar.checks import shorten
 from spar.data.paths import (
     MISSING,
     BadReferenceError,
-    TooLargeError,
+    ValueTooLargeError,
     escape,
     get,
     is_reference,
@@ -142,7 +142,7 @@ def test_a_value_nested_too_deeply_or_holding_itself_is_refused_without_recursio
     wide += [wide, wide]
 
     for value in (deep, wide):
-        with pytest.raises(TooLargeError):
+        with pytest.raises(ValueTooLargeError):
             references({"a": value})
 
 

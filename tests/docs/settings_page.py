@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Len
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from spar.config.amounts import Capped, Counted, Paid
+from spar.config.amounts import Capped, CountField, Paid
 from spar.config.fields import Duration
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
@@ -73,7 +73,7 @@ def _type(field: FieldInfo) -> str:
             return 'whole number above 0 or `"auto"`'
         if isinstance(mark, Paid):
             return 'amount of money or `"off"`'
-        if isinstance(mark, Counted):
+        if isinstance(mark, CountField):
             return 'whole number or `"off"`'
     return _in_words(field.annotation) + _bounds(field.metadata)
 

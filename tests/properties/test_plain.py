@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spar.data import json_safe as plain_module
 from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
-from spar.data.paths import MAX_DEPTH, TooLargeError
+from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())
@@ -86,7 +86,7 @@ def test_an_integer_that_cannot_be_printed_is_named_instead(digits: int, is_with
 def test_a_whole_copy_leaves_nothing_out_or_is_refused(value: Any, limit: int) -> None:
     try:
         found = whole(value, limit)
-    except (TooLargeError, NotJsonError):
+    except (ValueTooLargeError, NotJsonError):
         return
 
     assert typed(found) == typed(plain(value, 1 << 40))
@@ -101,7 +101,7 @@ def test_what_is_larger_than_its_limit_is_shown_short_and_says_so(items: list[st
 
     assert is_cut
     assert found != value
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ValueTooLargeError):
         whole(value, limit)
 
 

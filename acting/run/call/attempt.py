@@ -29,7 +29,7 @@ from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
 from spar.data.json_safe import NotJsonError, plain, shortened, text, whole
-from spar.data.paths import TooLargeError
+from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
 from spar.types import Call, CallResult, CallStatus, Fault, Message
@@ -287,7 +287,7 @@ def _judged(runtime: Runtime, attempt: Attempt, value: Any) -> AttemptOutcome:
     entry = attempt.entry
     try:
         value = fit(value, runtime.limits.largest_result)
-    except (TooLargeError, NotJsonError) as error:
+    except (ValueTooLargeError, NotJsonError) as error:
         return AttemptOutcome("failed", fault=unfit(error, value, entry.name, runtime.limits.largest_result))
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
         message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
@@ -316,7 +316,7 @@ def fit(value: Any, limit: int) -> Any:
 
 def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
     """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
-    if isinstance(error, TooLargeError):
+    if isinstance(error, ValueTooLargeError):
         message = (
             f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
             f"let it return less, or raise [acting] largest_result"

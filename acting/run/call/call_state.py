@@ -28,7 +28,7 @@ from spar.data.paths import (
     MARK,
     BadReferenceError,
     Expression,
-    TooLargeError,
+    ValueTooLargeError,
     copied,
     distinct,
     escape,
@@ -64,7 +64,7 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
 
 
 #: What is raised for a call that cannot run as it is.
-STRUCTURAL = (BadReferenceError, TooLargeError, ParametersError, BadCallError)
+STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
 
 class PreparedCall:
@@ -224,7 +224,7 @@ class Step(Node, PreparedCall):
                     return reads, objection_to(self.call, self.entry, self.target)
                 self.params = params = resolve(params, board.look)
             self.arguments = entry.parameters.validate(params)
-        except TooLargeError as error:
+        except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody
             return (), fault(fault_kind(error), str(error), call.tool)
         except STRUCTURAL as error:

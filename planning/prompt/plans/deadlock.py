@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from planning.dataflow import paths_of
-from spar.data.paths import BadReferenceError, Expression, Path, TooLargeError, parse_write, references
+from spar.data.paths import BadReferenceError, Expression, Path, ValueTooLargeError, parse_write, references
 
 
 def circle(calls: Sequence[dict[str, Any]], has: Callable[[Path, str | None], bool]) -> list[str]:
@@ -93,5 +93,5 @@ def _read(call: dict[str, Any]) -> list[Expression]:
     params = {key: value for key, value in call.items() if not key.startswith("_")}
     try:
         return [expression for found in references(params).values() for expression in found]
-    except (BadReferenceError, TooLargeError):
+    except (BadReferenceError, ValueTooLargeError):
         return []

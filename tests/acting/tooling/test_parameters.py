@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from acting.tooling.parameters import Parameters, ParametersError, check_finite
 from acting.tooling.tool_context import ToolContext
-from spar.data.paths import TooLargeError
+from spar.data.paths import ValueTooLargeError
 from spar.errors import ConfigError
 from tests.effort import effort, growth, hang_guard
 
@@ -184,7 +184,7 @@ def test_of_a_value_without_a_bottom_only_as_many_levels_are_looked_at_as_may_be
     for _ in range(10_000):
         value = Level(below=value)
 
-    with pytest.raises(TooLargeError, match="nested more than 128 levels deep"):
+    with pytest.raises(ValueTooLargeError, match="nested more than 128 levels deep"):
         check_finite("f", {"n": value})
     assert looked_at <= 129
 
