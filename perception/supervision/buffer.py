@@ -44,7 +44,7 @@ class SensorBuffer:
     `waiting` tells the sensor how much of its own nobody has sensed yet. A cursor is held back until everything handed
     over before it has been taken by a cycle or was shed; `release` lets it go.
 
-    Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; lied: called with
+    Args: limit: how many perceptions may wait; arrived: called after a push, from its thread; rejected: called with
     whatever was pushed that is no perception, from its thread; now: monotonic seconds; rows: the sensor's, whose
     changes are held back as its cursor is.
     """
@@ -54,11 +54,11 @@ class SensorBuffer:
         spec: SensorSpec,
         limit: int,
         arrived: Callable[[], None],
-        lied: Callable[[object], None],
+        rejected: Callable[[object], None],
         now: Callable[[], float] = time.monotonic,
         rows: SensorRows | None = None,
     ) -> None:
-        self._spec, self._limit, self._arrived, self._lied, self._now = spec, limit, arrived, lied, now
+        self._spec, self._limit, self._arrived, self._rejected, self._now = spec, limit, arrived, rejected, now
         # By their number, the oldest first, with the time at which they came and their size.
         self._items: OrderedDict[int, tuple[float, int, Perception]] = OrderedDict()
         self._of_key: dict[str, int] = {}  # of those that wait, under "latest"
@@ -76,7 +76,7 @@ class SensorBuffer:
 
     def __call__(self, perception: Perception) -> bool:
         if not isinstance(perception, Perception):
-            self._lied(perception)
+            self._rejected(perception)
             return False
         with self._lock:
             if not self.is_open:
@@ -271,7 +271,7 @@ def described(value: object) -> str:
     """A value for an error message: its type and the beginning of its repr."""
     try:
         shown = f"{value!r:.60}"
-    except Exception:  # a broken __repr__ must not hide the lie
+    except Exception:  # a broken __repr__ must not hide the error
         shown = "?"
     return f"{type(value).__name__} ({shown})"
 

@@ -54,7 +54,7 @@ class SensorSupervisor:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
         self.rows = SensorRows(self.rows_key, rows_of(host.store))
-        self.buffer = SensorBuffer(spec, limit, arrived, self._lied, host.clock.monotonic, self.rows)
+        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
@@ -73,7 +73,7 @@ class SensorSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_open = self._needs_close = self._is_closing = self._is_lie_told = False
+        self._is_open = self._needs_close = self._is_closing = self._is_rejection_told = False
         self._polled_at: float | None = None
         self._last_error = self._cycle_id = ""
 
@@ -337,7 +337,7 @@ class SensorSupervisor:
             if hand is not None:
                 hand.end()  # its call hangs and ends when it ends
             hand = self._sensor_task = SensorTask(
-                f"sensor {self.name}", self._clock, farewell=lambda: self._work("close")[0](), broke=self._broke
+                f"sensor {self.name}", self._clock, on_cancelled=lambda: self._work("close")[0](), broke=self._broke
             )
         try:
             return await hand.make(work, self.spec.timeout, can_cancel=can_cancel)
@@ -379,19 +379,19 @@ class SensorSupervisor:
         error.__cause__ = cause
         self._spawn(self._failed(cause if isinstance(cause, Exception) else error))
 
-    def _lied(self, found: object) -> None:
+    def _rejected(self, found: object) -> None:
         """Fail the sensor that pushed something else than a perception, from any thread; once at a time."""
-        if self._is_lie_told or self._loop is None or not self.buffer.is_open:
+        if self._is_rejection_told or self._loop is None or not self.buffer.is_open:
             return
-        self._is_lie_told = True
+        self._is_rejection_told = True
         error = ContractError(f"sensor {self.name!r} must push a Perception, found {described(found)}")
         try:
-            self._loop.call_soon_threadsafe(self._tell_lie, error)
+            self._loop.call_soon_threadsafe(self._fail_for_rejected, error)
         except RuntimeError:  # the loop is closed
             return
 
-    def _tell_lie(self, error: Exception) -> None:
-        self._is_lie_told = False
+    def _fail_for_rejected(self, error: Exception) -> None:
+        self._is_rejection_told = False
         if not self._is_closing:
             self._spawn(self._failed(error))
 

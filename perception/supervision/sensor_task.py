@@ -22,13 +22,13 @@ class SensorTask:
     """The task.
 
     When somebody else cancels it while no call is made, as a sensor's own task group does whose background work
-    failed, `farewell` is made in it and then `broke(error)` is called with what that raised, or None.
+    failed, `on_cancelled` is made in it and then `broke(error)` is called with what that raised, or None.
     """
 
     def __init__(
-        self, name: str, clock: Clock, *, farewell: Work, broke: Callable[[BaseException | None], None]
+        self, name: str, clock: Clock, *, on_cancelled: Work, broke: Callable[[BaseException | None], None]
     ) -> None:
-        self._clock, self._farewell, self._broke = clock, farewell, broke
+        self._clock, self._on_cancelled, self._broke = clock, on_cancelled, broke
         self._work: Work | None = None
         self.outcome: asyncio.Future[Any] | None = None
         self._is_over = self._is_cut = False
@@ -102,7 +102,7 @@ class SensorTask:
             failure: BaseException | None = None
             try:
                 async with asyncio.timeout(GRACE):
-                    await self._farewell()
+                    await self._on_cancelled()
             except BaseException as error:
                 failure = error
             self._broke(failure)
