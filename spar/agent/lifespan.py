@@ -1,4 +1,4 @@
-"""What an agent is put together from: modules and settings, taken in, opened, exchanged, restarted and closed.
+"""Life of the parts of an agent: modules and settings, taken in, opened, exchanged, restarted and closed.
 
 Modules are exchanged side by side: the new one is opened beside the old one, each session changes over at the beginning
 of its next cycle, and the old one is closed when the last session has left it. Only what senses is exchanged while the

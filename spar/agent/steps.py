@@ -39,8 +39,8 @@ class Stepper:
         self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
 
     async def step(self, phase: Phase, given: Any) -> Any:
-        """What the phase brings. Raises: LifecycleError, ValueError and TypeError for the wrong time or input; what
-        the phase raised, except act, whose failure is in its result."""
+        """Run one phase. Raises: LifecycleError, ValueError and TypeError for the wrong time or input;
+        what the phase raised, except act, whose failure is in its result."""
         lifecycle, name = self._lifecycle, f"step_{phase}"
         lifecycle.demand("step", name)
         if self._requests.is_inside:
@@ -95,7 +95,7 @@ class Stepper:
         return product
 
     def _input(self, phase: Phase, given: Any) -> Any:
-        """What the phase is to work on: what was given or what the last step brought. Raises: ValueError, TypeError."""
+        """Return the input of the phase: given or from the last step. Raises: ValueError, TypeError."""
         if phase not in INPUT:
             return None
         if given is None:

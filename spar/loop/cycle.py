@@ -157,7 +157,7 @@ class Cycle(Struct, eq=False):
         return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
 
     def conclude(self) -> Outcome:
-        """What the cycle came to. Interrupted weighs more than failed, failed more than anything that was done."""
+        """Return the outcome of the cycle. Interrupted weighs more than failed, failed more than anything done."""
         if self.is_cut:
             self.outcome = "interrupted"
         elif self.faults:

@@ -1,4 +1,4 @@
-"""What a user gives as a phase, made callable in one way.
+"""Adapter of what a user gives as a phase: callable in one way.
 
 A module is an object with the phase's method, or a bare function; async, blocking or a generator of calls;
 with or without a last parameter for the `Context`. All of that is found out once, here.

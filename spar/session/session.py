@@ -392,7 +392,7 @@ class Session:
         return self.inbox.waiting
 
     def take(self, cycle: Cycle) -> list[Perception]:
-        """What was pushed since, and what was said in the run in hand, or in the one that begins, that no plan has
+        """Return what was pushed since and said in the run in hand, or in the one that begins, that no plan has
         been made for yet."""
         runs, inbox = self.parts.runs, self.inbox
         pushed = inbox.take_pushed() if inbox.pushed else []

@@ -131,7 +131,7 @@ async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> N
 
 
 async def _look_in_hand(store: Any, mark: str) -> None:
-    """What was taken in hand right before a kill is known, and counts as seen once that is said."""
+    """Check that work taken in hand right before a kill is known, and counts as seen once that is said."""
     journal, seen = store.journal, _in_hand(mark)
     [item] = await journal.items(mark)
     owed(item.attempts == 0, "accepted work must be kept as it was until somebody has counted the attempt")

@@ -23,18 +23,6 @@ UNCOUNTED = ("__init__.py", "__main__.py")
 OWN = ("spar/agent/", "spar/__init__.py")
 BEGINNINGS = ("What", "Who", "Whoever", "Whatever")
 
-#: Files in which docstrings still begin with one of `BEGINNINGS`.
-DOCSTRINGS_LEFT: frozenset[str] = frozenset(
-    {
-        "spar/agent/lifespan.py",
-        "spar/agent/steps.py",
-        "spar/loop/cycle.py",
-        "spar/loop/module_adapter.py",
-        "spar/session/session.py",
-        "spar/testing/process_contract.py",
-    }
-)
-
 
 def sources() -> dict[str, str]:
     """Return the text of each module of the six packages, by its path from the root."""
@@ -112,11 +100,9 @@ def test_nobody_outside_the_agents_folder_names_the_class_agent() -> None:
 
 
 def test_no_docstring_begins_with_a_question_word() -> None:
-    found = {name: lines for name, source in sources().items() if (lines := list(beginning(source)))}
+    wrong = [f"{name}:{line}" for name, source in sources().items() for line in beginning(source)]
 
-    wrong = [f"{name}:{line}" for name, lines in found.items() if name not in DOCSTRINGS_LEFT for line in lines]
     assert not wrong, "begin with a verb and its object (a function) or a noun (a class, a module)"
-    assert DOCSTRINGS_LEFT - found.keys() == set(), "these are mended now: take them out of the table"
 
 
 def test_a_folder_with_too_many_modules_is_found() -> None:
