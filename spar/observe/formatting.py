@@ -58,7 +58,7 @@ def make_line(
         f"{key}_" if key in _OWN_KEYS else copier.name(key): copier.field(value, key) for key, value in fields.items()
     }
     text = message if isinstance(message, str) else _safe(str, message)
-    return Line(level, copier.field(text), logger, plain, _told(error, copier) if error is not None else {})
+    return Line(level, copier.field(text), logger, plain, _error_fields(error, copier) if error is not None else {})
 
 
 def json_line(line: Line, at: datetime) -> bytes:
@@ -78,9 +78,9 @@ def pretty_line(line: Line, at: datetime, *, colour: bool = False) -> bytes:
     level = f"{line.level:<7}"
     if colour:
         clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(line.level, '')}{level}{_PLAIN}"
-    told = {**line.fields, **line.error}
-    stacks = [stack for key in STACKS if isinstance(stack := told.pop(key, ""), str)]
-    fields = fields_text(told)
+    values = {**line.fields, **line.error}
+    stacks = [stack for key in STACKS if isinstance(stack := values.pop(key, ""), str)]
+    fields = fields_text(values)
     text = f"{clock} {level} {escaped(line.message)}{'  ' if fields else ''}{fields}"
     for row in "\n".join(filter(None, stacks)).splitlines():
         text += f"\n    {escaped(row)}"
@@ -104,7 +104,7 @@ def _utc(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _told(error: BaseException, copier: _Copier) -> dict[str, str]:
+def _error_fields(error: BaseException, copier: _Copier) -> dict[str, str]:
     kind = type(error)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     try:

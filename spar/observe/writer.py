@@ -54,7 +54,7 @@ class Writer:
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._accepted = self._taken = 0  # bytes; one is written by those who log, the other by the thread
-        self._refused = self._lost = self._told = 0
+        self._refused = self._lost = self._reported = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"log {name}", daemon=True)
         self._thread.start()
@@ -94,7 +94,7 @@ class Writer:
                 self._write(lines)
             if line is None or (lines and lines[-1] is None):
                 break
-        if self.dropped > self._told:
+        if self.dropped > self._reported:
             self._write([])
         try:
             self._target.close()
@@ -113,10 +113,10 @@ class Writer:
     def _write(self, lines: list[bytes | None]) -> None:
         whole = [line for line in lines if line is not None]
         dropped = self.dropped
-        note = self._note(dropped - self._told) if dropped > self._told else b""
+        note = self._note(dropped - self._reported) if dropped > self._reported else b""
         try:
             self._target.write(note + b"".join(whole))
-            self._told = dropped
+            self._reported = dropped
         except (OSError, ValueError):
             self._lost += len(whole)
 

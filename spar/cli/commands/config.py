@@ -35,8 +35,8 @@ def init(options: Options, file: Path) -> None:
         fail(f"{file}: is there already and stays as it is; name another file, or move it away", exits.CANNOT_CREATE)
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
-    told = f"{file} written; read it, change it, check it with: spar -c {file} config check"
-    show(options, {"file": str(file), "bytes": len(text)}, told)
+    message = f"{file} written; read it, change it, check it with: spar -c {file} config check"
+    show(options, {"file": str(file), "bytes": len(text)}, message)
 
 
 @click.group()
@@ -72,8 +72,8 @@ def check(options: Options) -> None:
     where = str(loaded.path) if loaded.path else "no file, the defaults"
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
-    told = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
-    show(options, told, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
+    report = {"ok": True, "file": where, "agent": agent.name, **counts, "warnings": warnings}
+    show(options, report, f"{where}: {'all right' if not warnings else 'can be used'} ({text})")
 
 
 @config.command("show")

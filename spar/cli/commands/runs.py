@@ -99,9 +99,9 @@ _LEFT = {"parked": "a call waits", "in_doubt": "a call is in doubt"}
 
 def _report(options: Options, client: Client, status: dict[str, Any], timeout: float) -> int:
     if status["status"] == "ok":
-        told = status["output"] if status["output"] is not None else status["reply"]
-        text = told if isinstance(told, str) else NO_ANSWER if told is None else None
-        show(options, status if options.as_json else told, text)
+        answer = status["output"] if status["output"] is not None else status["reply"]
+        text = answer if isinstance(answer, str) else NO_ANSWER if answer is None else None
+        show(options, status if options.as_json else answer, text)
         if not options.as_json:
             for each in status["errors"]:
                 error, what = each["error"], _LEFT.get(each["error"]["kind"], "a call failed")

@@ -62,12 +62,12 @@ def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.C
         with service(options, timeout=timeout) as client:
             name = client.get("/v1/status")["agents"][0]["name"]
             answer = client.post(f"/v1/agents/{name}:{verb}")
-        show(options, answer, f"{answer['agent']}: {_told(answer)}")
+        show(options, answer, f"{answer['agent']}: {_effect(answer)}")
 
     return click.Command(verb, callback=command, help=f"{text}\n\n\b\nExample:\n  {example}")
 
 
-def _told(answer: dict[str, Any]) -> str:
+def _effect(answer: dict[str, Any]) -> str:
     """Return the effect of a verb in a few words."""
     if "changed" not in answer:
         return f"{answer['before']} → {answer['after']}"
