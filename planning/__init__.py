@@ -28,6 +28,10 @@ from planning.prompt.request import compose
 from planning.prompt.schema import compose_schema
 from planning.rules.planner import RulesPlanner
 
+#: Their names in the first build, which programs use.
+Solving = ModelResponse
+Told = TextDelta
+
 __all__ = [
     "Answered",
     "Chain",
@@ -36,7 +40,9 @@ __all__ = [
     "Request",
     "Requests",
     "RulesPlanner",
+    "Solving",
     "TextDelta",
+    "Told",
     "Turn",
     "Usage",
     "compose",
