@@ -37,6 +37,28 @@ static: $(VENV)/.test
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
+	@$(BIN)/python -m tests.faults accept $(ARGS)
+	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
+
+simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
+	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
+
+soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
+	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
+
+endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="--minutes 1")
+	@$(BIN)/python -m tests.simulation.endure $(ARGS)
+
+servers:  ## bring the MCP servers, the small language model and the pyright that some tests need (needs node and npm); without them those are skipped
+	@PYTHON=$(PYTHON) sh tests/servers/install.sh
+
+bench:  ## measure spar beside its peers (installs them in an environment of their own)
+	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
+
+hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
+	@$(BIN)/python -m benchmarks.hops $(ARGS)
+
 docs: $(VENV)/.test  ## write the pages of docs/reference that come from the code
 	@$(BIN)/python -m tests.docs.reference
 
