@@ -96,31 +96,31 @@ def look(agent: Watched, now: float) -> list[Finding]:
     if agent.core.state not in ("running", "pausing", "stopping"):
         return []
     found: list[Finding] = []
-    for lane in list(agent.sessions.values()):
-        cycle, deadline = lane.cycle, lane.deadline
+    for session in list(agent.sessions.values()):
+        cycle, deadline = session.cycle, session.deadline
         if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
-            found.append(Finding("stuck", message, cycle.id, lane.key, cycle.phase))
+            found.append(Finding("stuck", message, cycle.id, session.key, cycle.phase))
         elif agent.core.state == "running":
-            found += _dawdling(agent, lane, cycle, now)
+            found += _dawdling(agent, session, cycle, now)
     return found
 
 
-def _dawdling(agent: Watched, lane: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+def _dawdling(agent: Watched, session: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
     """Return whether a session has completed no cycle for too long, and whether the one in hand is slow."""
-    last, interval = lane.last_completed, expected_interval(agent.setup.pace) if lane.is_standing else None
+    last, interval = session.last_completed, expected_interval(agent.setup.pace) if session.is_standing else None
     if cycle is not None:
-        last = max(last, cycle.started) if not lane.is_standing else last
+        last = max(last, cycle.started) if not session.is_standing else last
         taken = now - cycle.started
         if taken > NEVER_SLOW and taken > (limit := agent.health.slow_limit(cycle)):
             message = f"{cycle.phase} goes on in a cycle that has taken {taken:.0f} s, more than {limit:.3g} s"
-            yield Finding("slow", message, cycle.id, lane.key, cycle.phase)
+            yield Finding("slow", message, cycle.id, session.key, cycle.phase)
     elif interval is None:
         return  # it waits until something is pushed
-    since = max(last, lane.rests_until or 0.0)
+    since = max(last, session.rests_until or 0.0)
     if now - since > _longest(agent, cycle, interval):
         due = "" if interval is None else f", expected every {interval:.3g} s"
-        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=lane.key)
+        yield Finding("stalled", f"no cycle completed for {now - last:.1f} s{due}", session=session.key)
 
 
 def _longest(agent: Watched, cycle: Cycle | None, interval: float | None) -> float:

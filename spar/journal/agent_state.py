@@ -68,15 +68,29 @@ class AgentState:
     Args: fail: has the agent give up, for the reason given.
     """
 
-    __slots__ = ("_core", "_fail", "_paused_since", "_reports", "_requests", "_reserved", "_rows", "_stats",
-                 "_written", "abilities", "has_loaded", "has_pause", "keeper", "memory")  # fmt: skip
+    __slots__ = (
+        "_core",
+        "_fail",
+        "_paused_since",
+        "_reports",
+        "_requests",
+        "_reserved",
+        "_rows",
+        "_stats",
+        "_written",
+        "abilities",
+        "has_loaded",
+        "has_pause",
+        "memory",
+        "writer",
+    )  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: Reports,
                  fail: Callable[[str], object]) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._fail = requests, reports, fail
         self.abilities: dict[str, Ability] = {}
-        self.keeper = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
+        self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
@@ -125,10 +139,10 @@ class AgentState:
 
     @property
     def account(self) -> dict[str, int]:
-        keeper = self.keeper
-        if keeper is None:
+        writer = self.writer
+        if writer is None:
             return {"stored": 0, "waiting": 0, "lost": 0}
-        return {"stored": keeper.stored, "waiting": keeper.waiting, "lost": keeper.lost}
+        return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
 
     def learn(self, cycle: Cycle) -> Sequence[RowChange]:
         """Take over what a cycle taught of the tools; what is to be written of it."""
@@ -173,15 +187,15 @@ class AgentState:
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
-        keeper = self.keeper
+        writer = self.writer
         self.learn(cycle)
-        if keeper is None:
+        if writer is None:
             return
         guarded = self._reports.guarded
         for experience in guarded(cycle, self.experiences, cycle) or ():
-            keeper.keep(experience)
-        if keeper.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
-            keeper.keep(record)
+            writer.keep(experience)
+        if writer.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
+            writer.keep(record)
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
         """The cycle as it goes on the tape; a note that cannot be kept is an error of the phase that it was made in."""
@@ -196,8 +210,8 @@ class AgentState:
 
     def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
         """The journal has taken these."""
-        if self.keeper is not None:
-            self.keeper.stored += len(experiences) + (record is not None)
+        if self.writer is not None:
+            self.writer.stored += len(experiences) + (record is not None)
         if experiences and self._core.events.wanted[ExperienceStored]:
             for experience in experiences:
                 self._core.events.publish(ExperienceStored(experience=experience))
@@ -275,21 +289,21 @@ class AgentState:
 
     async def flush(self) -> None:
         """Have everything written that was accepted; a failure is said and keeps nobody from stopping."""
-        keeper, core = self.keeper, self._core
-        if keeper is None:
+        writer, core = self.writer, self._core
+        if writer is None:
             return
         try:
-            is_written = await keeper.flush(STORE_WITHIN)
+            is_written = await writer.flush(STORE_WITHIN)
         except Exception as error:
             core.log.error("store not flushed", agent=core.name, reason=str(error))
         else:
             if not is_written:
-                core.log.error("experiences not stored in time", agent=core.name, waiting=keeper.waiting)
+                core.log.error("experiences not stored in time", agent=core.name, waiting=writer.waiting)
 
     async def save(self) -> None:
         """Write the agent's state down; a failure is said and keeps nobody from stopping."""
         self._reserved = 0
-        if self.keeper is not None and self.has_loaded:
+        if self.writer is not None and self.has_loaded:
             await self._save(self._core.events.seq + SEQ_AHEAD)
 
     async def _reserve(self) -> None:

@@ -123,7 +123,7 @@ class BackgroundWriter:
         """The task that writes, begun anew if it has come to its end or its event loop is gone."""
         if self._task is None or self._task.done() or self._task.get_loop().is_closed():
             self._changed = asyncio.Event()
-            self._task = asyncio.get_running_loop().create_task(self._write(), name="keeper")
+            self._task = asyncio.get_running_loop().create_task(self._write(), name="background writer")
         return self._task
 
     async def _write(self) -> None:

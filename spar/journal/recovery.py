@@ -75,7 +75,7 @@ class OpenSessions(Protocol):
     @property
     def by_key(self) -> Mapping[str, RecoverySession]: ...
     def of(self, key: str) -> RecoverySession: ...
-    def spawn(self, *lanes: Any) -> None: ...
+    def spawn(self, *sessions: Any) -> None: ...
 
 
 class Recovery:
@@ -219,9 +219,12 @@ class Recovery:
             self.journal.save(key, self.suspects)
 
     async def _take_up(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
-        mine = {lane.cycle.id for lane in self._sessions.by_key.values() if lane.cycle is not None}
+        mine = {session.cycle.id for session in self._sessions.by_key.values() if session.cycle is not None}
         mine |= {
-            each.cycle.cycle_id for lane in self._sessions.by_key.values() for each in lane.interrupted if each.cycle
+            each.cycle.cycle_id
+            for session in self._sessions.by_key.values()
+            for each in session.interrupted
+            if each.cycle
         }
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in mine]
         by_id = {item.id: item for item in items if item.id not in self.work.in_hand and not self._is_over(item)}
@@ -256,13 +259,13 @@ class Recovery:
 
     def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
         """Have interrupted work wait in its session for a cycle of its own."""
-        lane = self._sessions.of(work.session)
-        lane.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
+        session = self._sessions.of(work.session)
+        session.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
         if is_suspect:
             if self._line is None:
                 self._line = deque()
             self._line.append(work.session)
-        self._sessions.spawn(lane)
+        self._sessions.spawn(session)
 
     def may_try(self, piece: Interrupted[Run]) -> bool:
         """Return whether nothing else is being tried that may have killed the process."""
@@ -288,14 +291,14 @@ class Recovery:
         if self._trial is not None or line is None:
             return
         for _ in range(len(line)):
-            session = line.popleft()
-            lane = self._sessions.by_key.get(session)
-            if lane is None or not lane.interrupted.suspects:
+            key = line.popleft()
+            session = self._sessions.by_key.get(key)
+            if session is None or not session.interrupted.suspects:
                 continue
-            line.append(session)
-            if session != but and lane.has_suspects_to_try:
-                lane.wake.set()
-                self._sessions.spawn(lane)
+            line.append(key)
+            if key != but and session.has_suspects_to_try:
+                session.wake.set()
+                self._sessions.spawn(session)
                 break
 
     async def _rejoin(self, item: Item) -> bool:
@@ -318,7 +321,7 @@ class Recovery:
         return False
 
     async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
-        """Give accepted work to its session's lane, when it is due; whether it goes there."""
+        """Give accepted work to its session when it is due; return whether it goes there."""
         if item.attempts >= MOST_ATTEMPTS:
             self.letters.add(item)
             return False
@@ -328,21 +331,21 @@ class Recovery:
             return False
         crashpoint("recover.hand_out")
         self.work.in_hand[item.id] = item
-        lane = self._sessions.of(item.session)
+        session = self._sessions.of(item.session)
         if item.kind == "run":
             run = await self.run_of(item)
-            if run is None or run is lane.run:
+            if run is None or run is session.run:
                 return True
             if run.is_planned or item.attempts:  # it has begun: it goes before all others, and is not dropped
                 self.resume_with(item, run, is_suspect=is_suspect)
                 return True
-            lane.queue(run)
+            session.queue(run)
         elif item.attempts or item.is_sensed:
             self.resume_with(item, None, is_suspect=is_suspect)
             return True
         else:
-            lane.push(item.perception)
-        self._sessions.spawn(lane)
+            session.push(item.perception)
+        self._sessions.spawn(session)
         return True
 
     def _later(self, item: Item, wait: float) -> None:

@@ -255,7 +255,7 @@ class HasApprovals(Protocol):
 
 @runtime_checkable
 class ListsAtOnce(Protocol):
-    """A keeper of approvals that can list them without being awaited."""
+    """Approvals that can be listed without being awaited."""
 
     def rows(self, status: str | None = "pending") -> list[Approval]:
         """Return the approvals of a status, the newest first; None: of any status."""

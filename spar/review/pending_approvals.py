@@ -27,7 +27,7 @@ _ENDED = {"expired": "approval expired", "void": "approval void"}
 
 
 def approver_of(setup: Setup) -> Approver | None:
-    """Return the keeper of an agent's approvals; None when its act module keeps none."""
+    """Return the queue of an agent's approvals; None when its act module keeps none."""
     actor = setup.modules["act"].part
     found: Approver | None = actor.approvals if offers(actor, HasApprovals) else None
     return found

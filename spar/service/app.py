@@ -207,7 +207,7 @@ def describe(agent: Measured) -> dict[str, Any]:
             {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
             for a in list(agent.health.alerts.values())
         ],
-        "lanes": [describe_lane(lane) for lane in list(agent.sessions.by_key.values())],
+        "lanes": [describe_session(session) for session in list(agent.sessions.by_key.values())],
         "open_runs": agent.runs.open,
         "kept": agent.kept,
         "left_behind": agent.left_behind,
@@ -219,7 +219,7 @@ def describe(agent: Measured) -> dict[str, Any]:
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
         "models": agent.health.model_report(),
-        "waiting_for_models": sum(lane.waits_for_model for lane in list(agent.sessions.by_key.values())),
+        "waiting_for_models": sum(session.waits_for_model for session in list(agent.sessions.by_key.values())),
         "calls": agent.account.calls.totals(),
         "warnings": warnings_of(agent),
     }
@@ -237,17 +237,17 @@ def warnings_of(agent: Measured) -> list[str]:
     return found
 
 
-def describe_lane(lane: Any) -> dict[str, Any]:
-    cycle, now = lane.cycle, lane.core.clock.monotonic()
+def describe_session(session: Any) -> dict[str, Any]:
+    cycle, now = session.cycle, session.core.clock.monotonic()
     return {
-        "session": lane.key,
-        "waiting": lane.waiting,
+        "session": session.key,
+        "waiting": session.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,
         "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),
-        "waits_for_model": lane.waits_for_model,
-        "next_look": lane.planned_look,
-        "next_cycle_in": lane.rests_for,
+        "waits_for_model": session.waits_for_model,
+        "next_look": session.planned_look,
+        "next_cycle_in": session.rests_for,
     }
 
 

@@ -45,18 +45,18 @@ def _of(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _progress(agent: Measured) -> Rows:
     """Return the wall-clock time at which a cycle, or a phase of one, was last completed; 0 before the first."""
-    lanes = list(agent.sessions.by_key.values())
-    latest = [lane.last_completed for lane in lanes if lane.is_standing]
+    sessions = list(agent.sessions.by_key.values())
+    latest = [session.last_completed for session in sessions if session.is_standing]
     if not latest or not agent.last_completed_at:
         return [([], 0.0)]
-    open_ones = [cycle for lane in lanes if (cycle := lane.cycle) is not None and cycle.durations]
+    open_ones = [cycle for session in sessions if (cycle := session.cycle) is not None and cycle.durations]
     latest += [cycle.started + sum(seconds for _, seconds in list(cycle.durations)) for cycle in open_ones]
     return [([], agent.core.clock.now().timestamp() - (agent.core.clock.monotonic() - max(latest)))]
 
 
 def _oldest_cycle(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    cycles = [lane.cycle for lane in list(agent.sessions.by_key.values())]
+    cycles = [session.cycle for session in list(agent.sessions.by_key.values())]
     return [([], max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0))]
 
 
@@ -71,7 +71,7 @@ def _longest_calls(agent: Measured) -> Rows:
 def _depths(agent: Measured) -> Rows:
     store = agent.health.pressure.store
     depths = {
-        "inbox": sum(lane.waiting for lane in list(agent.sessions.by_key.values())),
+        "inbox": sum(session.waiting for session in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
         "store": agent.kept["waiting"],
         "journal": store.get("queued", 0),
@@ -82,7 +82,7 @@ def _depths(agent: Measured) -> Rows:
 
 def _ages(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    oldest = [since for lane in list(agent.sessions.by_key.values()) if (since := lane.oldest) is not None]
+    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 

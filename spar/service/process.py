@@ -34,7 +34,7 @@ from spar.observe.logs import configure, get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
 from spar.service import exit_codes as exits
-from spar.service.app import Service, describe_lane, warnings_of
+from spar.service.app import Service, describe_session, warnings_of
 from spar.service.event_log import log_cycles, log_sensors, log_tools
 from spar.service.lockfile import AlreadyRunningError, LockFile
 from spar.service.systemd import SystemdNotifier
@@ -257,7 +257,7 @@ class Process:
     def dump(self, tasks: Iterable[asyncio.Task[Any]] = ()) -> None:
         """Write the state and the stack of these tasks and of every thread to the log, a line each; from any thread."""
         agent = self.agent
-        lanes = {session: describe_lane(lane) for session, lane in list(agent.sessions.by_key.items())}
+        lanes = {key: describe_session(session) for key, session in list(agent.sessions.by_key.items())}
         log.warning("state dump", agent=agent.name, state=agent.core.state, lanes=lanes,
                     alerts=list(agent.health.alerts), blocked_seconds=round(agent.blocked_for(), 1),
                     health=agent.health.snapshot())  # fmt: skip

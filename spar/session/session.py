@@ -1,7 +1,7 @@
 """One session of an agent: a loop of its own, what was pushed to it, the run it pursues, and when it turns again.
 
 `main` is the standing session, whose sense polls the sensors. Every other session is made when its first message comes
-and ends when nothing is left to do. Lanes of one agent share its modules; their cycles never wait for one another.
+and ends when nothing is left to do. Sessions of one agent share its modules; their cycles never wait for one another.
 A run needs a place, which `spar.session.sessions` gives: `main` turns without one and begins no run, any other session
 does not turn, and leaves it after each run when others wait.
 """

@@ -86,21 +86,21 @@ async def test_what_is_kept_is_written_in_the_order_in_which_it_came(clock: Virt
         await clock.sleep(int(situation) % 3)
 
     shelf = Shelf(uneven)
-    keeper, _ = kept(shelf, clock)
+    writer, _ = kept(shelf, clock)
     for number in range(10):
-        keeper.keep(Experience(str(number)))
-    assert await keeper.flush()
+        writer.keep(Experience(str(number)))
+    assert await writer.flush()
     assert shelf.kept == [str(number) for number in range(10)]
-    assert (keeper.stored, keeper.waiting, keeper.lost) == (10, 0, 0)
+    assert (writer.stored, writer.waiting, writer.lost) == (10, 0, 0)
 
 
 async def test_each_stored_experience_is_told_of_after_it_was_stored(clock: VirtualClock) -> None:
     shelf = Shelf()
-    keeper, seen = kept(shelf, clock)
+    writer, seen = kept(shelf, clock)
     first = Experience("first")
-    keeper.keep(first)
+    writer.keep(first)
     assert seen == []
-    await keeper.flush()
+    await writer.flush()
     assert [event.experience for event in seen if isinstance(event, ExperienceStored)] == [first]
 
 
@@ -131,16 +131,16 @@ async def test_an_agent_without_memory_keeps_nothing(clock: VirtualClock) -> Non
 async def test_a_full_queue_refuses_the_newest_and_says_so(clock: VirtualClock) -> None:
     with Hang() as hang:
         shelf = Shelf(lambda situation: hang.wait())
-        keeper, seen = kept(shelf, clock)
+        writer, seen = kept(shelf, clock)
         for number in range(QUEUE_LIMIT + 3):
-            keeper.keep(Experience(str(number), origin="the cycle"))
-        assert (keeper.waiting, keeper.lost) == (QUEUE_LIMIT, 3)
+            writer.keep(Experience(str(number), origin="the cycle"))
+        assert (writer.waiting, writer.lost) == (QUEUE_LIMIT, 3)
         errors = [event for event in seen if isinstance(event, ErrorOccurred)]
         assert len(errors) == 3
         assert errors[0].cycle_id == "the cycle"
         assert (errors[0].phase, errors[0].policy) == ("reflect", "drop")
         assert f"{QUEUE_LIMIT} items already wait" in errors[0].error.message
-    assert await keeper.flush()
+    assert await writer.flush()
     assert shelf.kept == [str(number) for number in range(QUEUE_LIMIT)]
 
 
@@ -149,46 +149,46 @@ async def test_a_full_queue_refuses_the_newest_and_says_so(clock: VirtualClock) 
 
 async def test_a_transient_failure_is_tried_again_after_a_while(clock: VirtualClock) -> None:
     shelf = Shelf(fails(TransientError("busy"), OSError("disk full")))
-    keeper, seen = kept(shelf, clock)
-    keeper.keep(Experience("a"))
-    keeper.keep(Experience("b"))
-    assert await keeper.flush()
+    writer, seen = kept(shelf, clock)
+    writer.keep(Experience("a"))
+    writer.keep(Experience("b"))
+    assert await writer.flush()
     assert shelf.attempts == ["a", "a", "a", "b"]
     assert shelf.kept == ["a", "b"]
     assert clock.elapsed == pytest.approx(0.05 + 0.1, abs=1e-3)
-    assert (keeper.stored, keeper.lost) == (2, 0)
+    assert (writer.stored, writer.lost) == (2, 0)
     assert not any(isinstance(event, ErrorOccurred) for event in seen)
 
 
 async def test_what_fails_again_and_again_is_given_up_counted_and_told(clock: VirtualClock) -> None:
     shelf = Shelf(fails(*[OSError("disk full")] * ATTEMPTS))
-    keeper, seen = kept(shelf, clock)
+    writer, seen = kept(shelf, clock)
     for situation in ("a", "b"):
-        keeper.keep(Experience(situation, origin="the cycle"))
-    assert await keeper.flush()
+        writer.keep(Experience(situation, origin="the cycle"))
+    assert await writer.flush()
     assert shelf.attempts == ["a"] * ATTEMPTS + ["b"]
     assert shelf.kept == ["b"]
-    assert (keeper.stored, keeper.lost) == (1, 1)
+    assert (writer.stored, writer.lost) == (1, 1)
     [error] = [event for event in seen if isinstance(event, ErrorOccurred)]
     assert (error.error.message, error.error.part, error.cycle_id) == ("disk full", "Shelf", "the cycle")
 
 
 async def test_a_permanent_failure_is_not_tried_again(clock: VirtualClock) -> None:
     shelf = Shelf(fails(PermanentError("read-only")))
-    keeper, seen = kept(shelf, clock)
-    keeper.keep(Experience("a"))
-    await keeper.flush()
+    writer, seen = kept(shelf, clock)
+    writer.keep(Experience("a"))
+    await writer.flush()
     assert shelf.attempts == ["a"]
-    assert keeper.lost == 1
+    assert writer.lost == 1
     assert len(seen) == 1
 
 
 async def test_a_store_that_cancels_itself_does_not_end_the_writing(clock: VirtualClock) -> None:
     shelf = Shelf(fails(asyncio.CancelledError()))
-    keeper, _ = kept(shelf, clock)
+    writer, _ = kept(shelf, clock)
     for situation in ("a", "b"):
-        keeper.keep(Experience(situation))
-    assert await keeper.flush()
+        writer.keep(Experience(situation))
+    assert await writer.flush()
     assert shelf.kept == ["a", "b"]
 
 
@@ -200,10 +200,10 @@ async def test_a_store_that_hangs_is_given_up_within_a_bounded_time(clock: Virtu
             await hang.wait()
 
     shelf = Shelf(first_hangs)
-    keeper, seen = kept(shelf, clock)
+    writer, seen = kept(shelf, clock)
     for situation in ("a", "b"):
-        keeper.keep(Experience(situation))
-    assert await keeper.flush()
+        writer.keep(Experience(situation))
+    assert await writer.flush()
     assert shelf.kept == ["b"]
     assert hang.cancelled == ATTEMPTS
     assert ATTEMPTS * STORE_WITHIN <= clock.elapsed < ATTEMPTS * STORE_WITHIN + 10
@@ -243,9 +243,9 @@ async def test_the_back_off_is_the_store_s_and_no_longer_for_each_item(clock: Vi
         raise OSError("no disk")
 
     shelf = Shelf(never)
-    keeper, _ = kept(shelf, clock)
+    writer, _ = kept(shelf, clock)
     for number in range(100):
-        keeper.keep(Experience(str(number)))
+        writer.keep(Experience(str(number)))
     await clock.sleep(100.0)
 
     assert len(shelf.attempts) < 60, "about one in two seconds"
@@ -280,11 +280,11 @@ async def test_a_plain_function_stores_in_a_thread_and_the_loop_turns_meanwhile(
         def flush(self) -> None:
             seen.append(("flush", True, threading.get_ident()))
 
-    keeper = BackgroundWriter(Blocking(), Events(), SystemClock())
-    keeper.keep(Experience("a"))
+    writer = BackgroundWriter(Blocking(), Events(), SystemClock())
+    writer.keep(Experience("a"))
     await asyncio.sleep(0.05)
     has_turned.set()
-    assert await keeper.flush(30)
+    assert await writer.flush(30)
     assert [(what, is_fine) for what, is_fine, _ in seen] == [("store", True), ("flush", True)]
     assert threading.get_ident() not in [thread for _, _, thread in seen]
 
@@ -317,21 +317,21 @@ async def test_stopping_waits_for_a_hung_store_only_so_long(clock: VirtualClock)
 
 async def test_flush_says_whether_all_is_written(clock: VirtualClock) -> None:
     shelf = Shelf(lambda situation: clock.sleep(10.0))
-    keeper, _ = kept(shelf, clock)
-    assert await keeper.flush()
-    keeper.keep(Experience("a"))
-    assert not await keeper.flush(5.0)
-    assert await keeper.flush(6.0)
+    writer, _ = kept(shelf, clock)
+    assert await writer.flush()
+    writer.keep(Experience("a"))
+    assert not await writer.flush(5.0)
+    assert await writer.flush(6.0)
     assert shelf.kept == ["a"]
 
 
 async def test_flush_hands_on_to_the_store(clock: VirtualClock) -> None:
     store = RecordingStore()
-    keeper, _ = kept(store, clock)
-    keeper.keep(Experience("a"))
-    assert await keeper.flush()
+    writer, _ = kept(store, clock)
+    writer.keep(Experience("a"))
+    assert await writer.flush()
     assert store.flushes == 1
-    assert keeper.stored == 1
+    assert writer.stored == 1
 
 
 async def test_a_store_whose_flush_hangs_does_not_hold_the_stop(clock: VirtualClock) -> None:
@@ -347,12 +347,12 @@ async def test_a_store_whose_flush_hangs_does_not_hold_the_stop(clock: VirtualCl
 
 async def test_writing_goes_on_after_its_task_was_cut_off(clock: VirtualClock) -> None:
     shelf = Shelf(lambda situation: clock.sleep(1.0))
-    keeper, _ = kept(shelf, clock)
-    keeper.keep(Experience("a"))
+    writer, _ = kept(shelf, clock)
+    writer.keep(Experience("a"))
     await clock.sleep(0.5)
-    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "keeper"]
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "writer"]
     task.cancel()
     await asyncio.wait([task])
-    assert keeper.waiting == 1
-    assert await keeper.flush()
+    assert writer.waiting == 1
+    assert await writer.flush()
     assert shelf.kept == ["a"]

@@ -139,8 +139,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
             lines.append(f"  waiting  {_waiting(asked)}")
         if left := _left(agent["recovery"]):
             lines.append(f"  recovery {left}")
-        for lane in agent["lanes"]:
-            lines.append(f"  session  {_line(lane['session'])}: {_doing(lane)}, {lane['waiting']} waiting")
+        for session in agent["lanes"]:
+            lines.append(f"  session  {_line(session['session'])}: {_doing(session)}, {session['waiting']} waiting")
         for name, sensor in agent["modules"]["sense"].get("sensors", {}).items():
             error = sensor.get("last_error") if sensor.get("state") != "ok" else None  # what is over is in the log
             extra = f": {_line(error)}" if error else ""
@@ -167,11 +167,11 @@ def _lines(status: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _doing(lane: dict[str, Any]) -> str:
+def _doing(session: dict[str, Any]) -> str:
     """Return what a session does, and for how long."""
-    if lane["cycle"]:
-        return f"{lane['phase']} for {lane['phase_seconds'] or 0.0:.0f} s, cycle {lane['cycle'][:ID]}"
-    return "waits for a model" if lane["waits_for_model"] else "resting"
+    if session["cycle"]:
+        return f"{session['phase']} for {session['phase_seconds'] or 0.0:.0f} s, cycle {session['cycle'][:ID]}"
+    return "waits for a model" if session["waits_for_model"] else "resting"
 
 
 def _alert(alert: dict[str, Any]) -> str:
