@@ -291,7 +291,7 @@ class Agent:
 
     @property
     def pressure(self) -> Pressure:
-        """How memory and disk of the process are doing, if its service watches them; `refusal()` says what it costs."""
+        """Memory and disk of the process, if its service watches them; `refusal()` says which work they refuse."""
         return self.health.pressure
 
     def caches(self) -> tuple[object, ...]:

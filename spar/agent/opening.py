@@ -105,7 +105,7 @@ class Opening:
 
     @staticmethod
     def _is_lost(close: asyncio.Future[None]) -> bool:
-        """Whether nobody asked it to close: a part that cancels the task it lives in cancels what it waits for, too."""
+        """Return whether nobody asked it to close: a part that cancels its own task cancels this wait, too."""
         return close.cancelled() or not close.done()
 
 

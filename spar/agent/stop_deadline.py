@@ -12,7 +12,7 @@ from spar.loop.tasks import Requests
 
 
 class StopDeadline:
-    """When a stop that is being made has to be over (`at`, monotonic seconds); another stop may bring it forward."""
+    """Deadline of a stop that is under way (`at`, monotonic seconds); another stop may bring it forward."""
 
     __slots__ = ("_core", "_requests", "_setup", "at")
 

@@ -67,7 +67,7 @@ class ErrorPolicies(Section):
 
 
 class PhaseLimits(Section):
-    """How long a phase may take and how often it is tried again within its cycle."""
+    """Limits of one phase: its time, and its attempts within a cycle."""
 
     timeout: Limit = 0.0
     """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
@@ -155,7 +155,7 @@ class AgentSettings(Section):
 
 
 class HealthSettings(Section):
-    """When something counts as wrong, and how often it may be repaired."""
+    """Limits from which something counts as wrong, and the number of repairs."""
 
     failing_after: Annotated[Whole, Ge(1)] = 5
     """Failures in a row of one phase in one session until it counts as failing."""
@@ -229,7 +229,7 @@ class SessionSettings(Section):
 
 
 class ActingSettings(Section):
-    """How calls are carried out."""
+    """Limits and order of calls."""
 
     max_parallel: Annotated[Whole, Ge(1)] = 64
     """How many calls may run at once; they mostly wait for others."""
@@ -266,7 +266,7 @@ class ApprovalRule(Section):
 
 
 class ApprovalSettings(Section):
-    """When people are asked about a call, and for how long."""
+    """Questions to people about calls: their rules and their time."""
 
     hold: Seconds = 0.0
     """Seconds that a cycle waits for the answer, and everything of its session with it; then it goes on without the
@@ -346,7 +346,7 @@ class MonthBudget(WindowBudget):
 
 
 class BudgetSettings(Section):
-    """How much may be used: the agent slows down at 80 %, does without or asks at 100 %, is paused at 120 %."""
+    """Budgets: the agent slows down at 80 % of one, does without or asks at 100 %, is paused at 120 %."""
 
     cycle: CycleBudget = CycleBudget()
     """One cycle."""
@@ -452,7 +452,7 @@ class Settings(BaseSettings):
     agent: AgentSettings = AgentSettings()
     """The loop: its name, its pace, its answer to errors."""
     health: HealthSettings = HealthSettings()
-    """When something counts as wrong, and how often it may be repaired."""
+    """Limits from which something counts as wrong, and the number of repairs."""
     runs: RunSettings = RunSettings()
     """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
@@ -476,9 +476,9 @@ class Settings(BaseSettings):
     plugins: tuple[Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
-    """How calls are carried out."""
+    """Limits and order of calls."""
     approval: ApprovalSettings = ApprovalSettings()
-    """When people are asked about a call, and for how long."""
+    """Questions to people about calls: their rules and their time."""
     budgets: BudgetSettings = BudgetSettings()
     """How much may be used in a cycle, an hour, a day, a month."""
     memory: MemorySettings = MemorySettings()

@@ -1,4 +1,4 @@
-"""How a part is named in `config.toml`: which one, what it is built with, how it is kept."""
+"""The table of a part in `config.toml`: its name, its options, its supervision."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def asked_patience(fault: Fault) -> float:
 
 
 class Step(Struct, frozen=True):
-    """How one phase is run: the module's `name`, the contract its product is `held` to, where its duration is `add`ed,
-    and its terms: `timeout` and `grace` in seconds, `attempts` at least 1, the policy `on_error`."""
+    """Terms of one phase: the module's `name`, the contract that its product is `held` to, the sum that its duration is
+    `add`ed to, `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
 
     phase: Phase
     name: str

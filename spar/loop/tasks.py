@@ -86,7 +86,7 @@ class Requests:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the current task is one of the agent's own cycles, hooks or handlers, which cannot wait for it."""
+        """Return whether the current task is one of the agent's own, which cannot wait for the agent."""
         return self in _INSIDE.get() or self._events in HANDLING.get()
 
     @contextlib.contextmanager

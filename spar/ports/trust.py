@@ -51,5 +51,5 @@ def was_misled(ticks: Iterable[ActionResult]) -> bool:
 
 
 def trust_of(action: Action) -> Trust:
-    """As much as the planner says, else as little as the least trusted perception."""
+    """Return the trust of an action: the planner's word, else that of its least trusted perception."""
     return action.trust or least_trust(action.perceptions)

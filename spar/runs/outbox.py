@@ -59,8 +59,8 @@ class Outbox:
         return end
 
     def answer_at_once(self, run: Run, end: End) -> None:
-        """The same where there is no time to ask anybody: of an answer that hooks would have had to look at nobody is
-        told, of a failure people are told later (`failed`)."""
+        """Send the answer of a run where there is no time to ask hooks. What hooks would have judged is not sent;
+        a failure is told later (`failed`)."""
         reply = run.reply_to(end)
         if run.tells_failure(end) and self.is_guarded:
             return

@@ -198,7 +198,7 @@ class Run:
         return Reply(self.failed_calls) if self.failed_calls else reply
 
     def tells_failure(self, end: End) -> bool:
-        """Whether people are to hear that it failed: not of what they have called off, or sent something else for."""
+        """Return whether people hear that it failed: not if they called it off or replaced it."""
         return self.is_to_tell and end.status == "error" and end.error not in CALLED_OFF and self.outcome != "dropped"
 
     @property

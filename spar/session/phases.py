@@ -250,7 +250,7 @@ class SessionPhases:
         return plan.completed(product)
 
     def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
-        """Whether calls may run before the plan is finished: the actor can, nobody guards all of the plan, no step."""
+        """Return whether calls may run before the plan is finished: the actor can, no hook judges plans, no step."""
         is_guarded = not self.core.hooks.used.isdisjoint(("after_plan", "before_act"))
         return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
 

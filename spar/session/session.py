@@ -169,7 +169,7 @@ class Session:
         return True
 
     def _is_poll_due(self) -> bool:
-        """Whether a cycle that nobody has called for polls: a run that goes on does not bring the next poll forward."""
+        """Return whether an uncalled cycle polls: a run that goes on does not bring the next poll forward."""
         return self.run is None or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
 
     def _is_interval_over(self) -> bool:
