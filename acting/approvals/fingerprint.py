@@ -135,7 +135,12 @@ class Fingerprinter:
         return BoundCall(call, entry, entry.effect_of(call.params))
 
 
+#: Modules that have moved, by the name under which grants that people gave before know their code.
+_FORMER_MODULES = {"acting.mcp.tools": "acting.mcp_tools"}
+
+
 def _maker(entry: BoundTool) -> str:
-    """Which code carries it out: another tool may come to have the name and the schema of one that was approved."""
+    """Return the code that carries a call out: another tool may come to have the name and schema of an approved one."""
     code = entry.target if inspect.isroutine(entry.target) else type(entry.target)
-    return f"{entry.activity}: {getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
+    module = getattr(code, "__module__", "")
+    return f"{entry.activity}: {_FORMER_MODULES.get(module, module)}.{getattr(code, '__qualname__', '')}"
