@@ -253,6 +253,8 @@ class VirtualClock:
         while (left := self._left()) > 0:
             if events := selector.select(left):
                 return events
+        if self._workers and (events := selector.select(0)):
+            return events  # a thread ended while it was looked at
         if self._jump():
             return []
         if not self._workers and _is_alone(self._loop, selector):

@@ -350,7 +350,7 @@ async def test_writing_goes_on_after_its_task_was_cut_off(clock: VirtualClock) -
     writer, _ = kept(shelf, clock)
     writer.keep(Experience("a"))
     await clock.sleep(0.5)
-    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "writer"]
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "background writer"]
     task.cancel()
     await asyncio.wait([task])
     assert writer.waiting == 1
