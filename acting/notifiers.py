@@ -32,7 +32,7 @@ _LONGEST_ON_SCREEN = 2000
 
 
 class LogNotifier:
-    """WriteLog to the log `spar.notify`: critical as an error, normal as a warning, low as information."""
+    """Write to the log `spar.notify`: critical as an error, normal as a warning, low as information."""
 
     async def notify(self, title: str, text: str, *, urgency: Urgency = "normal") -> None:
         logging.getLogger("spar.notify").log(_LEVELS[urgency], "%s: %s", visible(title), visible(text))

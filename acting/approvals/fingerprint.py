@@ -87,7 +87,7 @@ class Fingerprinter:
         return self._checked(new)
 
     def again(self, call: Call) -> BoundCall:
-        """The bound_call of a call that was decided on, against the tools as they are now. Raises: ValueError."""
+        """Bind a call that was decided on again, against the tools as they are now. Raises: ValueError."""
         return self._checked(call)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:

@@ -143,7 +143,7 @@ class Runtime:
         self.deadlines = Deadlines(clock)
         self.wall = Wall(clock)
 
-    # -- what a call is_authorized before it starts
+    # -- the permits and waits of a call before it starts
 
     def permits_of(self, entry: BoundTool, params: Mapping[str, Any]) -> tuple[Permit, ...]:
         """The permits of a ready call, in the order in which they are to be taken; none where its tool is free."""
@@ -154,7 +154,7 @@ class Runtime:
         return tuple(permits)
 
     def rate_of(self, entry: BoundTool) -> Rate | None:
-        """Return what each attempt at a call of this tool is_authorized; None where it has no rate."""
+        """Return the rate that each attempt at a call of this tool takes from; None where it has none."""
         if not entry.terms.rate:
             return None
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))

@@ -1,4 +1,4 @@
-"""WorkerPool: tasks that take ready calls off one queue.
+"""Pool of workers: tasks that take ready calls off one queue.
 
 While a tool makes a worker wait, others take over; so a call that never waits costs no task, and one that waits costs
 one. A worker that is stuck in a tool at its deadline is left behind, and another one goes on without it.

@@ -21,7 +21,7 @@ _SCOPES = 0b11  # abstract unix sockets, signals; since version 6
 
 
 def version() -> int:
-    """Landlock's version here, 0 when the kernel or a container's filter does not capability it."""
+    """Return Landlock's version here; 0 when the kernel or a container's filter does not offer it."""
     found = int(ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1))
     return max(0, found)
 

@@ -1,4 +1,4 @@
-"""WriteLog the filter of system calls that programs in a sandbox get: a short list of what none has any business with.
+"""Write the filter of system calls that programs in a sandbox get: a short list of what none has any business with.
 
 An allow list breaks programs with each new version of the C library; this is a deny list of what leads out of a
 namespace, reaches into other processes, or opens large parts of the kernel. It is written as classic BPF by hand,

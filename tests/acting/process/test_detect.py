@@ -48,9 +48,7 @@ def test_the_probes_are_run_once_in_a_process() -> None:
 
 def test_in_ci_there_is_a_sandbox_or_what_is_missing_is_named() -> None:
     if not os.environ.get("CI"):
-        pytest.skip(
-            "the machine of a developer may capability what it likes; in CI (variable CI) this says what is there"
-        )
+        pytest.skip("the machine of a developer may offer what it likes; in CI (variable CI) this says what is there")
     capability = offered(shutil.which("bwrap"))
 
     assert capability.level >= 1 or re.search("namespace|Landlock|filter|rights|bubblewrap|not refused", capability.why)

@@ -394,7 +394,7 @@ def test_a_capture_keeps_all_that_fits_and_counts_the_rest() -> None:
 def level(request: pytest.FixtureRequest) -> int:
     capability = offered(shutil.which("bwrap"))
     if request.param and not any(found.counts and found.level == request.param for found in capability.findings):
-        pytest.skip(f"this machine does not capability the level: {capability.why}")
+        pytest.skip(f"this machine does not offer the level: {capability.why}")
     return int(request.param)
 
 
