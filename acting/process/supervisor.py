@@ -260,7 +260,8 @@ def _watch(main: int, control: int, order: dict[str, Any], say: Callable[[str], 
     for source in (control, ended):
         if source is not None:
             wait.register(source, select.POLLIN)
-    crowd = tasks() + order["processes"]
+    most: int = order["processes"]
+    crowd = tasks() + most
     while True:
         # Also without news there may be abandoned dead to reap; without a pidfd only asking tells of the end.
         ready = {descriptor for descriptor, _ in wait.poll(_LOOK_EVERY if ended is not None else 20)}
@@ -274,22 +275,29 @@ def _watch(main: int, control: int, order: dict[str, Any], say: Callable[[str], 
                     break
         except ChildProcessError:
             return
-        if control in ready or (tasks() > crowd and _is_too_large(main, order["processes"])):
+        is_over = control in ready
+        if not is_over and tasks() > crowd:
+            size = _size(main, most)
+            is_over, crowd = (
+                size > most,
+                tasks() + most - size,
+            )  # others came: count anew only once it could be too large
+        if is_over:
             if order["is_namespace"]:
                 _kill(main, _KILL)  # the kernel ends all the others with it
             _end_all(main, lambda status: _judge(status, order, say))
             return
 
 
-def _is_too_large(main: int, most: int) -> bool:
-    """Return whether the program consists of more than `most` processes; it stands still while they are counted."""
+def _size(main: int, most: int) -> int:
+    """Return the number of the program's processes; it stands still meanwhile, and afterwards too if above `most`."""
     for target in (-main, main):
         _kill(target, _STOP)
-    if len(family(os.getpid())) > most:
-        return True
-    for target in (-main, main):
-        _kill(target, _CONTINUE)
-    return False
+    size = len(family(os.getpid()))
+    if size <= most:
+        for target in (-main, main):
+            _kill(target, _CONTINUE)
+    return size
 
 
 def tasks() -> int:
