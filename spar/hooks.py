@@ -102,8 +102,8 @@ class HookContext(Struct):
 Hook = Callable[[HookContext], Awaitable[Decision | None] | Decision | None]
 
 
-#: The points of an agent without hooks; one for all, since an empty set takes 216 bytes.
-_NOWHERE: frozenset[str] = frozenset()
+#: One for all agents, since an empty set takes 216 bytes.
+_NONE: frozenset[Any] = frozenset()
 #: Failures in a row until a hook that does not guard is asked no more. A guard that is broken goes on denying.
 FAILURES_UNTIL_OFF = 10
 
@@ -136,12 +136,12 @@ class Hooks:
         self._timeout = timeout
         self._hooks: dict[str, tuple[_Registered, ...]] = {}
         #: Hooks that failed too often and are asked no more, by name and point.
-        self.off: list[str] = []
+        self.off: tuple[str, ...] = ()
         self._count = 0
         #: Tasks of hooks that ignored their cancellation and still run.
-        self.left_behind: set[asyncio.Future[Any]] = set()
+        self.left_behind: frozenset[asyncio.Future[Any]] = _NONE
         #: The points at which somebody listens; lets the hot path ask nobody at no cost.
-        self.used = _NOWHERE
+        self.used: frozenset[str] = _NONE
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
         """Register a hook; returns a callable that takes it away. Raises: ValueError for an unknown point."""
@@ -198,7 +198,7 @@ class Hooks:
                     return Outcome(value, denied=True, reason=reason, faults=tuple(faults))
                 if entry.failures >= FAILURES_UNTIL_OFF:
                     self._drop(ctx.point, entry)
-                    self.off.append(f"{name} at {ctx.point}")
+                    self.off += (f"{name} at {ctx.point}",)
                 continue
             entry.failures = 0
             if decision is None:
@@ -236,11 +236,11 @@ class Hooks:
 
     def _leave(self, task: asyncio.Future[Any]) -> None:
         task.cancel()
-        self.left_behind.add(task)
+        self.left_behind |= {task}
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Future[Any]) -> None:
-        self.left_behind.discard(task)
+        self.left_behind -= {task}
         if not task.cancelled():
             task.exception()  # retrieved, so that nobody complains of it
 

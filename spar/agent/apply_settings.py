@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from spar.config.model import RunSettings
 
 #: Equal ones are one: they are never changed, and agents are many.
-_limits = functools.lru_cache(maxsize=64, typed=True)(HealthLimits)
+_shared = functools.lru_cache(maxsize=64, typed=True)
+_limits = _shared(HealthLimits)
 
 
 def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Health) -> None:
@@ -31,6 +32,7 @@ def apply_settings(settings: Settings, budgets: Budgets, runs: Runs, health: Hea
                             given.backoff, given.max_restarts, given.within)  # fmt: skip
 
 
+@_shared
 def run_limits(runs: RunSettings) -> RunLimits:
     """Return the limits of a run; money in millionths."""
     given = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}

@@ -16,7 +16,6 @@ the event loop's thread; only `snapshot`, `ratios` and `refusals` from any.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from sys import maxsize
@@ -51,6 +50,9 @@ class Budgets:
     Args: limits: by window and quantity; restrain: carries the measures out.
     """
 
+    __slots__ = ("_accounts", "_clock", "_events", "_journal", "_measures", "_now", "_refused", "_restrain", "_timer",
+                 "limits_calls", "limits_effects")  # fmt: skip
+
     def __init__(
         self, limits: Limits, clock: Clock, events: Publisher, restrain: Restrain = lambda measures: None
     ) -> None:
@@ -59,7 +61,7 @@ class Budgets:
         self._journal: SpendJournal | None = None
         self._measures: dict[Measure, str] = {}
         self._timer: Timer | None = None
-        self._refused: Counter[Quantity] = Counter()
+        self._refused: dict[Quantity, int] = {}
         self._note_limits()
 
     # -- its life
@@ -227,7 +229,7 @@ class Budgets:
     def refusals(self) -> dict[Quantity, int]:
         """Return how often there was not enough of each limited quantity."""
         limited = {quantity for _, quantity in list(self._accounts.limits)}
-        return {quantity: self._refused[quantity] for quantity in QUANTITIES if quantity in limited}
+        return {quantity: self._refused.get(quantity, 0) for quantity in QUANTITIES if quantity in limited}
 
     @property
     def is_slow(self) -> bool:
@@ -247,7 +249,7 @@ class Budgets:
             if account.ends_at is None or (other.ends_at is not None and other.ends_at > account.ends_at):
                 account = other
         refusal = BudgetRefusal(account.budget, account.used, account.limit, short[account], account.ends_at)
-        self._refused[account.quantity] += 1
+        self._refused[account.quantity] = self._refused.get(account.quantity, 0) + 1
         account.refused += 1
         self._events.publish(BudgetExceeded(budget=account.budget, used=account.used, limit=account.limit,
                                             asked=short[account], ends_at=account.ends_at, what=what,

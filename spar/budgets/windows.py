@@ -116,6 +116,8 @@ class _Cycle:
 class Accounts:
     """The accounts of one agent. Times are aware and UTC; nothing here waits, tells or asks for the time."""
 
+    __slots__ = ("_by_quantity", "_cycles", "_known", "_used", "current", "ends_at", "limits", "starts_at")
+
     def __init__(self, limits: Limits) -> None:
         self.limits = dict(limits)
         self.starts_at = self.ends_at = datetime.min.replace(tzinfo=UTC)  # of the hour that is accounted for: none yet
@@ -140,8 +142,8 @@ class Accounts:
         self.starts_at, self.ends_at = span("hour", now)
         found = [self._account(window, quantity, now) for quantity in QUANTITIES for window in LASTING
                  if (window, quantity) in self.limits]  # fmt: skip
-        self._by_quantity = {quantity: tuple(each for each in found if each.quantity == quantity)
-                             for quantity in QUANTITIES}  # fmt: skip
+        self._by_quantity = {each.quantity: tuple(other for other in found if other.quantity == each.quantity)
+                             for each in found}  # fmt: skip
         for cycle in self._cycles.values():
             cycle.charges = [None, None]
         self.current = tuple(found)

@@ -29,7 +29,7 @@ class Bus(Protocol):
     """The bus as a subscription uses it: to leave, to come back, to have failures told and work done in a task."""
 
     clock: Clock
-    left_behind: set[asyncio.Task[None]]
+    left_behind: frozenset[asyncio.Task[None]]
 
     def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
     def take_back(self, subscription: Subscription) -> bool: ...
@@ -204,7 +204,7 @@ class Subscription:
     def _leave_behind(self, task: asyncio.Task[None]) -> None:
         """The handler ignores its cancellation: what comes next does not wait for it."""
         self._left += 1
-        self._bus.left_behind.add(task)
+        self._bus.left_behind |= {task}
         task.add_done_callback(self._came_back)
         self._task, self._began = None, None
         self.failed(self._too_late("was left behind"))
@@ -213,7 +213,7 @@ class Subscription:
 
     def _came_back(self, task: asyncio.Task[None]) -> None:
         self._left -= 1
-        self._bus.left_behind.discard(task)
+        self._bus.left_behind -= {task}
 
     @staticmethod
     def _too_late(end: str) -> TimeoutError:

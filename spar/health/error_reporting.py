@@ -34,7 +34,8 @@ class Reports:
                  policies: Mapping[str, Callable[[], object]]) -> None:  # fmt: skip
         self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
         self._health, self._policies = health, policies
-        self._told: set[tuple[str, Any, Any]] = set()  # mistakes whose stack the log has, by part, place and type
+        #: Mistakes whose stack the log has, by part, place and type.
+        self._told: dict[tuple[str, Any, Any], None] = {}
 
     def say(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
         """Write a line about a fault: with type and place of what nobody raised on purpose, and once with its stack."""
@@ -43,7 +44,7 @@ class Reports:
             fields |= {"type": fault.detail.get("type"), "where": where}
             mistake = (fault.part, where, fault.detail.get("type"))
             if stack and mistake not in self._told and len(self._told) < MOST_TOLD:
-                self._told.add(mistake)
+                self._told[mistake] = None
                 fields["stack"] = stack
         write(message, agent=self._core.name, **fields)
 

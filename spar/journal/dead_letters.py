@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from spar.events import DeadLettered
@@ -26,15 +25,15 @@ class DeadLetters:
 
     def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[object]]) -> None:
         self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
-        self._known: set[str] = set()
-        self.totals: Counter[str] = Counter()
+        self._known: dict[str, None] = {}
+        self.totals: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
     async def load(self) -> None:
         """Know those that earlier processes have left."""
-        self._known = {letter.id for letter in await self.list()}
+        self._known = dict.fromkeys(letter.id for letter in await self.list())
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters nobody has dealt with, oldest first. Raises: ConflictError where no journal is kept."""
@@ -45,8 +44,8 @@ class DeadLetters:
         why = item.fault.message if item.fault is not None else "the process ended with it in hand"
         reason = f"{item.attempts} attempts failed; the last: {why}"
         demanded(self._work.journal).bury(self._core.name, item, reason)
-        self._known.add(item.id)
-        self.totals[item.kind] += 1
+        self._known[item.id] = None
+        self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=why)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
         if item.kind == "run":
@@ -70,5 +69,5 @@ class DeadLetters:
         journal = demanded(self._work.journal)
         letter: DeadLetter = named(await self.list(), id, "dead letter")
         item: Item = await journal.exhume(self._core.name, letter, waits=waits)
-        self._known.discard(letter.id)
+        self._known.pop(letter.id, None)
         return item

@@ -46,7 +46,7 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 class Module:
     """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
 
-    __slots__ = ("_function", "_is_async", "_threads", "call", "name", "part", "phase", "streams_with_context",
+    __slots__ = ("_clock", "_function", "_threads", "call", "name", "part", "phase", "streams_with_context",
                  "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
@@ -61,14 +61,16 @@ class Module:
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
-        self._is_async = _is_async(function)
-        self._threads = Threads(f"{phase} module {self.name}", clock)
+        self._clock = clock
+        self._threads: Threads | None = None  # made by the first blocking call: most modules make none
         # The hot path calls an async function of the right shape directly.
-        self.call: Callable[..., Coroutine[Any, Any, Any]] = function if self._is_async else self._in_thread
+        self.call: Callable[..., Coroutine[Any, Any, Any]] = function if _is_async(function) else self._in_thread
         if inspect.isasyncgenfunction(function):
             self.call = self._generate
 
     async def _in_thread(self, *values: Any) -> Any:
+        if self._threads is None:
+            self._threads = Threads(f"{self.phase} module {self.name}", self._clock)
         product = await self._threads.run(self._function, *values)
         return await product if inspect.isawaitable(product) else product
 
@@ -78,7 +80,7 @@ class Module:
     @property
     def left_behind(self) -> int:
         """Return how many blocking calls were abandoned and still hold a thread."""
-        return self._threads.left_behind
+        return self._threads.left_behind if self._threads is not None else 0
 
 
 def takes_context(function: Callable[..., Any], values: int) -> bool:

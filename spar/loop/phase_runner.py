@@ -23,6 +23,8 @@ from spar.clock import Clock, Timer
 from spar.errors import ENDS_PROCESS, PhaseTimeoutError, is_closing
 
 NEVER = float("inf")
+#: One for all sessions, since an empty set takes 216 bytes.
+_NONE: frozenset[Any] = frozenset()
 
 
 class _HandedOver(BaseException):
@@ -104,7 +106,7 @@ class PhaseRunner:
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
         self.task: _Task | None = None
-        self.left_behind: set[asyncio.Task[Any]] = set()
+        self.left_behind: frozenset[asyncio.Task[Any]] = _NONE
         self.deadline = NEVER
         self._grace = 0.0
         self._is_late = self._is_cut = False
@@ -252,8 +254,11 @@ class PhaseRunner:
 
     def leave(self, task: asyncio.Task[Any]) -> None:
         """Keep account of a task that was cancelled, until it ends."""
-        self.left_behind.add(task)
-        task.add_done_callback(self.left_behind.discard)
+        self.left_behind |= {task}
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.left_behind -= {task}
 
     def _carry(self, carrier: _Carrier) -> None:
         self._carrier = carrier

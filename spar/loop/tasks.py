@@ -22,6 +22,8 @@ from spar.observe.logs import get_logger
 
 log = get_logger("spar.agent")
 R = TypeVar("R")
+#: One for all agents, since an empty set takes 216 bytes.
+_NONE: frozenset[Any] = frozenset()
 
 #: In the middle of whose cycles and hooks the current task is: there, what may have to wait for them is a request.
 _INSIDE: contextvars.ContextVar[tuple[Requests, ...]] = contextvars.ContextVar("inside", default=())
@@ -44,7 +46,7 @@ class Requests:
         self._thread_id = 0
         self._tasks: set[asyncio.Task[Any]] | None = None
         #: Those of them whose outcome somebody waits for.
-        self._awaited: set[asyncio.Task[Any]] = set()
+        self._awaited: frozenset[asyncio.Task[Any]] = _NONE
         self._changed = Signal()
 
     # -- in which event loop and thread
@@ -131,7 +133,7 @@ class Requests:
             # What somebody awaits is told to them as well; of the rest nobody hears but here.
             write = log.debug if isinstance(error, CalledOff) or task in self._awaited else log.warning
             write("background work failed", agent=self._name, work=task.get_name(), reason=repr(error))
-        self._awaited.discard(task)
+        self._awaited -= {task}
 
     async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
         """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
@@ -151,7 +153,7 @@ class Requests:
                 self.notify()
 
         task = self.in_background(alone(), name)
-        self._awaited.add(task)
+        self._awaited |= {task}
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -49,7 +49,7 @@ class Series:
         self.before = (0, 0.0)
         self._upto, self._added = 0, 0.0  # how many of what is pending were added up, and to what
         self.buckets: list[int] | None = None
-        self.recent: list[float] = []
+        self.recent: Sequence[float] = ()
         self._lock = lock or threading.Lock()
 
     def fold(self) -> None:
@@ -63,7 +63,7 @@ class Series:
             self.count += number
             self.total += self._added + sum(values[self._upto :])
             self._upto, self._added = 0, 0.0
-            self.recent = (self.recent + values)[-RECENT:]  # anew: another thread may be sorting the former
+            self.recent = [*self.recent, *values][-RECENT:]  # anew: another thread may be sorting the former
             if not self._has_histogram:
                 return
             if self.buckets is None:
@@ -114,11 +114,10 @@ class Calls:
     that are not told apart by their tool.
     """
 
-    __slots__ = ("_add", "_lock", "_pending", "durations", "outcomes", "overflow")
+    __slots__ = ("_lock", "_pending", "durations", "outcomes", "overflow")
 
     def __init__(self) -> None:
         self._pending: list[tuple[str, str, float]] = []
-        self._add = self._pending.append
         self._lock = threading.Lock()
         self.outcomes: dict[str, dict[str, int]] = {}
         self.overflow = 0
@@ -126,7 +125,7 @@ class Calls:
 
     def add(self, results: Iterable[CallResult]) -> None:
         """Take the results of one action; of what they brought nothing is held."""
-        add = self._add
+        add = self._pending.append
         for result in results:
             add((result.call.tool, result.status, result.duration))
         if len(self._pending) >= FOLD_AT:

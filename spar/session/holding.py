@@ -23,6 +23,10 @@ class HeldSession(Protocol):
     def is_amid(self) -> bool: ...
 
 
+#: One for all agents, since an empty set takes 216 bytes.
+_NOBODY: frozenset[Any] = frozenset()
+
+
 class Holding:
     """Holds the sessions of one agent between two cycles, and waits until they have left what is replaced.
 
@@ -42,7 +46,7 @@ class Holding:
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
         #: Sessions whose cycle in hand works with an actor that has been replaced.
-        self._leavers: frozenset[Any] = frozenset()
+        self._leavers = _NOBODY
         self.is_holding = False  # every cycle asks, so that it is kept
 
     def left(self, session: HeldSession) -> None:

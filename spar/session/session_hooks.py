@@ -37,7 +37,7 @@ class SessionHooks:
         #: The sessions that go on, by when something was last said in them (monotonic seconds), the quietest first; and
         #: of them those that have a transcript.
         self._begun: OrderedDict[str, float] = OrderedDict()
-        self._written: set[str] = set()
+        self._written: dict[str, None] = {}
         self._timer: Timer | None = None
 
     async def run_begins(self, session: str) -> None:
@@ -49,7 +49,7 @@ class SessionHooks:
             await self._end(session, "forgotten")
         is_new = session not in self._begun and not has_transcript
         if has_transcript:
-            self._written.add(session)
+            self._written[session] = None
         self._touch(session)
         if is_new:
             await self._ask(HookContext("session_start", self._core.name, session, session))
@@ -103,7 +103,7 @@ class SessionHooks:
 
     def _drop(self, session: str) -> None:
         self._begun.pop(session, None)
-        self._written.discard(session)
+        self._written.pop(session, None)
 
     async def _tell_end(self, session: str, reason: Reason) -> None:
         await self._ask(HookContext("session_end", self._core.name, session, session, reason=reason))
