@@ -64,7 +64,6 @@ from spar.protocols import (
 )
 from spar.runs.outbox import Outbox
 from spar.runs.run import Receipt, Run, RunStatus
-from spar.runs.run_log import Streams
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.holding import Holding
@@ -154,14 +153,16 @@ class Agent:
         self.transcripts = SessionTranscripts(
             self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools
         )
-        self.outbox = Outbox(core, self.requests, self.reports, lambda run_id: self.runs.is_open(run_id))
-        self.runs = Runs(self.events, self.clock, self._run_is_late, self._run_ended)
+        self.runs = Runs(self.events, self.clock, self._run_is_late, lambda run_id: self.recovery.status_of(run_id))
+        self.events.runs = self.runs.logs
+        self.outbox = Outbox(core, self.requests, self.reports, self.runs.open_run)
         self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
         self.holding = Holding(core, self.requests, lambda: self.sessions.by_key, lambda: self.lifespan.take_over())
         self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._session,
                                  on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
                                  on_retired=self.holding.forget)  # fmt: skip
         self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
+        self.runs.consequences = (self.outbox.ended, self.transcripts.run_ended, self.recovery.ends.run_ended)
         cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, self.reports, self.runs)
         self._session_parts = parts = SessionParts(
             core, setup, self.requests, self.holding, self.runs, self.budgets, self.recovery.work, self.recovery,
@@ -175,7 +176,6 @@ class Agent:
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, actions)
         self.stepper = Stepper(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
         self.submission = Submission(parts, self.sessions, self.lifecycle)
-        self.events.runs = Streams(self.events, self.clock, partial(self.wait, timeout=0.0), self._epoch)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
@@ -405,8 +405,6 @@ class Agent:
 
         Raises: LookupError for a run that is not known.
         """
-        if not self.runs.knows(run_id):
-            return await self.recovery.status_of(run_id)
         return await self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
@@ -551,6 +549,8 @@ class Agent:
         """Take over what was kept, and what of the budgets is used."""
         await self.agent_state.load()
         journal = self.agent_state.journal
+        if journal is not None:
+            self.runs.logs.count_process(journal.epoch)
         self.budgets.open(journal, () if journal is None else await journal.spent())
 
     async def _close(self) -> None:
@@ -578,17 +578,6 @@ class Agent:
 
     def _fail(self, why: str) -> None:
         self.lifecycle.fail(why)
-
-    def _run_ended(self, run: Run) -> None:
-        """Tell and keep the end of a run."""
-        self.outbox.ended(run)
-        self.transcripts.run_ended(run)
-        self.recovery.ends.run_ended(run)
-
-    def _epoch(self) -> int:
-        """The number of this process among those that the journal has seen; 0 without one."""
-        journal = self.agent_state.journal
-        return 0 if journal is None else journal.epoch
 
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:

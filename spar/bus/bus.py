@@ -65,7 +65,7 @@ class Events:
         self._channels: dict[type[Event], _Channel] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
         self.wanted = _Routes(self._channels)
-        #: Who keeps what each run tells (`spar.runs.run_log.Streams`), where there are runs.
+        #: Who keeps what each run tells (`spar.runs.run_log.RunLogs`), where there are runs.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}  # a set that is empty takes three times as much

@@ -54,7 +54,7 @@ def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
 
 def shown(value: Any, cap: int) -> tuple[Any, bool]:
     """Return `value` as people are shown it, as `shortened` does; images, sound and blobs are only named."""
-    if type(value) in SCALARS and medium_of(value) is None:
+    if type(value) in SCALARS and (type(value) is not str or medium_of(value) is None):
         return shortened(value, cap)
     return _shortened(value, cap, _ShowingCopier)
 
@@ -130,6 +130,23 @@ def copied(value: Any) -> Any:
     """A copy of what is plain already; texts are shared. Nothing is judged: on anything else this may raise."""
     # Measured: a fifth of the cost of walking it in Python, a half of marshal or of a round trip through JSON.
     return value if type(value) in SCALARS else msgspec.to_builtins(value)
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes a plain value takes."""
+    size, rest = 0, [value]
+    for item in rest:  # which grows while containers are met
+        if isinstance(item, str):
+            size += len(item) + 50
+        elif isinstance(item, dict):
+            size += 60 + sum(map(len, item))
+            rest += item.values()
+        elif isinstance(item, list):
+            size += 60
+            rest += item
+        else:
+            size += 30
+    return size
 
 
 def text(value: str) -> str:

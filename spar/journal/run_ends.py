@@ -48,10 +48,9 @@ class RunEnds:
         except SparError as error:  # it is being closed under us, or was taken over
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: Run, end: End) -> None:
         """A run has its answer; one that no cycle gave is kept here, and so is one that was changed since."""
         journal = self._work.journal
-        end = End(run.status or "error", run.error, run.output)
         is_new = self._tell_end(run, end)
         if journal is not None and run.is_changed and not is_new:
             journal.amended(run.id, run.status_at(None, self._core.clock.now()))

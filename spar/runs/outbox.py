@@ -15,23 +15,22 @@ from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.run import End, Run
+from spar.runs.run_events import sent
 
 #: Texts of one run that are remembered; a run that says more than this repeats itself sooner or later.
 _REMEMBERED = 200
 
 
 class Outbox:
-    """The messages of one agent. Its runs' sayings are forgotten with the runs.
+    """The messages of one agent.
 
-    Args: is_open: whether a run (by its id) goes on.
+    Args: open_run: the run with this id while it goes on; what belongs to none may be said again every day.
     """
 
-    __slots__ = ("_core", "_is_open", "_reports", "_requests", "_said")
+    __slots__ = ("_core", "_open_run", "_reports", "_requests")
 
-    def __init__(self, core: Core, requests: Requests, reports: Reports, is_open: Callable[[str], bool]) -> None:
-        self._core, self._requests, self._reports, self._is_open = core, requests, reports, is_open
-        #: By run, where and what it has told people; texts as they are compared.
-        self._said: dict[str, list[tuple[str, str]]] = {}
+    def __init__(self, core: Core, requests: Requests, reports: Reports, open_run: Callable[[str], Run | None]) -> None:
+        self._core, self._reports, self._requests, self._open_run = core, reports, requests, open_run
 
     @property
     def is_guarded(self) -> bool:
@@ -40,7 +39,17 @@ class Outbox:
 
     async def tell(self, run_id: str, session: str, route: str, text: str) -> bool:
         """Tell people something during a run; False when they know it, or must not be told."""
-        return text.strip() != "" and await self._send(run_id, session, route, text) is not None
+        if not text.strip():
+            return False
+        asked = await self._asked(run_id, session, text)
+        run = self._open_run(run_id)
+        if asked is None or (run is not None and _is_known(run, route, asked)):
+            return False
+        if run is not None and len(run.sent) < _REMEMBERED:
+            run.sent.append((route, comparable(asked)))
+        self._send(run, MessageSent(run_id=run_id, session=session, route=route, text=asked))
+        await self._told(run_id, session, asked)
+        return True
 
     async def answer(self, run: Run, end: End) -> End:
         """Tell people how a run ends. Returns: its end, with the answer as the hooks leave it; `run.reply` says what
@@ -48,63 +57,50 @@ class Outbox:
         run.is_told = True
         reply = run.reply = run.reply_to(end)
         if reply.text is not None:
-            text = await self._asked(run.id, run.session, reply.text)
+            text = await self._asked(run.id, run.session, reply.text) if self.is_guarded else reply.text
             if text != reply.text:
                 run.reply, run.is_changed = Reply(text, text is None), True
                 end = End(end.status, end.error, text if end.output is not None else None)
-            if text is not None and not self._is_known(run.id, run.session, text):
-                self._publish(run.id, run.session, run.session, text, is_answer=True)
+            if text is not None and self._send_answer(run, text) and self.is_guarded:
                 await self._told(run.id, run.session, text)
-        self._said.pop(run.id, None)
         return end
 
     def answer_at_once(self, run: Run, end: End) -> None:
         """Send the answer of a run where there is no time to ask hooks. What hooks would have judged is not sent;
-        a failure is told later (`failed`)."""
-        reply = run.reply_to(end)
-        if run.tells_failure(end) and self.is_guarded:
+        a failure is told later (`ended`)."""
+        is_guarded = self.is_guarded
+        if is_guarded and run.tells_failure(end):
             return
         run.is_told = True
-        if reply.text is not None and self.is_guarded:
+        text = run.reply_to(end).text
+        if text is not None and is_guarded:
             run.reply, run.is_changed = Reply(), True
-        elif reply.text is not None and not self._is_known(run.id, run.session, reply.text):
-            self._publish(run.id, run.session, run.session, reply.text, is_answer=True)
-        self._said.pop(run.id, None)
+        elif text is not None:
+            self._send_answer(run, text)
 
-    def ended(self, run: Run) -> None:
-        """Tell people of a run's failure that nobody has told them of yet, and forget what the run has said.
+    def ended(self, run: Run, end: End) -> None:
+        """Tell people of a run's failure that nobody has told them of yet.
 
         Where hooks have a say, they are asked in the background, and the run's status shows no reply.
         """
-        text, is_to_tell = run.reply.text, run.status == "error" and not run.is_told and run.into is None
+        if run.is_told:
+            return
         run.is_told = True
-        if text is not None and is_to_tell:
-            if not self.is_guarded:
-                if not self._is_known(run.id, run.session, text):
-                    self._publish(run.id, run.session, run.session, text, is_answer=True)
-            else:
-                run.reply, run.is_changed = Reply(), True
-                if self._requests.loop is not None:
-                    self._requests.in_background(self._tell_failure(run, text), "telling of the failure of")
-        self._said.pop(run.id, None)
+        text = run.reply.text
+        if text is None or end.status != "error" or run.into is not None:
+            return
+        if not self.is_guarded:
+            self._send_answer(run, text)
+            return
+        run.reply, run.is_changed = Reply(), True
+        if self._requests.loop is not None:
+            self._requests.in_background(self._tell_failure(run, text), "telling of the failure of")
 
     async def _tell_failure(self, run: Run, text: str) -> None:
         asked = await self._asked(run.id, run.session, text)
         if asked is not None:
-            self._publish(run.id, run.session, run.session, asked, is_answer=True)
+            self._send(None, _answer(run, asked))  # the run has ended, and so has its log
             await self._told(run.id, run.session, asked)
-
-    async def _send(self, run_id: str, session: str, route: str, text: str) -> str | None:
-        asked = await self._asked(run_id, session, text)
-        if asked is None or self._is_known(run_id, route, asked):
-            return None
-        if self._is_open(run_id):  # what belongs to no run may be said again every day
-            said = self._said.setdefault(run_id, [])
-            if len(said) < _REMEMBERED:
-                said.append((route, comparable(asked)))
-        self._publish(run_id, session, route, asked)
-        await self._told(run_id, session, asked)
-        return asked
 
     async def _asked(self, run_id: str, session: str, text: str) -> str | None:
         """The text as the hooks leave it; None when one of them is against it."""
@@ -117,14 +113,27 @@ class Outbox:
         if "message_sent" in self._core.hooks.used:
             await self._reports.asked(HookContext("message_sent", self._core.name, text, session, run_id))
 
-    def _is_known(self, run_id: str, route: str, text: str) -> bool:
-        said = self._said.get(run_id)
-        if not said:
+    def _send_answer(self, run: Run, text: str) -> bool:
+        """Send the answer of a run; False where it has told people that already."""
+        if run.sent and _is_known(run, run.session, text):
             return False
-        new = comparable(text)
-        return any(there == route and repeats(before, new) for there, before in said)
+        self._send(run, _answer(run, text))
+        return True
 
-    def _publish(self, run_id: str, session: str, route: str, text: str, *, is_answer: bool = False) -> None:
-        events = self._core.events
-        if events.wanted[MessageSent]:
-            events.publish(MessageSent(run_id=run_id, session=session, route=route, text=text, is_answer=is_answer))
+    def _send(self, run: Run | None, message: MessageSent) -> None:
+        """Have a text go out. Args: run: the one in whose log it stands."""
+        message.at = self._core.clock.now()
+        if run is not None and run.log is not None:
+            data = sent(message.text, message.route, is_answer=message.is_answer)
+            run.log.add("assistant", message.at, data, len(data["sent"]))
+        if self._core.events.wanted[MessageSent]:
+            self._core.events.publish(message)
+
+
+def _answer(run: Run, text: str) -> MessageSent:
+    return MessageSent(run_id=run.id, session=run.session, route=run.session, text=text, is_answer=True)
+
+
+def _is_known(run: Run, route: str, text: str) -> bool:
+    new = comparable(text)
+    return any(there == route and repeats(before, new) for there, before in run.sent)

@@ -6,10 +6,9 @@ It holds what its cycles have brought; whether it is over says `spar.runs.verdic
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -96,14 +95,20 @@ class Limits(Struct, frozen=True):
     patience: float = 0.0
 
 
+class EventLog(Protocol):
+    """The log of a run's events."""
+
+    def add(self, stream: Any, at: datetime, data: dict[str, Any], size: int = 0) -> None: ...
+
+
 class Run:
     """One run on its way."""
 
     __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "has_ended",
                  "id", "into", "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify", "is_told",
-                 "is_transcribed", "message", "new", "number", "outcome", "output", "queued_at", "reply", "results",
-                 "said", "seen", "session", "started_at", "started_mono", "status", "timer", "touched", "unwritten",
-                 "used", "waited", "waits_until")  # fmt: skip
+                 "is_transcribed", "log", "message", "new", "number", "outcome", "output", "queued_at", "reply",
+                 "results", "said", "seen", "sent", "session", "started_at", "started_mono", "status", "timer",
+                 "touched", "unwritten", "used", "waited", "waits_until")  # fmt: skip
 
     def __init__(
         self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False
@@ -128,7 +133,7 @@ class Run:
         self.said: tuple[Perception, ...] = ()
         self.new: tuple[Perception, ...] = (message,)
         self.unwritten: tuple[Perception, ...] = (message,)
-        self.used: Counter[str] = Counter()
+        self.used: dict[str, int] = {}
         #: The run that this one became a part of, and those that became a part of this one.
         self.into: Run | None = None
         self.absorbed: tuple[Run, ...] = ()
@@ -137,8 +142,11 @@ class Run:
         self.queued_at = 0.0
         #: Whether a hook changed its answer after it was kept, and whether the transcript knows that it has ended.
         self.is_changed = self.is_transcribed = False
-        #: Whether people have been told how it ended.
+        #: Whether people have been told how it ended; where and what it has told them, texts as they are compared.
         self.is_told = False
+        self.sent: list[tuple[str, str]] = []
+        #: Its events, while it goes on and somebody keeps them.
+        self.log: EventLog | None = None
         #: Of a run of an earlier process, the perceptions (ids) that its cycles have dealt with.
         self.seen: frozenset[str] = frozenset()
         self.timer: Timer | None = None
@@ -204,8 +212,13 @@ class Run:
     @property
     def usage(self) -> RunUsage:
         """Return what it has taken in this process."""
-        used = {name: self.used[name] for name in RunUsage.__struct_fields__ if name != "waited"}
-        return RunUsage(**used, waited=self.waited)
+        found = self.used.get
+        return RunUsage(found("requests", 0), found("calls", 0), found("input_tokens", 0), found("output_tokens", 0),
+                        found("cached_tokens", 0), found("money", 0), self.waited)  # fmt: skip
+
+    def use(self, quantity: str, number: int) -> None:
+        """Count what it takes."""
+        self.used[quantity] = self.used.get(quantity, 0) + number
 
     def context(self) -> RunContext:
         messages = tuple(message for result in self.results for message in result.messages)

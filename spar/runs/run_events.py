@@ -1,4 +1,4 @@
-"""The events of a run's stream, made of those of the bus.
+"""The events of a run's stream: what the run says of itself, and what those of the bus say of its calls.
 
 Only values and pure functions: what a tool was given or returned is bounded, and nothing is left in it that looks like
 a secret. Who keeps them and who reads them is `spar.runs.run_log`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -29,12 +29,10 @@ from spar.events import (
     CompactionCompleted,
     CompactionStarted,
     Event,
-    MessageOutcome,
-    MessageSent,
-    RunEnded,
-    RunStarted,
 )
-from spar.types import RunUsage
+
+if TYPE_CHECKING:
+    from spar.runs.run import RunStatus
 
 #: Characters of what a tool was given or returned, and of an answer or one piece of it.
 PAYLOAD, ANSWER = 8_000, 1 << 18
@@ -64,21 +62,26 @@ class RunEvent(Struct, frozen=True):
         return self.stream == "lifecycle" and self.data["phase"] in ("end", "error")
 
 
-def terminal(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The terminal event from the fields of an event or a status, whichever there are."""
-    data = {name: value for name, value in fields.items() if name not in _ENVELOPE}
-    if isinstance(usage := data.get("usage"), RunUsage):
-        data["usage"] = asdict(usage)
-    phase = "end" if data["status"] == "ok" else "error"
-    output, is_cut = shortened(data.get("output"), ANSWER)
-    told = {name: plain(value, ANSWER) for name, value in data.items() if name != "output"}
-    if "output" in data:
-        told["output"] = output
-    return {"phase": phase, **told, **({"truncated": True} if is_cut else {})}
+def terminal(end: RunStatus) -> dict[str, Any]:
+    """Return what the terminal event of a run says."""
+    output, is_cut = shortened(end.output, ANSWER)
+    told = {
+        "phase": "end" if end.status == "ok" else "error",
+        "status": end.status,
+        "error": plain(end.error, ANSWER),
+        "output": output,
+        "reply": plain(end.reply, ANSWER),
+        "silent": end.silent,
+        "usage": asdict(end.usage),
+    }
+    if is_cut:
+        told["truncated"] = True
+    return told
 
 
-#: What a run's end does not say: who tells it, and what came before it.
-_ENVELOPE = frozenset(("agent", "seq", "at", "run_id", "outcome", "errors", "started_at", "ended_at"))
+def sent(text: str, route: str, *, is_answer: bool) -> dict[str, Any]:
+    """Return what a text that people were told says."""
+    return {"sent": plain(text, ANSWER), "route": route, "is_answer": is_answer}
 
 
 def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream, Callable[[Any], dict[str, Any]]]:
@@ -101,12 +104,6 @@ def _result(event: Any) -> dict[str, Any]:
 
 _Tell = tuple[Stream, Callable[[Any], dict[str, Any]]]
 TOLD: dict[type[Event], _Tell] = {
-    RunStarted: ("lifecycle", lambda event: {"phase": "start", "session": event.session}),
-    MessageOutcome: ("lifecycle", lambda event: {"phase": "outcome", "outcome": event.outcome}),
-    RunEnded: ("lifecycle", lambda event: terminal({name: getattr(event, name) for name in event.__struct_fields__})),
-    MessageSent: ("assistant", lambda event: {
-        "sent": plain(event.text, ANSWER), "route": event.route, "is_answer": event.is_answer
-    }),
     CompactionStarted: ("compaction", lambda event: {"phase": "start", "reason": event.reason}),
     CompactionCompleted: ("compaction", lambda event: {
         "phase": "end", "completed": event.completed, "will_retry": event.will_retry, "error": _words(event.error)
@@ -150,20 +147,3 @@ def _without_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [_without_secrets(item) for item in value]
     return value
-
-
-def size_of(value: Any) -> int:
-    """About how many bytes a plain value takes."""
-    size, rest = 0, [value]
-    for item in rest:  # which grows while containers are met
-        if isinstance(item, str):
-            size += len(item) + 50
-        elif isinstance(item, dict):
-            size += 60 + sum(map(len, item))
-            rest += item.values()
-        elif isinstance(item, list):
-            size += 60
-            rest += item
-        else:
-            size += 30
-    return size

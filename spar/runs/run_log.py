@@ -20,22 +20,15 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.clock import Clock
-from spar.data.json_safe import plain
-from spar.events import (
-    AssistantDelta,
-    CallEvent,
-    CompactionCompleted,
-    CompactionStarted,
-    MessageOutcome,
-    MessageSent,
-    RunEnded,
-    RunStarted,
-)
+from spar.data.json_safe import plain, size_of
+from spar.events import AssistantDelta, CallEvent, CompactionCompleted, CompactionStarted
 from spar.loop.wake import Signal
-from spar.runs.run_events import ANSWER, TOLD, RunEvent, Stream, size_of, terminal
+from spar.runs.run_events import ANSWER, TOLD, RunEvent, Stream, terminal
 
 if TYPE_CHECKING:
     from spar.runs.run import RunStatus
@@ -51,19 +44,19 @@ PIECES, TOGETHER = 200, 4_000
 AT_ONCE = 100
 _LAST: Final = (1 << 32) - 1
 _OVERHEAD, _PIECE_OVERHEAD = 100, 60  # bytes of an event beside what it says, and of a piece of an answer
-_HEARD = (RunStarted, MessageOutcome, RunEnded, AssistantDelta, MessageSent, CompactionStarted, CompactionCompleted,
-          CallEvent)  # fmt: skip
+#: What the bus tells of a run; of the rest the run itself tells its log.
+_HEARD = (AssistantDelta, CompactionStarted, CompactionCompleted, CallEvent)
 
 
-class _Kept:
+class _Kept(Struct):
     """An event as it is kept, or pieces of an answer that follow one another, each with a number of its own."""
 
-    __slots__ = ("at", "data", "last", "pieces", "size", "stream")
-
-    def __init__(
-        self, last: int, stream: Stream, at: datetime, data: dict[str, Any], size: int, pieces: list[str] | None = None
-    ) -> None:
-        self.last, self.stream, self.at, self.data, self.size, self.pieces = last, stream, at, data, size, pieces
+    last: int
+    stream: Stream
+    at: datetime
+    data: dict[str, Any]
+    size: int
+    pieces: list[str] | None = None
 
     def shown(self, run_id: str, after: int) -> RunEvent:
         """Return what of it a reader has not seen who has seen all up to `after`."""
@@ -77,13 +70,13 @@ class _Kept:
 _last = attrgetter("last")
 
 
-class RunRecord:
-    """The record of one run. `lost` is the last number up to which something is missing, None where nothing is.
+class RunLog:
+    """The log of one run. `lost` is the last number up to which something is missing, None where nothing is.
 
     What an earlier process wrote of its answer is void: it is written anew.
     """
 
-    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "_news", "is_ended", "lost", "run_id", "seq", "size")
+    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "is_ended", "lost", "news", "run_id", "seq", "size")
 
     def __init__(self, run_id: str, base: int, *, is_whole: bool) -> None:
         self.run_id, self.seq, self._base, self._is_whole = run_id, base, base, is_whole
@@ -91,9 +84,11 @@ class RunRecord:
         self.lost: int | None = None if is_whole else base
         self._kept: list[_Kept] = []
         self.size, self.is_ended = 0, False
-        self._news = Signal()
+        #: Set when something was added, or the reading is to end.
+        self.news = Signal()
 
-    def add(self, stream: Stream, at: datetime, data: dict[str, Any], size: int) -> None:
+    def add(self, stream: Stream, at: datetime, data: dict[str, Any], size: int = 0) -> None:
+        """Add an event. Args: size: about how many bytes it says."""
         self.seq += 1
         self._keep(_Kept(self.seq, stream, at, data, size + _OVERHEAD))
 
@@ -109,7 +104,7 @@ class RunRecord:
             pieces.append(piece)
             last.last, last.size = self.seq, last.size + size
             self.size += size
-            self.wake()
+            self.news.set()
         else:
             self._keep(_Kept(self.seq, "assistant", at, {"reset": reset}, size + _OVERHEAD, [piece]))
 
@@ -118,7 +113,7 @@ class RunRecord:
         self.size += kept.size
         if len(self._kept) > EVENTS or self.size > BYTES:
             self._drop()
-        self.wake()
+        self.news.set()
 
     def _drop(self) -> None:
         """Make room for some time: the oldest go, never the last."""
@@ -146,26 +141,19 @@ class RunRecord:
         found += [kept.shown(self.run_id, after) for kept in islice(self._kept, first, first + AT_ONCE)]
         return found
 
-    async def news(self) -> None:
-        """Return when something was added, or the reading is to end."""
-        await self._news.wait()
-
-    def wake(self) -> None:
-        self._news.set()
-
 
 class RunStream:
     """An async iterator over the events of one run; ends after the terminal one, or when the agent stops."""
 
-    __slots__ = ("_is_over", "_ready", "_record", "_streams", "_turn", "run_id", "seq")
+    __slots__ = ("_is_over", "_log", "_logs", "_ready", "_turn", "run_id", "seq")
 
-    def __init__(self, streams: Streams, run_id: str, after: int) -> None:
+    def __init__(self, logs: RunLogs, run_id: str, after: int) -> None:
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise ValueError(f"after must be the seq of an event, or 0 for all, found {after!r}")
         #: `seq` is that of the last event that was handed out.
         self.run_id, self.seq = run_id, after
-        self._streams, self._turn = streams, streams.turn
-        self._record: RunRecord | None = None
+        self._logs, self._turn = logs, logs.turn
+        self._log: RunLog | None = None
         self._ready: deque[RunEvent] = deque()
         self._is_over = False
 
@@ -185,40 +173,37 @@ class RunStream:
 
         Raises: LookupError for a run that is not known.
         """
-        if self._record is None and not self._is_over:
-            found = await self._streams.find(self.run_id)
+        if self._log is None and not self._is_over:
+            found = await self._logs.find(self.run_id)
             if isinstance(found, RunEvent):
                 self._is_over = True
                 return [found] if found.seq > self.seq else []
-            self._record = found
-        while not self._is_over and (record := self._record) is not None:
-            if events := record.since(self.seq):
+            self._log = found
+        while not self._is_over and (log := self._log) is not None:
+            if events := log.since(self.seq):
                 self.seq = events[-1].seq
-                self._is_over = record.is_ended and self.seq == record.seq
+                self._is_over = log.is_ended and self.seq == log.seq
                 return events
-            self._is_over = record.is_ended or self._turn != self._streams.turn
+            self._is_over = log.is_ended or self._turn != self._logs.turn
             if not self._is_over:
-                await record.news()
+                await log.news.wait()
         return []
 
 
-class Streams:
+class RunLogs:
     """The logs of one agent's runs, which are read by `events.run`.
 
-    Args: status: what became of a run, raises LookupError for one that is not known; epoch: the number of this process,
-        which grows from one to the next, 0 where runs do not outlive a process.
+    Args: status: what became of a run, raises LookupError for one that is not known.
     """
 
-    __slots__ = ("_clock", "_ended", "_ended_size", "_epoch", "_events", "_number", "_open", "_status",
-                 "_subscriptions", "turn")  # fmt: skip
+    __slots__ = ("_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_status", "_subscriptions",
+                 "turn")  # fmt: skip
 
-    def __init__(
-        self, events: Events, clock: Clock, status: Callable[[str], Awaitable[RunStatus]], epoch: Callable[[], int]
-    ) -> None:
-        self._events, self._clock, self._status, self._epoch = events, clock, status, epoch
-        self._open: dict[str, RunRecord] = {}
-        self._ended: dict[str, RunRecord] = {}
-        self._ended_size = self._number = 0
+    def __init__(self, events: Events, clock: Clock, status: Callable[[str], Awaitable[RunStatus]]) -> None:
+        self._events, self._clock, self._status = events, clock, status
+        self._open: dict[str, RunLog] = {}
+        self._ended: dict[str, RunLog] = {}
+        self._ended_size = self._base = 0  # where numbers begin
         self._subscriptions: tuple[Subscription, ...] = ()
         self.turn = 0  # how often reading was ended
 
@@ -226,53 +211,58 @@ class Streams:
         """The events of a run whose `seq` is above `after`. Raises: ValueError for one that is no number."""
         return RunStream(self, run_id, after)
 
-    def begin(self, run_id: str, session: str, *, is_new: bool = True) -> None:
+    def count_process(self, number: int) -> None:
+        """Number from now on what this process adds, which is that many-th to open the memory."""
+        self._base = max(self._base, number << 32)
+
+    def begin(self, run_id: str, session: str, *, is_new: bool = True) -> RunLog:
         """A run was accepted, here or by an earlier process: from now on its events are kept."""
-        record = self._begun(run_id, is_whole=is_new)
+        if (log := self._open.get(run_id)) is not None:  # somebody read it before it was handed out again
+            return log
+        log = self._open[run_id] = RunLog(run_id, self._base, is_whole=is_new)
+        if not self._subscriptions:
+            self._subscriptions = tuple(self._events.connect(kind, self._hear, only_keeps=True) for kind in _HEARD)
         if is_new:
-            record.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session}, 0)
+            log.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session})
+        return log
+
+    def end(self, status: RunStatus, at: datetime) -> None:
+        """A run has ended: its terminal event is the last one."""
+        log = self._ended[status.run_id] = self._open.pop(status.run_id)
+        data = terminal(status)
+        log.is_ended = True
+        log.add("lifecycle", at, data, size_of(data))
+        self._ended_size += log.size
+        while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
+            self._ended_size -= self._ended.pop(next(iter(self._ended))).size
 
     def close(self) -> None:
         """End all reading; the runs may go on at the next start."""
         self.turn += 1
-        for record in self._open.values():
-            record.wake()
+        for log in self._open.values():
+            log.news.set()
 
-    async def find(self, run_id: str) -> RunRecord | RunEvent:
+    async def find(self, run_id: str) -> RunLog | RunEvent:
         """Return what is kept of a run; of one that ended before, or in an earlier process, its terminal event.
 
         Raises: LookupError for a run that is not known.
         """
-        if (record := self._known(run_id)) is not None:
-            return record
+        if (log := self._known(run_id)) is not None:
+            return log
         status = await self._status(run_id)
-        if (record := self._known(run_id)) is not None:  # time has passed
-            return record
+        if (log := self._known(run_id)) is not None:  # time has passed
+            return log
         if status.status == "timeout":  # an earlier process accepted it
-            return self._begun(run_id, is_whole=False)
-        data = terminal({name: getattr(status, name) for name in status.__struct_fields__})
-        return RunEvent(run_id, self._base + _LAST, "lifecycle", status.ended_at or self._clock.now(), data)
+            return self.begin(run_id, "", is_new=False)
+        at = status.ended_at or self._clock.now()
+        return RunEvent(run_id, self._base + _LAST, "lifecycle", at, terminal(status))
 
-    def _known(self, run_id: str) -> RunRecord | None:
+    def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)
 
-    @property
-    def _base(self) -> int:
-        """Return where numbers begin; while the memory is closed, where they began last."""
-        self._number = max(self._number, self._epoch())
-        return self._number << 32
-
-    def _begun(self, run_id: str, *, is_whole: bool) -> RunRecord:
-        if (record := self._open.get(run_id)) is not None:  # somebody read it before it was handed out again
-            return record
-        record = self._open[run_id] = RunRecord(run_id, self._base, is_whole=is_whole)
-        if not self._subscriptions:
-            self._subscriptions = tuple(self._events.connect(kind, self._hear, only_keeps=True) for kind in _HEARD)
-        return record
-
     def _hear(self, event: Any) -> None:
-        record = self._open.get(event.run_id)
-        if record is None:
+        log = self._open.get(event.run_id)
+        if log is None:
             if not self._open:  # listening begins with the next run; there is often one at once
                 for unsubscribe in self._subscriptions:
                     unsubscribe()
@@ -280,19 +270,8 @@ class Streams:
             return
         kind = type(event)
         if kind is AssistantDelta:
-            record.add_text(event.at, str(plain(event.text, ANSWER)), reset=bool(event.reset))
+            log.add_text(event.at, str(plain(event.text, ANSWER)), reset=bool(event.reset))
         elif (told := TOLD.get(kind)) is not None:
             stream, tell = told
             data = tell(event)
-            if kind is RunEnded:
-                record.is_ended = True
-            record.add(stream, event.at, data, size_of(data))
-            if kind is RunEnded:
-                self._end(record)
-
-    def _end(self, record: RunRecord) -> None:
-        del self._open[record.run_id]
-        self._ended[record.run_id] = record
-        self._ended_size += record.size
-        while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
-            self._ended_size -= self._ended.pop(next(iter(self._ended))).size
+            log.add(stream, event.at, data, size_of(data))

@@ -6,13 +6,14 @@ asked after at any time. The session decides when one is over (`spar.runs.verdic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 from spar.bus.bus import Events
 from spar.clock import Clock
+from spar.data.json_safe import size_of
 from spar.data.reply import fallback
 from spar.events import (
     AssistantDelta,
@@ -28,7 +29,7 @@ from spar.events import (
 )
 from spar.records.journal import Item
 from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
-from spar.runs.run_events import size_of
+from spar.runs.run_log import RunLogs
 from spar.types import ActionResult, Perception
 
 #: The idempotency keys of runs that nobody asked for begin so: they are about what was noticed.
@@ -44,21 +45,29 @@ class Runs:
     """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
 
     `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
-    `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long, `ended(run)`
-    once it has its answer. The time for which they are suspended counts towards no limit of a run.
+    `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long. The time for
+    which they are suspended counts towards no limit of a run.
+
+    Attributes:
+        logs: the log of each run.
+        consequences: what follows from a run's end, in this order, each called with the run and its end.
+    Args: elsewhere: what became of a run that is not known here, raises LookupError for one that is nowhere.
     """
 
-    __slots__ = ("_clock", "_ended", "_events", "_inactivity", "_keys", "_late", "_open", "_runs", "_size", "_sizes",
-                 "_suspended_at", "_unsubscribe", "limits", "tell_errors", "verify_output")  # fmt: skip
+    __slots__ = ("_clock", "_elsewhere", "_events", "_inactivity", "_keys", "_late", "_open", "_runs", "_size",
+                 "_sizes", "_suspended_at", "_unsubscribe", "consequences", "limits", "logs", "tell_errors",
+                 "verify_output")  # fmt: skip
 
     def __init__(
         self,
         events: Events,
         clock: Clock,
         late: Callable[[Run, str], object] = lambda run, why: None,
-        ended: Callable[[Run], object] = lambda run: None,
+        elsewhere: Callable[[str], Awaitable[RunStatus]] | None = None,
     ) -> None:
-        self._events, self._clock, self._late, self._ended = events, clock, late, ended
+        self._events, self._clock, self._late, self._elsewhere = events, clock, late, elsewhere
+        self.logs = RunLogs(events, clock, partial(self.wait, timeout=0.0))
+        self.consequences: tuple[Callable[[Run, End], object], ...] = ()
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
@@ -119,8 +128,7 @@ class Runs:
         run.queued_at = self._clock.monotonic()
         if item.key:
             self._keys[item.key] = run.id
-        if self._events.runs is not None:
-            self._events.runs.begin(run.id, run.session, is_new=False)
+        run.log = self.logs.begin(run.id, run.session, is_new=False)
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
@@ -128,8 +136,7 @@ class Runs:
         if key:
             self._keys[key] = run.id
         self._forget_oldest()
-        if self._events.runs is not None:
-            self._events.runs.begin(run.id, run.session)
+        run.log = self.logs.begin(run.id, run.session)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
@@ -152,16 +159,23 @@ class Runs:
             raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
 
     def start(self, run: Run) -> None:
-        run.started_at = self._clock.now()
+        now = run.started_at = self._clock.now()
         run.started_mono = run.touched = self._clock.monotonic()
         self._watch(run)
-        self.say(run, "started")
-        self._events.publish(RunStarted(run_id=run.id, session=run.session))
+        self.say(run, "started", now)
+        if run.log is not None:
+            run.log.add("lifecycle", now, {"phase": "start", "session": run.session})
+        if self._events.wanted[RunStarted]:
+            self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
-    def say(self, run: Run, outcome: Outcome) -> None:
+    def say(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
         """Tell what becomes of a message."""
         run.outcome = outcome
-        self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome))
+        at = at or self._clock.now()
+        if run.log is not None:
+            run.log.add("lifecycle", at, {"phase": "outcome", "outcome": outcome})
+        if self._events.wanted[MessageOutcome]:
+            self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome, at=at))
 
     def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
         """The message of another run becomes a part of this one."""
@@ -178,7 +192,8 @@ class Runs:
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Something that a run took, by quantity."""
         if (run := self._runs.get(run_id)) is not None:
-            run.used.update(usage)
+            for quantity, number in usage.items():
+                run.use(quantity, number)
             run.touched = self._clock.monotonic()
 
     def wait_for_provider(self, run: Run, seconds: float) -> None:
@@ -246,10 +261,10 @@ class Runs:
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
-        self._ended(run)
-        self._events.publish(RunEnded(run_id=run.id, status=end.status, error=end.error, output=run.output,
-                                      reply=run.reply.text, silent=run.reply.is_silent,
-                                      usage=run.usage))  # fmt: skip
+        for follow in self.consequences:
+            follow(run, end)
+        run.sent.clear()
+        self._tell_end(run, run.ended_at)
         run.has_ended.set()
         parts, run.absorbed, run.into = run.share(), (), None
         for other in parts:
@@ -258,9 +273,26 @@ class Runs:
             self.end(other, end)
         self._forget_oldest()
 
+    def _tell_end(self, run: Run, at: datetime) -> None:
+        """Tell whoever reads its log, and whoever listens, how a run has ended."""
+        status = run.status_at(None, at)
+        if run.log is not None:
+            self.logs.end(status, at)
+            run.log = None
+        if self._events.wanted[RunEnded]:
+            self._events.publish(RunEnded(run_id=run.id, status=status.status, error=status.error,
+                                          output=status.output, reply=status.reply, silent=status.silent,
+                                          usage=status.usage))  # fmt: skip
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
-        """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run."""
-        run = self.get(run_id)
+        """The run's end, or `timeout` after so many seconds (None: as long as it takes); never stops the run.
+
+        Raises: LookupError for a run that is not known.
+        """
+        run = self._runs.get(run_id)
+        if run is None and self._elsewhere is not None:
+            return await self._elsewhere(run_id)
+        run = run or self.get(run_id)
         if run.status is None and (timeout is None or timeout > 0):
             await run.has_ended.wait(self._clock, timeout)
         return run.status_at(None, self._clock.now())

@@ -6,15 +6,18 @@ without one keeps the last of each session in memory.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from spar.data.json_safe import plain, shown
+from spar.data.json_safe import plain, shown, size_of
 from spar.data.reply import Reply
-from spar.data.scrub import masked
+from spar.data.scrub import masked, may_hold
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
@@ -22,13 +25,38 @@ from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
 from spar.runs.answers import answer_of
 from spar.runs.run import End, Run
-from spar.runs.run_events import size_of
 from spar.types import Action, ActionResult, CallResult, Perception
 
 #: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
 _SESSIONS, _ENTRIES = 1_000, 500
 #: Bytes of one entry that is kept there, and about how many of all of them.
 _LARGEST, _BYTES = 1 << 16, 64 << 20
+
+
+class _Kept(Struct):
+    """The entries of one session as they are read: the last compaction, then others, oldest first, and how many bytes
+    each of those takes."""
+
+    entries: list[Entry] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    compaction: tuple[Entry, ...] = ()
+    size: int = 0
+
+    def add(self, entry: Entry, size: int) -> None:
+        if entry.kind == "compaction":  # what it sums up is read no more
+            self.compaction = (entry,)
+            self.drop(bisect_left(self.entries, int(entry.body.get("first_kept", 0)), key=attrgetter("seq")))
+        else:
+            self.entries.append(entry)
+            self.sizes.append(size)
+            self.size += size
+
+    def drop(self, number: int) -> int:
+        """Drop the oldest; return how many bytes they took."""
+        size = sum(self.sizes[:number])
+        del self.entries[:number], self.sizes[:number]
+        self.size -= size
+        return size
 
 
 class SessionTranscripts:
@@ -42,14 +70,15 @@ class SessionTranscripts:
     def __init__(self, name: str, requests: Requests, store: Callable[[], TranscriptStore | None],
                  tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
         self._name, self._requests, self._find_store, self._tools = name, requests, store, tools
-        self._kept: OrderedDict[str, deque[tuple[Entry, int]]] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return what is to be read of a session, oldest first: from the last compaction on, which comes first."""
         if (store := self._find_store()) is not None:
             return await store.read(self._name, session)
-        return since_compaction([entry for entry, _ in self._kept.get(session, ())])
+        kept = self._kept.get(session)
+        return [] if kept is None else [*kept.compaction, *kept.entries]
 
     async def has(self, session: str) -> bool:
         """Return whether anything is kept of a session."""
@@ -64,14 +93,13 @@ class SessionTranscripts:
         else:
             self.keep(session, (entry,))
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: Run, end: End) -> None:
         """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
-        if run.started_at is None or run.into is not None or run.is_transcribed or self._requests.loop is None:
+        if run.is_transcribed or run.started_at is None or run.into is not None or self._requests.loop is None:
             return
-        end = End(run.status or "error", run.error, run.output)
-        self._requests.in_background(self.add_end(run, end), "transcript of")
+        self._requests.in_background(self._add_end(run, end), "transcript of")
 
-    async def add_end(self, run: Run, end: End) -> None:
+    async def _add_end(self, run: Run, end: End) -> None:
         """A run ended that no cycle ended."""
         if entries := self.entries_of(run, None, end):
             if (store := self._find_store()) is not None:
@@ -85,27 +113,22 @@ class SessionTranscripts:
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""
-        kept = self._kept.setdefault(session, deque())
+        kept = self._kept.get(session)
+        if kept is None:
+            kept = self._kept[session] = _Kept()
         self._kept.move_to_end(session)
+        before = kept.size
         for entry in entries:
             self._seq += 1
-            body = masked(plain(entry.body, _LARGEST))
-            size = size_of(body)
-            kept.append((Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size))
-            self._size += size
+            body = plain(entry.body, _LARGEST)
+            if may_hold(repr(body)):  # one look at all its texts: most hold no secret
+                body = masked(body)
+            kept.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size_of(body))
+        self._size += kept.size - before
         while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
-            self._size -= sum(size for _, size in self._kept.popitem(last=False)[1])
-        while len(kept) > _ENTRIES or self._size > _BYTES:
-            self._size -= kept.popleft()[1]
-
-
-def since_compaction(entries: Sequence[Entry]) -> list[Entry]:
-    """The last compaction, if there is one, and what it left to be read."""
-    last = next((entry for entry in reversed(entries) if entry.kind == "compaction"), None)
-    if last is None:
-        return list(entries)
-    first = int(last.body.get("first_kept", 0))
-    return [last, *(entry for entry in entries if entry.seq >= first and entry.kind != "compaction")]
+            self._size -= self._kept.popitem(last=False)[1].size
+        while kept.entries and (len(kept.entries) > _ENTRIES or self._size > _BYTES):
+            self._size -= kept.drop(1)
 
 
 def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any]) -> tuple[Entry, ...]:

@@ -21,7 +21,7 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
     """
     if cycle.result is not None:  # also of a cycle that was cut or whose plan broke off: nothing done is forgotten
         run.results.append(cycle.result)
-        run.used["calls"] += sum(each.attempts > 0 for each in cycle.result.results)
+        run.use("calls", sum([each.attempts > 0 for each in cycle.result.results]))
         if cycle.result.results:  # an answer without calls leaves the errors that it may be about
             run.errors = tuple([each for each in cycle.result.errors if each["error"]["kind"] != "steered"])
             run.failed_calls = fallback(cycle.result.results)
@@ -29,7 +29,7 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
         return None
     if cycle.result is not None and (why := cycle.result.fault) is not None and why.kind in ENDING:
         return End("error", why.message, run.output)
-    failed = {fault.phase: fault for fault in cycle.faults}
+    failed = {fault.phase: fault for fault in cycle.faults} if cycle.faults else {}
     if (fault := failed.get("plan")) is not None:
         run.failures += 1
         if not fault.retryable or run.failures >= MOST_FAILURES:
@@ -60,7 +60,7 @@ def _exceeded(run: Run, elapsed: float, limits: Limits) -> End | None:
     if limits.timeout and elapsed >= limits.timeout:
         return End("error", too_long(limits.timeout))
     for quantity, most in limits.most.items():
-        if (used := run.used[quantity]) >= most:
+        if (used := run.used.get(quantity, 0)) >= most:
             return End("error", f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})", run.output)
     return None
 

@@ -19,13 +19,10 @@ from spar.events import (
     CallProposed,
     CompactionCompleted,
     CompactionStarted,
-    MessageSent,
-    RunEnded,
-    RunStarted,
 )
 from spar.runs.run import RunStatus
-from spar.runs.run_events import PAYLOAD, RunEvent
-from spar.runs.run_log import BYTES, ENDED, EVENTS, RunStream, Streams
+from spar.runs.run_events import PAYLOAD, RunEvent, sent
+from spar.runs.run_log import BYTES, ENDED, EVENTS, RunLog, RunLogs, RunStream
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock
 from spar.types import CallResult
 
@@ -33,13 +30,14 @@ DONE = Action(output="done")
 
 
 class Desk:
-    """Streams over a bus of their own, and what is said of runs that they do not know."""
+    """Logs of runs over a bus of their own, and what is said of runs that they do not know."""
 
     def __init__(self, clock: VirtualClock, epoch: int = 0) -> None:
         self.events = Events("main", clock=clock)
         self.statuses: dict[str, RunStatus] = {}
-        self.epoch = epoch
-        self.events.runs = self.streams = Streams(self.events, clock, self._status, lambda: self.epoch)
+        self.events.runs = self.logs = RunLogs(self.events, clock, self._status)
+        self.logs.count_process(epoch)
+        self.open: dict[str, RunLog] = {}
 
     async def _status(self, run_id: str) -> RunStatus:
         try:
@@ -48,14 +46,17 @@ class Desk:
             raise LookupError(f"no run {run_id!r}") from None
 
     def begin(self, run_id: str = "r") -> None:
-        self.streams.begin(run_id, "main")
+        self.open[run_id] = self.logs.begin(run_id, "main")
+
+    def add(self, **data: Any) -> None:
+        self.open["r"].add("lifecycle", self.events.clock.now(), data)
 
     def write(self, *pieces: str, reset: bool = False) -> None:
         for piece in pieces:
             self.events.publish(AssistantDelta(run_id="r", text=piece, reset=reset))
 
     def end(self, run_id: str = "r", **more: Any) -> None:
-        self.events.publish(RunEnded(run_id=run_id, **{"status": "ok", **more}))
+        self.logs.end(RunStatus(run_id, **{"status": "ok", **more}), self.events.clock.now())
 
     async def read(self, run_id: str = "r", after: int = 0) -> list[RunEvent]:
         async with asyncio.timeout(10):
@@ -103,7 +104,7 @@ async def test_a_run_tells_what_it_does_from_its_acceptance_to_its_end(clock: Vi
 
 async def test_an_agent_that_pursues_no_run_asks_nobody_to_say_anything(clock: VirtualClock) -> None:
     agent = Agent(plan=ScriptedPlanner([DONE]), act=ScriptedActor(), clock=clock)
-    kinds = (AssistantDelta, CallCompleted, CompactionStarted, MessageSent)
+    kinds = (AssistantDelta, CallCompleted, CompactionStarted, CompactionCompleted)
     before = [agent.events.listeners(kind) for kind in kinds]
     async with agent:
         run_id = (await agent.submit("hello")).run_id
@@ -180,12 +181,12 @@ async def test_a_run_of_an_earlier_process_answers_with_its_end_and_goes_on_with
 
 
 async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_this_process(desk: Desk) -> None:
-    desk.epoch = 3
+    desk.logs.count_process(3)
     desk.statuses["r"] = RunStatus("r", "timeout")
     reading = asyncio.create_task(desk.read(after=(2 << 32) + 7))
     await asyncio.sleep(0)
 
-    desk.streams.begin("r", "main", is_new=False)
+    desk.open["r"] = desk.logs.begin("r", "main", is_new=False)
     desk.write("a")
     desk.end()
 
@@ -195,8 +196,8 @@ async def test_who_reads_a_run_before_it_is_handed_out_again_misses_nothing_of_t
 
 
 async def test_what_an_earlier_process_had_written_of_an_answer_is_void_once_it_is_written_anew(desk: Desk) -> None:
-    desk.epoch = 3
-    desk.streams.begin("r", "main", is_new=False)
+    desk.logs.count_process(3)
+    desk.open["r"] = desk.logs.begin("r", "main", is_new=False)
     desk.write("once", " upon")
     desk.end()
 
@@ -231,7 +232,6 @@ async def test_what_is_told_after_the_end_is_no_part_of_the_run(desk: Desk) -> N
     desk.begin("other")
     desk.end()
     desk.write("too late")
-    desk.end(status="error")
 
     assert phases(await desk.read()) == ["accepted", "end"]
 
@@ -255,7 +255,7 @@ async def test_many_read_the_same_run_and_one_that_is_cancelled_disturbs_nobody(
 async def test_whoever_reads_from_anywhere_gets_each_piece_once(desk: Desk, after: int) -> None:
     desk.begin()
     desk.write(*"hello")
-    desk.events.publish(RunStarted(run_id="r", session="main"))
+    desk.add(phase="start", session="main")
     desk.write("w", reset=True)
     desk.write(*"orld")
     desk.end()
@@ -284,7 +284,7 @@ async def test_an_unknown_run_and_a_number_that_is_none_are_refused(desk: Desk) 
 async def test_a_reader_that_is_too_slow_is_told_how_much_it_lost(desk: Desk) -> None:
     desk.begin()
     for _ in range(EVENTS + 500):
-        desk.events.publish(RunStarted(run_id="r", session="main"))
+        desk.add(phase="start", session="main")
     desk.end()
 
     events = await desk.read(after=10)
@@ -312,7 +312,7 @@ async def test_what_is_kept_of_a_run_and_of_all_that_ended_is_bounded(desk: Desk
     desk.begin()
     for _ in range(100):
         desk.write("x" * 50_000, reset=True)
-    record = desk.streams._known("r")
+    record = desk.logs._known("r")
     assert record is not None
     assert BYTES // 2 < record.size <= BYTES
     desk.end()
@@ -374,14 +374,14 @@ async def test_compactions_and_what_was_said_on_the_way_are_part_of_it(desk: Des
     desk.begin()
     desk.events.publish(CompactionStarted(run_id="r", session="main", reason="overflow"))
     desk.events.publish(CompactionCompleted(run_id="r", session="main", will_retry=True))
-    desk.events.publish(MessageSent(run_id="r", session="main", route="cli", text="on my way"))
+    desk.open["r"].add("assistant", desk.events.clock.now(), sent("on my way", "cli", is_answer=False))
     desk.end()
 
-    _, started, completed, sent, _ = await desk.read()
+    _, started, completed, said, _ = await desk.read()
 
     assert (started.stream, started.data) == ("compaction", {"phase": "start", "reason": "overflow"})
     assert completed.data == {"phase": "end", "completed": True, "will_retry": True, "error": ""}
-    assert (sent.stream, sent.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False})
+    assert (said.stream, said.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False})
 
 
 async def test_numbers_begin_with_the_number_of_the_process(clock: VirtualClock) -> None:
