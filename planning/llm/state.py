@@ -22,7 +22,7 @@ from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
-from planning.prompt.history import Known
+from planning.prompt.history import Past
 from planning.prompt.prompts import MAIN
 from planning.prompt.request import compose
 from planning.prompt.token_budget import TokenEstimator
@@ -39,6 +39,9 @@ THRESHOLD: Final = 0.8
 _ANSWER: Final = (4_096, 0.25)
 _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
+#: Sessions whose turns are remembered, and about how many characters of all of them.
+_MOST_PASTS: Final = 64
+_LARGEST_PASTS: Final = 16 << 20
 _KEPT: Final = 5
 _COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
 
@@ -101,8 +104,8 @@ class PlannerState:
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
-        #: What need not be made anew for each request: the texts of what was said, the schema of the same tools.
-        self.known: Known = {}
+        #: What need not be made anew for each request: the turns of each session so far, the schema of the same tools.
+        self._pasts: BoundedDict[str, Past] = BoundedDict(_MOST_PASTS)
         self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
         self.estimator = TokenEstimator()
         #: The last requests as they were sent, the newest last, and how often what has happened.
@@ -208,6 +211,13 @@ class PlannerState:
             found = self._checks[key] = OutputCheck(schema)
         return found
 
+    def past_of(self, session: str) -> Past:
+        """Return the turns of a session composed before; sessions that were quiet for longest are forgotten."""
+        past = self._pasts[session] = self._pasts.get(session) or Past()
+        while len(self._pasts) > 1 and sum(each.chars for each in self._pasts.values()) > _LARGEST_PASTS:
+            self._pasts.popitem(last=False)
+        return past
+
     def faults_of(self, run_id: str | None) -> AnswerFaults:
         """Return the account of a run's answers; the runs that were quiet for longest are forgotten."""
         if run_id is None:
@@ -227,6 +237,7 @@ class PlannerState:
     def attach(self, host: Host) -> None:
         """Take what the agent lends, and have it told how the models are."""
         self.host = host
+        self._pasts.clear()
         for model in (self.model, self.compaction_model):
             if callable(attach := getattr(model, "attach", None)):
                 attach(host)

@@ -304,7 +304,9 @@ class PlanningTurn:
     def _composed(self) -> Request:
         planner, run = self._planner, self._run
         heard = [each.id for each in (run.message, *run.said) if each is not None] if run is not None else []
-        talk = conversation(self._entries, run_id=self._run_id, heard=heard, known=planner.known)
+        talk = conversation(
+            self._entries, run_id=self._run_id, heard=heard, past=planner.past_of(self._context.session)
+        )
         told = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task

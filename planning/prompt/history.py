@@ -9,7 +9,7 @@ or for an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -26,11 +26,6 @@ Role = Literal["user", "assistant"]
 _UNTOLD: Final = frozenset({"_id", "_after", *SERVICE_KEYS})
 #: Characters of one value in a turn: what was done earlier is told, not repeated.
 LIMIT: Final = 2_000
-#: Texts of entries, which never change: by run, number, and whether the run has ended; so many are remembered, of at
-#: most so many characters.
-Known = dict[tuple[str, int, bool], str]
-MOST_KNOWN: Final = 5_000
-LARGEST_KNOWN: Final = 8_000
 
 
 class Conversation(Struct, frozen=True):
@@ -40,64 +35,103 @@ class Conversation(Struct, frozen=True):
     trust: Trust = "trusted"
 
 
+class Past:
+    """Turns of the entries at the beginning of a transcript, whose runs have ended: what follows is added to them.
+
+    `count` entries are told here, from `first` to `last` (their seqs), in so many `chars`; `said` holds the messages.
+    """
+
+    __slots__ = ("chars", "count", "first", "last", "parts", "role", "said", "trust", "turns")
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, with nothing told."""
+        self.count = self.first = self.last = self.chars = 0
+        self.said: set[str] = set()
+        self.turns: list[Turn] = []
+        self.role: Role = "user"
+        self.parts: list[str] = []
+        self.trust: Trust = "trusted"
+
+    def leads(self, entries: Sequence[Entry]) -> bool:
+        """Return whether these entries begin with those that are told here."""
+        count = self.count
+        return not count or (
+            len(entries) >= count and (entries[0].seq, entries[count - 1].seq) == (self.first, self.last)
+        )
+
+    def add(self, entry: Entry, *, is_ended: bool, limit: int) -> None:
+        """Tell one entry more."""
+        self.first, self.last, self.count = self.first or entry.seq, entry.seq, self.count + 1
+        if entry.kind == "user":
+            self.said.add(str(entry.body.get("id")))
+        if entry.body.get("trust", "trusted") != "trusted":
+            self.trust = "untrusted"
+        if not (text := _TELLERS[entry.kind](entry, is_ended, limit)):
+            return
+        speaker = _role(entry) if entry.kind == "end" else "user"
+        if speaker != self.role and self.parts:  # some providers refuse two turns of one role in a row
+            self.turns.append(self._last())
+            self.parts = []
+        self.role = speaker
+        self.parts.append(text)
+        self.chars += len(text)
+
+    def with_more(self, entries: Iterable[tuple[Entry, bool]], limit: int) -> Conversation:
+        """Return what is told here and these entries, each with whether its run has ended."""
+        more = Past()
+        more.role, more.parts, more.trust = self.role, list(self.parts), self.trust
+        for entry, is_ended in entries:
+            more.add(entry, is_ended=is_ended, limit=limit)
+        last = (more._last(),) if more.parts else ()
+        return Conversation((*self.turns, *more.turns, *last), more.trust)
+
+    def _last(self) -> Turn:
+        return Turn(self.role, "\n\n".join(self.parts))
+
+
 def conversation(
     entries: Sequence[Entry],
     *,
     run_id: str | None = None,
     heard: Collection[str] = (),
     limit: int = LIMIT,
-    known: Known | None = None,
+    past: Past | None = None,
 ) -> Conversation:
     """Return the turns that earlier runs have left in a transcript.
 
     Args: entries: as they are read, oldest first, the last compaction first; run_id: the run in hand, of which nothing
-        is told here; heard: the ids of messages that are told elsewhere; limit: characters of one value; known: texts
-        that were made before, of the same `limit`, and those that are made now.
+        but compactions is told here; heard: ids of messages that are told elsewhere; limit: characters of one value;
+        past: what was told of the same transcript before, with the same `limit`; it grows by the runs that have ended.
     Returns: no two turns of one role in a row.
     """
-    ended = {each.run_id for each in entries if each.kind == "end"}
-    turns: list[Turn] = []
-    role: Role = "user"
-    parts: list[str] = []
-    trust: Trust = "trusted"
-    for entry in entries:  # once over all of them: a long past is told with every request
-        kind, body = entry.kind, entry.body
-        if entry.run_id == run_id and kind != "compaction":
-            continue
-        if kind == "user" and body.get("id") in heard:
-            continue
-        if body.get("trust", "trusted") != "trusted":
-            trust = "untrusted"
-        if not (text := _text_of(entry, entry.run_id in ended, limit, known)):
-            continue
-        speaker = _role(entry) if kind == "end" else "user"
-        if speaker != role and parts:  # some providers refuse two turns of one role in a row
-            turns.append(Turn(role, "\n\n".join(parts)))
-            parts = []
-        role = speaker
-        parts.append(text)
-    if parts:
-        turns.append(Turn(role, "\n\n".join(parts)))
-    return Conversation(tuple(turns), trust)
+    if past is None or not past.said.isdisjoint(heard):
+        past = Past()
+    elif not past.leads(entries):
+        past.begin()
+    new = entries[past.count :]
+    ended = {each.run_id for each in new if each.kind == "end"} - {run_id}
+    settled = 0
+    for entry in new:
+        if (entry.run_id not in ended and entry.kind != "compaction") or entry.body.get("id") in heard:
+            break
+        past.add(entry, is_ended=True, limit=limit)
+        settled += 1
+    rest = (
+        (each, each.run_id in ended)
+        for each in new[settled:]
+        if each.kind == "compaction"
+        or (each.run_id != run_id and not (each.kind == "user" and each.body.get("id") in heard))
+    )
+    return past.with_more(rest, limit)
 
 
-def texts(entries: Sequence[Entry], limit: int = LIMIT, known: Known | None = None) -> list[str]:
+def texts(entries: Sequence[Entry], limit: int = LIMIT) -> list[str]:
     """Return the text of each entry, "" for nothing."""
     ended = {each.run_id for each in entries if each.kind == "end"}
-    return [_text_of(each, each.run_id in ended, limit, known) for each in entries]
-
-
-def _text_of(entry: Entry, is_ended: bool, limit: int, known: Known | None) -> str:
-    if known is None or not entry.seq:
-        return _TELLERS[entry.kind](entry, is_ended, limit)
-    key = entry.run_id, entry.seq, is_ended
-    if (text := known.get(key)) is None:
-        text = _TELLERS[entry.kind](entry, is_ended, limit)
-        if len(text) <= LARGEST_KNOWN:
-            known[key] = text
-        while len(known) > MOST_KNOWN:
-            del known[next(iter(known))]
-    return text
+    return [_TELLERS[each.kind](each, each.run_id in ended, limit) for each in entries]
 
 
 def _said(entry: Entry, is_ended: bool, limit: int) -> str:

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from planning.prompt.call_results import error_shown, result_shown
 from planning.prompt.shorten import head_and_tail, reference, shown_json, to_json
 from spar.data.blackboard import Board, read_message
-from spar.data.json_safe import UNBOUNDED, plain
+from spar.data.json_safe import UNBOUNDED, copied, plain
 
 LIMIT: Final = 20_000
 #: Kinds of which every message counts: merged into one, only the last would be left.
@@ -173,7 +173,7 @@ def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]
     for advisor in reading.advisors:
         yield Block("", False, _advisor(advisor, limit_of("advisor")))
     kinds: dict[str, list[dict[str, Any]]] = {}
-    for message in Board(reading.data).messages():
+    for message in Board(reading.data, copy=copied).messages():
         kinds.setdefault(read_message(message)[0], []).append(message)
     written, every = _history(reading.data)
     others = [kind for kind in kinds if kind not in ("input", *_LAST)]

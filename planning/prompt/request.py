@@ -132,51 +132,46 @@ def read_messages(context: Iterable[Any]) -> list[Wire]:
 
 def kind_of(message: Mapping[str, Any]) -> str:
     """Return the kind of a message in any of its shapes; "" for plain text."""
-    return read_message(message)[0] if isinstance(message.get("type"), str) else ""
+    shape, named = message.get("type"), message.get("kind")
+    return "" if not isinstance(shape, str) else named if isinstance(named, str) else shape
 
 
 def typed_objects(messages: list[Wire]) -> list[Wire]:
     """A typed object in the place of a message's text (`{"role": …, "content": {"type": …}}`) is that message."""
-    found = []
-    for message in messages:
-        content = message.get("content")
-        is_typed = "type" not in message and isinstance(content, dict) and isinstance(content.get("type"), str)
-        found.append(content if is_typed and isinstance(content, dict) else message)
-    return found
+    return [_typed(each) if "type" not in each else each for each in messages]
 
 
-def goal_first(messages: list[Wire]) -> list[Wire]:
-    """Move the goal before everything that the work brought."""
-    return sorted(messages, key=lambda message: kind_of(message) != "goal")
+def _typed(message: Wire) -> Wire:
+    content = message.get("content")
+    return content if isinstance(content, dict) and isinstance(content.get("type"), str) else message
 
 
-def experiences_together(messages: list[Wire]) -> list[Wire]:
-    """Experiences become one list, where the first of them stood: as data of one kind they would overwrite another."""
-    places = [at for at, message in enumerate(messages) if kind_of(message) == "experience"]
-    if not places:
+def arranged(messages: list[Wire]) -> list[Wire]:
+    """Put the goal first, before everything that the work brought; keep the last plan and the last list of calls that
+    were not started; make one list of all experiences, where the first of them stood: as data of one kind the last
+    would overwrite the others."""
+    kinds = [kind_of(each) for each in messages]
+    if _ARRANGED.isdisjoint(kinds):
         return messages
-    lessons: list[Any] = []
-    for at in places:
-        payload = read_message(messages[at])[1]
-        lessons += payload if isinstance(payload, list) else [payload]
-    whole = {"type": "data", "kind": "experience", "data": lessons, "description": EXPERIENCE}
-    return [whole if at == places[0] else message for at, message in enumerate(messages) if at not in places[1:]]
+    goals, others, lessons, first = [], [], [], None
+    last = {kind: at for at, kind in enumerate(kinds)}
+    for at, (kind, message) in enumerate(zip(kinds, messages, strict=True)):
+        if kind == "goal":
+            goals.append(message)
+        elif kind == "experience":
+            payload = read_message(message)[1]
+            lessons += payload if isinstance(payload, list) else [payload]
+            if first is None:
+                first = {"type": "data", "kind": "experience", "data": lessons, "description": EXPERIENCE}
+                others.append(first)
+        elif kind not in ("skipped", "plan") or at == last[kind]:
+            others.append(message)
+    return goals + others
 
 
-def latest_skipped(messages: list[Wire]) -> list[Wire]:
-    """Keep the last list of calls that were not started: only these are offered again."""
-    places = [at for at, message in enumerate(messages) if kind_of(message) == "skipped"]
-    return [message for at, message in enumerate(messages) if at not in places[:-1]]
-
-
-def latest_plan(messages: list[Wire]) -> list[Wire]:
-    """A plan replaces the one before it; merged, calls of both would stand there."""
-    places = [at for at, message in enumerate(messages) if kind_of(message) == "plan"]
-    return [message for at, message in enumerate(messages) if at not in places[:-1]]
-
-
+_ARRANGED: Final = frozenset({"goal", "experience", "skipped", "plan"})
 #: What a context goes through, in this order.
-HANDLERS: Final[tuple[Handler, ...]] = (typed_objects, goal_first, experiences_together, latest_skipped, latest_plan)
+HANDLERS: Final[tuple[Handler, ...]] = (typed_objects, arranged)
 
 
 # -- what was not started

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from spar.data.media import medium_of
 from spar.data.paths import BadReferenceError, Path, parse, render
@@ -74,6 +74,10 @@ def _whole(path: Path) -> str:
     return f"; whole at {written}" if written else ""
 
 
+#: Values that may be shown in part, or by a name.
+_PARTED: Final = frozenset({str, dict, list})
+
+
 class _TooManyError(Exception):
     pass
 
@@ -87,28 +91,42 @@ class _Shortener:
         self.longest, self.widest, self.room = longest, max(widest, 2), room
 
     def shorten(self, value: Any, path: Path) -> Any:
-        if (type(value) is str or type(value) is dict) and (medium := medium_of(value)) is not None:
-            return f"{medium.name}{_whole(path)}"  # nobody reads base64
-        self._spend(min(len(value), self.longest) + 2 if type(value) is str else 1)
-        if type(value) is str:
+        kind = type(value)
+        if kind is str or kind is dict:
+            if (medium := medium_of(value)) is not None:
+                return f"{medium.name}{_whole(path)}"  # nobody reads base64
+            if kind is dict:
+                return self._object(value, path)
+            self._spend(min(len(value), self.longest) + 2)
             return head_and_tail(value, self.longest, path)
-        if type(value) is dict:
-            return self._object(value, path)
-        return self._array(value, path) if type(value) is list else value
+        if kind is list:
+            return self._array(value, path)
+        self._spend(1)
+        return value
 
     def _object(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
         head, tail = self._halves(len(value))
-        names = [*islice(value, head), *islice(value, len(value) - tail, None)]
+        names = [*islice(value, head), *islice(value, len(value) - tail, None)] if tail else value
         kept: dict[str, Any] = {}
+        longest, spent = self.longest, 1
         for number, name in enumerate(names):
             if number == head:
                 kept["…"] = f"{len(value) - len(names)} entries left out{_whole(path)}"
-            self._spend(min(len(name), self.longest))
-            kept[head_and_tail(name, self.longest)] = self.shorten(value[name], (*path, name) if path else ())
+            item, key = value[name], name if len(name) <= longest else head_and_tail(name, longest)
+            spent += min(len(name), longest)
+            if type(item) is str and len(item) <= longest and item[:5] != "data:":  # most are: it stays as it is
+                spent += len(item) + 2
+            elif type(item) in _PARTED:
+                item = self.shorten(item, (*path, name) if path else ())
+            else:
+                spent += 1
+            kept[key] = item
+        self._spend(spent)
         return kept
 
     def _array(self, value: list[Any], path: Path) -> list[Any]:
         head, tail = self._halves(len(value))
+        self._spend(1)
         kept: list[Any] = []
         for at in (*range(head), *range(len(value) - tail, len(value))):
             if at == len(value) - tail:

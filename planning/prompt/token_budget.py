@@ -39,7 +39,7 @@ class TokenEstimator(Struct, frozen=True):
 
     def tokens(self, text: str) -> int:
         """Of a text, rounded up."""
-        return self._rounded(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
+        return self._rounded(_length(text))
 
     def tokens_in(self, chars: int) -> int:
         """Of so many characters, of which nothing else is known."""
@@ -63,16 +63,19 @@ class TokenEstimator(Struct, frozen=True):
 
 def size(request: Request) -> int:
     """Bytes of what a model reads: instructions, schema, turns, and texts or history, whichever is longer."""
-    read = _bytes([request.instructions, *(turn.text for turn in request.turns)])
+    read = _bytes([request.instructions, *[turn.text for turn in request.turns]])
     read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
 
 
 def _bytes(pieces: Iterable[str]) -> int:
-    # To encode a text of ASCII for its size would be to copy it.
-    return sum(
-        _FRAME + (len(each) if each.isascii() else len(each.encode("utf-8", "surrogatepass"))) for each in pieces
-    )
+    pieces = list(pieces)
+    return _FRAME * len(pieces) + _length("".join(pieces))
+
+
+def _length(text: str) -> int:
+    """Return the bytes of a text; to encode one of ASCII for that would be to copy it."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _pieces(history: History | None) -> Iterator[str]:

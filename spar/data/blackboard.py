@@ -10,7 +10,7 @@ is taken out is copied here, so no tool can change what another one sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from spar.data.json_safe import UNBOUNDED, copied, plain
@@ -33,9 +33,16 @@ from spar.data.reducers import METHODS, View, apply, check
 class Board:
     """Data by kind: `look` and `has` read it, `write`, `spread` and `patch` change it."""
 
-    __slots__ = ("_about", "_changes", "_kinds", "_patches", "_views")
+    __slots__ = ("_about", "_changes", "_copy", "_kinds", "_patches", "_views")
 
-    def __init__(self, context: Iterable[Mapping[str, Any]] = (), state: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        context: Iterable[Mapping[str, Any]] = (),
+        state: Mapping[str, Any] | None = None,
+        *,
+        copy: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._copy = copy or _plain  # of what messages hold; `copied` for those that are plain
         self._kinds: dict[str, Any] = {}
         self._patches: dict[str, list[Any]] = {}
         self._views: dict[tuple[str, str], View] = {}
@@ -186,9 +193,9 @@ class Board:
         if instance is not None and not isinstance(instance, str):
             raise TypeError(f"the '_instance' of a context message is a text, found {type(instance).__name__}")
         kind, payload = read_message(message)
-        payload = plain(payload, UNBOUNDED)
+        payload = self._copy(payload)
         about = self._about.setdefault((kind, instance), {})
-        about.update({key: plain(message[key], UNBOUNDED) for key in ("schema", "description") if key in message})
+        about.update({key: self._copy(message[key]) for key in ("schema", "description") if key in message})
         if not self._took_write(message, kind, payload, instance):
             self.patch(kind, payload, instance)
 
@@ -215,6 +222,10 @@ class Board:
                     self.write(path, value, method, instance)
                 return True
         return False
+
+
+def _plain(value: Any) -> Any:
+    return plain(value, UNBOUNDED)
 
 
 def message_of(kind: str, data: Any, instance: str | None = None) -> dict[str, Any]:

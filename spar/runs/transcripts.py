@@ -27,8 +27,10 @@ from spar.runs.answers import answer_of
 from spar.runs.run import End, Run
 from spar.types import Action, ActionResult, CallResult, Perception
 
-#: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each.
+#: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each at least.
 _SESSIONS, _ENTRIES = 1_000, 500
+#: Entries that are dropped together: who reads a session goes on from where it was as long as none are.
+_TOGETHER = 100
 #: Bytes of one entry that is kept there, and about how many of all of them.
 _LARGEST, _BYTES = 1 << 16, 64 << 20
 
@@ -127,7 +129,9 @@ class SessionTranscripts:
         self._size += kept.size - before
         while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
             self._size -= self._kept.popitem(last=False)[1].size
-        while kept.entries and (len(kept.entries) > _ENTRIES or self._size > _BYTES):
+        if len(kept.entries) >= _ENTRIES + _TOGETHER:
+            self._size -= kept.drop(_TOGETHER)
+        while kept.entries and self._size > _BYTES:
             self._size -= kept.drop(1)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from planning.prompt.history import MOST_KNOWN, Known, conversation
+from typing import Any
+
+from planning.prompt.history import Past, conversation
 from spar.records.transcript import Entry
 from tests.planning.desk import end, turn, user
 
@@ -79,14 +81,48 @@ def test_long_values_are_shortened_and_odd_entries_do_no_harm() -> None:
     assert len(conversation([turn("1", 1, {**CALL, "output": "x" * 90_000}), *odd]).turns[0].text) < 5_000
 
 
-def test_of_texts_that_are_remembered_none_is_large_and_there_are_not_too_many() -> None:
-    known: Known = {}
-    many = [turn("many", 1, *[{**CALL, "output": "x" * 2_000}] * 200)]
-    first = conversation(many, known=known)
+def test_what_was_told_before_is_not_told_again_and_reads_the_same() -> None:
+    past, told = Past(), []
 
-    assert known == {}
-    assert conversation(many, known=known) == first
-    for number in range(1, MOST_KNOWN + 10):
-        conversation([user("hello", "1", number)], known=known)
-    assert len(known) == MOST_KNOWN
-    assert conversation([user("hello", "1", 1)], known=known).turns[0].text == "hello"
+    class Counted(dict[str, Any]):
+        """A body that notes when its text is read."""
+
+        def get(self, key: Any, default: Any = None) -> Any:
+            if key in ("text", "reply"):
+                told.append(self["number"])
+            return super().get(key, default)
+
+    entries: list[Entry] = []
+    for number in range(50):
+        run_id = str(number)
+        for kind, body in (("user", {"text": f"q{number}", "trust": "trusted"}), ("end", {"reply": f"a{number}"})):
+            entries.append(Entry(kind, Counted(body, number=number), run_id, len(entries) + 1))
+        assert conversation(entries, run_id="now", past=past) == conversation(list(entries))
+    told.clear()
+    entries.append(Entry("user", Counted({"text": "open", "trust": "trusted"}, number=50), "50", len(entries) + 1))
+
+    talk = conversation(entries, run_id="now", past=past)
+
+    assert set(told) == {50}
+    assert [each.text for each in talk.turns[-2:]] == ["a49", "open"]
+
+
+def test_runs_that_go_on_are_told_anew_and_what_was_cut_or_said_elsewhere_is_gone() -> None:
+    past = Past()
+    going = [user("a", "1", 1), end("b", "1", 2), user("c", "2", 3), turn("2", 4, output="d")]
+
+    def told(entries: list[Entry], **more: Any) -> list[str]:
+        talk = conversation(entries, past=past, **more)
+        assert talk == conversation(entries, **more)
+        return [each.text for each in talk.turns]
+
+    assert told(going, run_id="2") == ["a", "b"]
+    assert told(going) == ["a", "b", 'c\n\n(was answered) "d"']
+    over = [*going, end("d", "2", 5)]
+    assert told(over) == ["a", "b", "c", "d"]
+    assert told(over, heard=["m1"]) == ["b", "c", "d"]
+    assert told(over[2:]) == ["c", "d"]  # the oldest are kept no more
+    summary = Entry("compaction", {"summary": "s", "first_kept": 5, "trust": "untrusted"}, "3", 6)
+    assert told([summary, *over[4:], user("e", "4", 7)]) == ['(what was said before, summed up) "s"', "d", "e"]
+    assert conversation([summary], past=past).trust == "untrusted"
+    assert conversation(over, past=past).trust == "trusted"
