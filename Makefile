@@ -13,7 +13,7 @@ UNITS     = tests/agent tests/bus tests/cli tests/config tests/core tests/data t
             tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             tests/house $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
 
-.PHONY: run test check check-units test-processes test-slow test-quick static docs accept simulate soak endure servers bench hops clean
+.PHONY: run test check check-units test-processes test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -55,6 +55,12 @@ servers:  ## bring the MCP servers, the small language model and the pyright tha
 
 bench:  ## measure spar beside its peers (installs them in an environment of their own)
 	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
+
+bench-compare: $(VENV)/.run  ## print the last run that `make bench ARGS=--json` kept beside the one before (ARGS=FILE)
+	@$(BIN)/python -m benchmarks.history $(ARGS)
+
+profile: $(VENV)/.test  ## print where the processor time of a row of the benchmark goes, by named step (ROW=9)
+	@$(BIN)/python -m benchmarks.profile $(or $(ROW),1) $(ARGS)
 
 hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)

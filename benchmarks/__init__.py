@@ -4,6 +4,9 @@
 
     harness      contenders in shuffled rounds, each between two runs of the limit
     table        a line for each goal, and whether it was reached
+    duties       what each contender does, beside its figures
+    history      a file of runs, and the newest beside the one before
+    profile      where the time of a row goes, by named step
     counted      an agent that turns exactly n cycles
     peers        the same cycle in other libraries
     graphs       graphs of calls, and the least that carrying them out can cost

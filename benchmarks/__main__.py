@@ -1,22 +1,23 @@
-"""Measure and print one table: `python -m benchmarks [--only cycle,many] [--quick] [--uvloop] [--json FILE]`."""
+"""Measure and print one table: `python -m benchmarks [--only cycle,many] [--quick] [--uvloop] [--json [FILE]]`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import importlib
-import json
 import logging
 import os
 import platform
+import subprocess
 import sys
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks import table
+from benchmarks import duties, history, table
 from benchmarks.harness import QUICK, THOROUGH
+from benchmarks.table import Line
 
 MEASURES = (
     "cycle", "many", "footprint", "publish", "accounting",
@@ -35,18 +36,22 @@ def main() -> None:
     given = arguments()
     logging.disable(logging.CRITICAL)
     effort = QUICK if given.quick else THOROUGH
-    began, lines = time.monotonic(), []
+    began, lines = time.monotonic(), list[Line]()
     for name in given.only:
         print(f"{name} …", file=sys.stderr, flush=True)
         lines += loop_of(given.uvloop)(importlib.import_module(f"benchmarks.{name}").measure(effort))
-    about = machine(given.uvloop)
+    about = machine(given.uvloop, quick=given.quick)
     print(table.rendered(lines))
+    print(f"\n{duties.beside(line.against for line in lines)}")
     took = time.monotonic() - began
     print(f"\n{about['python']} on {about['loop']}, {about['cores']} cores, load {about['load']}, {took:.0f} s")
-    print(f"ratios are medians of up to {effort.rounds} rounds by wall time; (…) and cpu: processor time")
+    print(
+        f"ratios: medians of up to {effort.rounds} rounds of wall time; (…) and cpu: processor time; by: what is judged"
+    )
     if given.json:
-        found = {"about": about, "lines": table.as_data(lines)}
-        Path(given.json).write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+        history.append(given.json, {"about": about, "lines": table.as_data(lines)})
+    if rows := table.without_limit(lines):
+        sys.exit(f"no limit is measured beside: {', '.join(rows)}")
 
 
 def arguments() -> argparse.Namespace:
@@ -56,7 +61,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=names, default=MEASURES, help=f"comma separated: {', '.join(MEASURES)}")
     parser.add_argument("--quick", action="store_true", help="few short rounds: a minute, and rough")
     parser.add_argument("--uvloop", action="store_true", help="run everything on uvloop")
-    parser.add_argument("--json", metavar="FILE", help="also write what was measured there")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, nargs="?", const=history.FILE, help="add what was measured as a line there"
+    )
     return parser.parse_args()
 
 
@@ -76,7 +83,7 @@ def loop_of(uvloop: bool) -> Any:
     return module.run
 
 
-def machine(uvloop: bool) -> dict[str, Any]:
+def machine(uvloop: bool, *, quick: bool) -> dict[str, Any]:
     """Where it was measured, and with what."""
     found = {}
     for package in PACKAGES:
@@ -88,11 +95,25 @@ def machine(uvloop: bool) -> dict[str, Any]:
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "loop": "uvloop" if uvloop else "asyncio",
+        "quick": quick,
+        "commit": commit(),
         "cores": os.cpu_count(),
         "load": load,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "packages": found,
     }
+
+
+def commit() -> str:
+    """Return the commit that was measured, with a plus where the files have changed since; "?" without git."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "?"
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":

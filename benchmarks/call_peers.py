@@ -1,7 +1,7 @@
 """The same graphs by other means: what people use today to carry out the calls of a plan.
 
 Each function makes the contenders of one library for graphs of no-op calls (`independents`, `chains`) or for a
-layered graph (`layered`). LLMCompiler is no package: `LLMCOMPILER` names a checkout of SqueezeAILab/LLMCompiler, whose
+layered graph (`layered`). LLMCompiler is no package: its checkout lies at `CHECKOUT`, or where `LLMCOMPILER` says. Its
 scheduling unit is used as it is, with its prints off. The model-shaped ones (ToolNode, pydantic-ai, openai-agents) do
 more than carry calls out: they make a message of each, and for a chain resend the history with each turn.
 """
@@ -14,12 +14,16 @@ import os
 import sys
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from benchmarks.graphs import CarryOut, Dependencies, Layered, Work, batch_of, chain, independent, makespan_of, nothing
 from benchmarks.harness import Batch
+from benchmarks.table import Judged
 
 PARALLEL, TURNS = 1000, 50
+#: Where docs/explanation/performance.md says to put the checkout of LLMCompiler.
+CHECKOUT = Path(__file__).parents[1] / ".cache" / "LLMCompiler"
 
 SEND, TOOL_NODE, GRAPH = "LangGraph Send", "LangGraph ToolNode", "LangGraph, a node per call"
 SCHEDULE, STREAMED = "LLMCompiler schedule", "LLMCompiler aschedule"
@@ -82,21 +86,26 @@ def gathered(
     return found, reasons
 
 
+def judged(name: str) -> Judged:
+    """Return which time counts beside a contender: LLMCompiler sleeps between its looks, the others only compute."""
+    return "wall" if name in (SCHEDULE, STREAMED) else "cpu"
+
+
 # -- LLMCompiler
 
 
 def scheduling_unit() -> Any:
     """The module of its scheduling unit. Raises: ImportError without a checkout."""
-    root = os.environ.get("LLMCOMPILER")
-    if not root:
-        raise ImportError(name="LLMCOMPILER names no checkout of it")
+    root = os.environ.get("LLMCOMPILER") or str(CHECKOUT)
+    if not Path(root, "src", "llm_compiler").is_dir():
+        raise ImportError(name=f"no checkout of LLMCompiler in {root}")
     if root not in sys.path:
         sys.path.append(root)
     try:
         importlib.import_module("src.utils.logger_utils").LOG_ENABLED = False  # its prints are no part of the price
         return importlib.import_module("src.llm_compiler.task_fetching_unit")
     except ImportError as error:
-        raise ImportError(name=f"LLMCOMPILER={root}: {error}") from error
+        raise ImportError(name=f"LLMCompiler in {root}: {error}") from error
 
 
 def task_of(unit: Any, number: int, needed: tuple[int, ...], work: Work) -> Any:

@@ -47,5 +47,8 @@ async def measure(effort: Effort) -> list[Line]:
             for name in (FULL, UNHEARD, BARE)
         ),
         compared(9, FULL, found[FULL], ANYIO, found[ANYIO]),
-        *(compared(9, FULL, found[FULL], name, found[name], first=goal) for name, goal in GOALS.items()),
+        *(
+            compared(9, FULL, found[FULL], name, found[name], first=goal, by=call_peers.judged(name))
+            for name, goal in GOALS.items()
+        ),
     ]

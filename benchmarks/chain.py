@@ -32,4 +32,7 @@ async def measure(effort: Effort) -> list[Line]:
         lines.append(compared(10, name, found[name], TASKS, limit, is_limit=True, first=1))
         lines.append(compared(10, name, found[name], INLINE, found[INLINE], then=2))
     name = f"{BY_REFERENCE}, events"
-    return lines + [compared(10, name, found[name], other, found[other]) for other in (*others, *missing)]
+    return lines + [
+        compared(10, name, found[name], other, found[other], by=call_peers.judged(other))
+        for other in (*others, *missing)
+    ]

@@ -3,7 +3,8 @@
 What is measured is how late the loop comes round to a beat of the kernel's, a thousand times a second; beside it
 the same agents without a journal, because a loop that turns cycles is held up by these as well. At a pace, so that the
 loop has time for others; and flat out, where a turn of the loop is a cycle of each agent and everybody waits for that.
-In brackets what is left without the wait of the loop's thread for a processor.
+In brackets what is left without the wait of the loop's thread for a processor, which is what the goals bound. The
+limit is a loop that has nothing to do.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from benchmarks.beat import Beat, beating
 from benchmarks.counted import Counted, counted
 from benchmarks.harness import Effort, frozen
 from benchmarks.journalled import journalled
-from benchmarks.table import Line, number
+from benchmarks.table import Line, amount, number
 
 AGENTS = 100
 PACE = 0.05  # seconds between the cycles of an agent: two thousand cycles a second together
 ENDLESS = 1 << 40
 EVENTS = 8  # that are told of each cycle
+
+
+#: Seconds late, and the same without the wait for a processor.
+Pair = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,14 @@ class Late:
     longest: float
     own_longest: float
 
+    @property
+    def p99s(self) -> Pair:
+        return self.p99, self.own_p99
+
+    @property
+    def maxima(self) -> Pair:
+        return self.longest, self.own_longest
+
     @classmethod
     def of(cls, beats: Sequence[Beat]) -> Late:
         late, own = sorted(beat.late for beat in beats), sorted(beat.own for beat in beats)
@@ -43,26 +56,39 @@ class Late:
 
 async def measure(effort: Effort) -> list[Line]:
     lines: list[Line] = []
+    idle = await idle_lateness(effort)
     for pace, title in ((PACE, f"{AGENTS / PACE:,.0f} cycles a second"), (0.0, "flat out")):
         without, with_journal, cycles = await lateness(effort, pace)
         name = f"event loop late, {AGENTS} agents, {title}"
         goals = (1, 0.5, 20) if pace else (None, None, None)
-        p99, longest = f"{name} ({cycles:,.0f} journalled): p99", f"{name}: max"
-        lines += [
-            line(p99, with_journal.p99, with_journal.own_p99, without.p99, without.own_p99, *goals[:2]),
-            line(
-                longest, with_journal.longest, with_journal.own_longest, without.longest, without.own_longest, goals[2]
-            ),
-        ]
+        p99, longest = f"{name}: p99", f"{name}: max"
+        for beside, late, is_limit in (("the same without a journal", without, False), ("an idle loop", idle, True)):
+            lines += [
+                line(p99, with_journal.p99s, beside, late.p99s, goals[:2], is_limit=is_limit),
+                line(longest, with_journal.maxima, beside, late.maxima, (goals[2], None), is_limit=is_limit),
+            ]
+        lines.append(amount(6, f"{name}: journalled cycles", cycles, "a second"))
     return lines
 
 
 def line(
-    title: str, late: float, own: float, bare: float, own_bare: float, first: float | None, then: float | None = None
+    title: str, own: Pair, against: str, other: Pair, goals: tuple[float | None, float | None], *, is_limit: bool
 ) -> Line:
-    times = [f"{number(each * 1e3)} ({number(part * 1e3)}) ms" for each, part in ((late, own), (bare, own_bare))]
-    beside = "the same without a journal"
-    return Line(6, title, times[0], beside, times[1], late * 1e3, "ms", first=first, then=then)
+    """Return a line of seconds late, in brackets without the wait for a processor; the goals are milliseconds."""
+    texts = [f"{number(late * 1e3)} ({number(part * 1e3)}) ms" for late, part in (own, other)]
+    first, then = goals if is_limit else (None, None)
+    late, without_wait = own[0] * 1e3, own[1] * 1e3
+    return Line(6, title, texts[0], against, texts[1], late, "ms", "", without_wait, first, then, "", is_limit, "cpu")
+
+
+async def idle_lateness(effort: Effort) -> Late:
+    """Return how late a loop is that has nothing else to do."""
+    rounds = []
+    for _ in range(2):
+        with beating() as late:
+            await asyncio.sleep(0.5 if effort.is_quick else 3.0)
+        rounds.append(Late.of(late))
+    return together(rounds)
 
 
 async def lateness(effort: Effort, pace: float) -> tuple[Late, Late, float]:

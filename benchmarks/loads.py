@@ -86,9 +86,13 @@ async def measure(effort: Effort) -> list[Line]:
         await carried_out(load, few)
         small = min([(await carried_out(load, few)).cpu / few for _ in range(2)])
         big = min([(await carried_out(load, many)).cpu / many for _ in range(2)])
-        each = f"{number(small * 1e6)} µs each", f"{number(big * 1e6)} µs each"
+        each = f"{number(small * 1e6)}, then {number(big * 1e6)} µs each"
         name = f"{title}: {many:,} over {few:,}"
-        lines.append(amount(None, name, big / small, "x", first=GROWTH, against=each[0], other=each[1]))
+        lines.append(
+            amount(
+                None, name, big / small, "x", first=GROWTH, against="in proportion", other=each, is_limit=True, by="cpu"
+            )
+        )
     idle = (await carried_out(nothing, 0)).late
     for title, load, items in [*HOLDING, *((title, load, few * 4) for title, load, few in GROWING)]:
         late = (await carried_out(load, items // scale)).late
@@ -97,7 +101,9 @@ async def measure(effort: Effort) -> list[Line]:
             f"loop held up: {title} ({items // scale:,})",
             f"{number(late.late * 1e3)} ({number(late.own * 1e3)}) ms",
         )
-        lines.append(amount(None, name, beyond, "ms", first=HOLD_UP, against="late at most", other=found))
+        lines.append(
+            amount(None, name, beyond, "ms", first=HOLD_UP, against="late at most", other=found, is_limit=True)
+        )
     return lines
 
 

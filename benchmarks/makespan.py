@@ -64,19 +64,19 @@ async def graph_of(calls: int, layers: int, goals: Goals, effort: Effort) -> lis
     path = {"first": goals.path, "then": goals.path_on_uvloop if uvloop else None}
     compiler = found[call_peers.SCHEDULE]
     lines = [
-        compared(11, title, quiet, RAW, limit, is_limit=True, first=1.03),
-        compared(11, title, quiet, INLINE, found[INLINE]),
+        compared(11, title, quiet, RAW, limit, is_limit=True, first=1.03, by="wall"),
+        compared(11, title, quiet, INLINE, found[INLINE], by="wall"),
         over_path(11, title, quiet, graph, **path),
         over_path(11, f"{title}: {RAW}", limit, graph),
-        compared(11, title, quiet, call_peers.SCHEDULE, compiler, first=1 / goals.faster_than_llmcompiler),
-        compared(12, f"{title}, {HEARD}", found[HEARD], RAW, limit, is_limit=True),
-        compared(12, told, kept, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then),
-        compared(12, f"{title}, {KEPT_FIRST}", found[KEPT_FIRST], RAW, limit, is_limit=True),
+        compared(11, title, quiet, call_peers.SCHEDULE, compiler, first=1 / goals.faster_than_llmcompiler, by="wall"),
+        compared(12, f"{title}, {HEARD}", found[HEARD], RAW, limit, is_limit=True, by="wall"),
+        compared(12, told, kept, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then, by="wall"),
+        compared(12, f"{title}, {KEPT_FIRST}", found[KEPT_FIRST], RAW, limit, is_limit=True, by="wall"),
         over_path(12, told, kept, graph, **path),
         processor(12, told, kept, limit, calls),
     ]
     if call_peers.GRAPH in found:
-        lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, found[call_peers.GRAPH]))
+        lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, found[call_peers.GRAPH], by="wall"))
     return lines
 
 
@@ -102,6 +102,7 @@ def over_path(
         spread=f"{shown(min(spread))}–{shown(max(spread))}",
         first=first,
         then=then,
+        is_limit=True,
     )
 
 
@@ -109,4 +110,4 @@ def processor(row: int, measure: str, measured: Measured, limit: Measured, calls
     """Time of the processor for each call."""
     own, other = (each.cpu * 1e6 / calls for each in (measured, limit))
     title = f"{measure}: processor, a call"
-    return amount(row, title, own, "µs", first=60, then=30, against=RAW, other=f"{number(other)} µs")
+    return amount(row, title, own, "µs", first=60, then=30, against=RAW, other=f"{number(other)} µs", by="cpu")

@@ -85,15 +85,15 @@ async def played(url: str, name: str, shape: Shape, rounds: int) -> dict[str, li
 def lines_of(title: str, shape: Shape, took: dict[str, list[float]]) -> list[Line]:
     own = took[SPAR]
 
-    def line(against: str, others: list[float]) -> Line:
+    def line(against: str, others: list[float], *, is_limit: bool = False) -> Line:
         ratios = [one / other for one, other in zip(own, others, strict=True)]
         spread = f"{shown(min(ratios))}–{shown(max(ratios))}"
         spar, other = (f"{number(statistics.median(each))} s" for each in (own, others))
-        return Line(None, title, spar, against, other, statistics.median(ratios), "x", spread)
+        return Line(None, title, spar, against, other, statistics.median(ratios), "x", spread, is_limit=is_limit)
 
     return [
         *(line(way, times) for way, times in took.items() if way != SPAR),
-        line("the least possible", [shape.least] * len(own)),
+        line("the least possible", [shape.least] * len(own), is_limit=True),
     ]
 
 

@@ -26,6 +26,7 @@ AT_ONCE = {"agent": {"min_interval": 0.0}}
 
 ONCE, TWICE, AFTER = "one request", "two requests", f"two requests, after {PAST} runs"
 ALONE_ONCE, ALONE = f"{ONCE}, planning.Requests", f"{TWICE}, planning.Requests"
+BY_HAND = "the model and the tool called by hand"
 PYDANTIC_AI, OPENAI_AGENTS = "pydantic-ai Agent.run", "openai-agents Runner.run"
 CALL = {"_tool": "look", "number": 1}
 ANSWER = "done"
@@ -47,7 +48,14 @@ async def measure(effort: Effort) -> list[Line]:
     found = await played(makers, effort.at_most(1 if effort.is_quick else ROUNDS), 5 if effort.is_quick else RUNS)
     title = "run of one call in memory"
     return [
-        *(amount(None, f"{title}, {name}", found[name].wall * 1e6, "µs", first=OWED) for name in (ONCE, ALONE_ONCE)),
+        *(
+            amount(None, f"{title}, {name}", found[name].cpu * 1e6, "µs", first=OWED, by="cpu")
+            for name in (ONCE, ALONE_ONCE)
+        ),
+        *(
+            compared(None, f"{title}, {own}", found[own], BY_HAND, Measured(found[own].limit), is_limit=True)
+            for own in (TWICE, ALONE)
+        ),
         *(
             compared(None, f"{title}, {own}", found[own], peer, found[peer])
             for own in (TWICE, ALONE)

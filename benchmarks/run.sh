@@ -1,7 +1,8 @@
 #!/bin/sh
-# Measure spar beside its peers: benchmarks/run.sh [--only cycle,publish] [--quick] [--uvloop] [--json FILE]
+# Measure spar beside its peers: benchmarks/run.sh [--only cycle,publish] [--quick] [--uvloop] [--json [FILE]]
 # The environment benchmarks/.venv is made anew when requirements.txt or pyproject.toml have changed. A peer that cannot
-# be installed is left out, and its lines in the table say so. LLMCompiler is no package: LLMCOMPILER names a checkout.
+# be installed is left out, and its lines in the table say so. LLMCompiler is no package: its checkout is looked for in
+# .cache/LLMCompiler, or where LLMCOMPILER says.
 set -eu
 cd "$(dirname "$0")/.."
 venv=benchmarks/.venv

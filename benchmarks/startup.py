@@ -39,21 +39,21 @@ BODY = '{"attempt":1,"effect":"read","allowed":"","output":"' + 100 * "x" + '"}'
 async def measure(effort: Effort) -> list[Line]:
     rows, times = (FACTS // 10, 1) if effort.is_quick else (FACTS, 3)
     with folder() as place:
-        size = lived(Path(place, "long"), rows)
+        lived(Path(place, "long"), rows)
         await interrupted(Path(place, "long"))
         long = usual([await first_cycle(Path(place, "long"), CUT_OFF) for _ in range(times)])
         new = usual([await first_cycle(Path(place, "none"), ACTION.goal) for _ in range(times)])
-    title = f"process to first cycle: {rows:,} facts ({size / 1e6:,.0f} MB), {OPEN} open cycles, {WAITING:,} waiting"
+    title = f"process to first cycle: {rows:,} facts, {OPEN} open cycles, {WAITING:,} waiting"
     times_of = [f"{number(cost.wall)} ({number(cost.cpu)}) s" for cost in (long, new)]
-    return [Line(None, title, times_of[0], "a new file", times_of[1], long.wall, "s", first=1)]
+    return [Line(None, title, times_of[0], "a new file", times_of[1], long.wall, "s", first=1, is_limit=True)]
 
 
 def usual(costs: list[Cost]) -> Cost:
     return Cost(statistics.median(cost.wall for cost in costs), statistics.median(cost.cpu for cost in costs))
 
 
-def lived(place: Path, rows: int) -> int:
-    """Write a journal as a long life leaves it; returns its bytes."""
+def lived(place: Path, rows: int) -> None:
+    """Write a journal as a long life leaves it."""
     place.mkdir()
     connection = database.open_writer(str(place / FILE), "off")
     schema.migrate(connection)
@@ -66,7 +66,6 @@ def lived(place: Path, rows: int) -> int:
         events.append(connection, told)
         connection.execute("COMMIT")
     connection.close()
-    return (place / FILE).stat().st_size
 
 
 async def interrupted(place: Path) -> None:

@@ -208,7 +208,9 @@ def lines_of(title: str, rounds: dict[str, list[list[float]]], missing: str, *, 
     }
 
     def against(name: str, label: str, first: float | None = None, then: float | None = None) -> Line:
-        line = Line(13, f"{title}, p50 / p99", both["spar"], label, first=first, then=then, remark=missing)
+        is_limit = name == "raw"
+        name_of_line = f"{title}, p50 / p99"
+        line = Line(13, name_of_line, both["spar"], label, first=first, then=then, remark=missing, is_limit=is_limit)
         if name not in rounds:
             return line
         ratios = [own / other for own, other in zip(p50["spar"], p50[name], strict=True)]

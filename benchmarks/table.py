@@ -1,24 +1,29 @@
 """One table: what spar costs, against what, how many times that, and which goal is reached.
 
 Every goal is an upper bound. A ratio is "spar / the other"; one far below 1 is written 1/35: thirty-five times cheaper.
+Each row has a line beside its limit, the least that its work can cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.harness import Measured
+
+#: The kind of time that is judged: processor time where nobody waits for a disk or a timer, or else wall time.
+Judged = Literal["cpu", "wall"]
 
 
 @dataclass(frozen=True)
 class Line:
     """One goal of one measure.
 
-    `value` is what the goal bounds, a ratio (`unit` "x") or an amount; `first` is the goal that a careful build
-    reaches, `then` the one that is shown to be possible. `remark` says why there is no value; a goal of our own has no
-    `row`.
+    `value` is a ratio of wall time (`unit` "x") or an amount, `cpu` the ratio of processor time; `by` says which of the
+    two the goals bound. `first` is the goal that a careful build reaches, `then` the one that is shown to be possible.
+    `is_limit`: the other is the least that the work can cost. `remark` says why there is no value; a goal of our own
+    has no `row`.
     """
 
     row: int | None
@@ -33,15 +38,22 @@ class Line:
     first: float | None = None
     then: float | None = None
     remark: str = ""
+    is_limit: bool = False
+    by: Judged = "wall"
+
+    @property
+    def judged(self) -> float | None:
+        """The number that the goals bound."""
+        return self.cpu if self.by == "cpu" and self.cpu is not None else self.value
 
     @property
     def reached(self) -> str:
         """ "then", "first" or "no"; "" where there is nothing to judge."""
-        if self.value is None or (self.first is None and self.then is None):
+        if self.judged is None or (self.first is None and self.then is None):
             return ""
-        if self.then is not None and self.value <= self.then:
+        if self.then is not None and self.judged <= self.then:
             return "then"
-        return "first" if self.first is not None and self.value <= self.first else "no"
+        return "first" if self.first is not None and self.judged <= self.first else "no"
 
 
 def compared(
@@ -54,16 +66,22 @@ def compared(
     is_limit: bool = False,
     first: float | None = None,
     then: float | None = None,
+    by: Judged = "cpu",
 ) -> Line:
-    """The line of spar's cost as a multiple of another's, or of the limit's that it ran between."""
+    """Return the line of spar's cost as a multiple of another's.
+
+    Args:
+        is_limit: The other is the least that the work can cost, and ran before and after spar in each round.
+        by: "wall" where either of them waits for a disk or a timer.
+    """
     if spar.error:
         raise RuntimeError(f"spar itself could not be measured ({measure}): {spar.error}")
     if other.error:
-        return Line(row, measure, times_of(spar), against, first=first, then=then, remark=other.error)
+        return Line(row, measure, times_of(spar), against, first=first, then=then, remark=other.error, by=by)
     ratio = spar.against_limit() if is_limit else spar.against(other)
     spread = f"{shown(ratio.low)}–{shown(ratio.high)}"
     times = times_of(spar), against, times_of(other)
-    return Line(row, measure, *times, ratio.wall, "x", spread, ratio.cpu, first, then)
+    return Line(row, measure, *times, ratio.wall, "x", spread, ratio.cpu, first, then, "", is_limit, by)
 
 
 def amount(
@@ -76,9 +94,21 @@ def amount(
     then: float | None = None,
     against: str = "",
     other: str = "",
+    is_limit: bool = False,
+    by: Judged = "wall",
 ) -> Line:
-    """The line of a goal that is an amount."""
-    return Line(row, measure, f"{number(value)} {unit}", against, other, value, unit, first=first, then=then)
+    """Return the line of a goal that is an amount."""
+    text = f"{number(value)} {unit}"
+    return Line(row, measure, text, against, other, value, unit, first=first, then=then, is_limit=is_limit, by=by)
+
+
+def without_limit(lines: Iterable[Line]) -> list[str]:
+    """Return the rows that have no line beside the least that their work can cost, by number or else by measure."""
+    is_limited: dict[str, bool] = {}
+    for line in lines:
+        row = str(line.row) if line.row is not None else line.measure.partition(":")[0].partition(",")[0]
+        is_limited[row] = is_limited.get(row, False) or line.is_limit
+    return [row for row, limited in is_limited.items() if not limited]
 
 
 def times_of(measured: Measured) -> str:
@@ -100,13 +130,17 @@ def shown(value: float | None, unit: str = "x") -> str:
     return f"1/{1 / value:.0f}" if 0 < value < 0.1 else f"{value:.2f}x"
 
 
-HEAD = ("row", "measure", "spar", "against", "other", "ratio", "range", "cpu", "first", "then", "reached")
+HEAD = ("row", "measure", "spar", "against", "other", "ratio", "range", "cpu", "first", "then", "by", "reached")
 
 
 def rendered(lines: Iterable[Line]) -> str:
     """The table as text, Markdown too: a missing peer has a line like any other, with the reason in it."""
-    rows = [HEAD, *(_cells(line) for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    return columns([HEAD, *(_cells(line) for line in lines)])
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a table of Markdown whose columns stand below one another; the first row is its head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     text = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     rule = "-|-".join("-" * width for width in widths)
     return "\n".join(f"| {line} |" for line in (text[0], rule, *text[1:])).replace(f"| {rule} |", f"|-{rule}-|")
@@ -117,15 +151,16 @@ def _cells(line: Line) -> tuple[str, ...]:
         "" if line.row is None else str(line.row),
         line.measure,
         line.spar,
-        line.against,
+        f"limit: {line.against}" if line.is_limit else line.against,
         line.other or line.remark,
         shown(line.value, line.unit),
         line.spread,
-        "" if line.cpu is None else shown(line.cpu),
+        "" if line.cpu is None else shown(line.cpu, line.unit),
         *("" if goal is None else f"≤ {shown(goal, line.unit)}" for goal in (line.first, line.then)),
+        line.by if line.reached else "",
         line.reached,
     )
 
 
 def as_data(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    return [{**asdict(line), "reached": line.reached} for line in lines]
+    return [{**asdict(line), "judged": line.judged, "reached": line.reached} for line in lines]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import graphs, model_shapes, streamed
+from benchmarks import graphs, history, model_shapes, streamed
 from benchmarks.calling import Calls, contender, reading, writing
 
 ROOT = Path(__file__).parents[2]
@@ -24,21 +23,28 @@ def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
 
 
+def lines_of(printed: str) -> list[dict[str, str]]:
+    """Return the lines of the table of figures; that of duties comes after an empty line."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.partition("\n\n")[0].splitlines()]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
 def test_the_cycle_is_measured_and_told_in_one_table(tmp_path: Path) -> None:
     kept = tmp_path / "bench.json"
     done = bench("--quick", "--only", "cycle,accounting", "--json", str(kept))
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
-    head, lines = rows[0], rows[2:]
+    lines = lines_of(done.stdout)
+    head = list(lines[0])
     assert head[:2] == ["row", "measure"]
-    assert head[-1] == "reached"
-    assert {row[0] for row in lines} == {"1", "2", "16"}
-    judged = [dict(zip(head, row, strict=True)) for row in lines if row[head.index("against")] == "raw anyio"]
+    assert head[-2:] == ["by", "reached"]
+    assert {line["row"] for line in lines} == {"1", "2", "16"}
+    judged = [line for line in lines if line["against"] == "limit: raw anyio"]
+    assert {line["by"] for line in judged} == {"cpu"}
     assert len(judged) == 2
     assert all(row["ratio"].endswith("x") and row["reached"] in ("then", "first", "no") for row in judged)
-    found = json.loads(kept.read_text(encoding="utf-8"))
-    assert len(found["lines"]) == len(lines)
-    assert found["about"]["packages"]["spar-agent"] != "not installed"
+    [run] = history.read(kept)
+    assert len(run["lines"]) == len(lines)
+    assert run["about"]["packages"]["spar-agent"] != "not installed"
 
 
 def test_a_peer_that_is_not_installed_has_a_line_that_says_so(tmp_path: Path) -> None:
@@ -58,17 +64,16 @@ def test_a_measure_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 
 def test_the_executor_is_measured_beside_its_limits_and_a_peer_that_is_missing_is_named() -> None:
-    done = bench("--quick", "--only", "calls,chain,growth,makespan,streamed", LLMCOMPILER="")
+    done = bench("--quick", "--only", "calls,chain,growth,makespan,streamed", LLMCOMPILER="nowhere")
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
-    lines = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+    lines = lines_of(done.stdout)
     assert {line["row"] for line in lines} == {"9", "10", "11", "12", "13"}
-    raw = [line for line in lines if line["against"].startswith("raw ") and line["ratio"].endswith("x")]
+    raw = [line for line in lines if line["against"].startswith("limit: raw ") and line["ratio"].endswith("x")]
     assert {line["row"] for line in raw} == {"9", "10", "11", "12", "13"}
     assert {line["reached"] for line in raw if line["first"]} <= {"then", "first", "no"}
     missing = [line for line in lines if line["against"].startswith("LLMCompiler")]
     assert {line["row"] for line in missing} == {"9", "10", "11", "13"}
-    assert {line["other"] for line in missing} == {"not installed (LLMCOMPILER names no checkout of it)"}
+    assert {line["other"] for line in missing} == {"not installed (no checkout of LLMCompiler in nowhere)"}
 
 
 @pytest.mark.parametrize("carry_out", [graphs.task_per_call, graphs.inline, graphs.anyio_group])
@@ -117,14 +122,13 @@ def test_planning_by_a_model_is_measured_beside_other_ways_of_working_with_it() 
     pytest.importorskip("openai", reason="the library of models (spar-agent[llm]) is not installed")
     done = bench("--quick", "--only", "model_call,model_plan,model_run")
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
-    lines = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
-    first = [line for line in lines if line["measure"].startswith("first call of a streamed plan")]
+    lines = lines_of(done.stdout)
+    first = [line for line in lines if line["against"] == "limit: the same bytes read by hand"]
     assert [line["measure"].partition(", ")[2] for line in first] == [
         "native, p50", "native, p95", "structured, p50", "structured, p95",
     ]  # fmt: skip
     ways = [line["against"] for line in lines if line["measure"].startswith("plan of 12 calls")]
-    assert ways == ["plan, then act", "a layer a turn", "a call a turn", "the least possible"]
+    assert ways == ["plan, then act", "a layer a turn", "a call a turn", "limit: the least possible"]
     runs = [line for line in lines if line["measure"].startswith("run of one call in memory")]
     assert {line["against"] for line in runs} >= {"pydantic-ai Agent.run", "openai-agents Runner.run"}
     assert {line["reached"] for line in (*first, *runs) if line["first"]} <= {"then", "first", "no"}
