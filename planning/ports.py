@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -100,19 +101,20 @@ Piece = str | Mapping[str, Any] | TextDelta | Usage
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 
-async def pieces_of(model: Model, request: Request) -> AsyncGenerator[Piece]:
-    """Yield the pieces of a model's answer in any of its shapes; closed, it closes the model's stream."""
+@asynccontextmanager
+async def pieces_of(model: Model, request: Request) -> AsyncGenerator[AsyncIterator[Piece]]:
+    """Ask a model: the pieces of its answer, in whatever shape it gives that; its stream is closed at the end."""
     answer: Any = model(request)
     if inspect.isawaitable(answer):
         answer = await answer
-    if not hasattr(answer, "__aiter__"):
-        if answer is not None:
-            yield answer
-        return
-    pieces = aiter(answer)
+    pieces = aiter(answer) if hasattr(answer, "__aiter__") else _whole(answer)
     try:
-        async for piece in pieces:
-            yield piece
+        yield pieces
     finally:
         if callable(close := getattr(pieces, "aclose", None)):
             await close()
+
+
+async def _whole(answer: Any) -> AsyncGenerator[Piece]:
+    if answer is not None:
+        yield answer

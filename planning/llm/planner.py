@@ -14,6 +14,7 @@ from contextlib import aclosing
 from planning.llm.delegates import CONSULTATION
 from planning.llm.state import PlannerState
 from planning.llm.turn import PlanningTurn
+from planning.ports import Request
 from planning.prompt.observations import bundled, parted
 from spar.protocols import Context, Lent
 from spar.types import Action, Call, Perception
@@ -59,9 +60,16 @@ class ModelPlanner(PlannerState):
                 await host.pursue(bundled(strange, context.session))
         if context.run is None and not perceptions:
             return
-        async with aclosing(PlanningTurn(self, perceptions, context).run()) as items:
-            async for item in items:
-                yield item
+        turn = PlanningTurn(self, perceptions, context)
+        if (action := turn.settled()) is not None:
+            yield action
+            return
+        request: Request | None = await turn.request()
+        while request is not None:
+            async with aclosing(turn.answer(request)) as items:
+                async for item in items:
+                    yield item
+            request = await turn.smaller(request)
 
     def lends(self) -> Lent:
         """Return what the actor needs to have calls carried out here."""

@@ -14,7 +14,6 @@ the output by who asked.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final
 
@@ -22,10 +21,10 @@ from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import Model, ProvidedCall, Request, TextDelta, Usage, pieces_of
-from planning.prompt.call_results import PROVIDER_ID, call_shown
+from planning.prompt.call_results import PROVIDER_ID
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.types import Call
+from spar.types import Call, without_service_keys
 
 #: Calls of one solution; more are left out, with a problem.
 MOST_CALLS: Final = 500
@@ -122,7 +121,7 @@ class ModelResponse:
         return self._items
 
     async def _run(self) -> AsyncGenerator[dict[str, Any] | TextDelta, None]:
-        async with aclosing(pieces_of(self._model, self.request)) as pieces:
+        async with pieces_of(self._model, self.request) as pieces:
             async for piece in pieces:
                 for item in self._take(piece):
                     yield item
@@ -146,19 +145,18 @@ class ModelResponse:
             self.usage = piece if self.usage is None else added(self.usage, piece)
         elif isinstance(piece, Call):
             yield from self._call(piece.to_wire())
-        elif isinstance(piece, ProvidedCall):
-            yield from self._call(plain(piece, UNBOUNDED), piece.provided)
         elif isinstance(piece, Mapping):
-            yield from self._part(plain(piece, UNBOUNDED), calls_too=True)
+            found = plain(piece, UNBOUNDED)
+            if "_tool" in found:
+                yield from self._call(found, piece.provided if isinstance(piece, ProvidedCall) else "")
+            else:
+                yield from self._part(found, calls_too=True)
         elif piece is not None:
             self._object(f"an answer is a solution or pieces of one, found {shorten(piece)}")
             self._is_over = True
 
     def _part(self, part: Mapping[str, Any], *, calls_too: bool) -> Iterator[dict[str, Any] | TextDelta]:
-        """A call, or members of the solution."""
-        if "_tool" in part:
-            yield from self._call(dict(part))
-            return
+        """Take members of the solution."""
         known = _PARTS & part.keys()
         if part and not known:
             self._object(
@@ -192,7 +190,7 @@ class ModelResponse:
             self._is_over = True
             return
         # What is no object is handed on as one that names no tool: it then has an error like any other bad call.
-        wire = call_shown(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
+        wire = without_service_keys(call) if isinstance(call, dict) else {"_found": shorten(call, 200)}
         if provided:
             wire[PROVIDER_ID] = provided
         self.calls.append(wire)
@@ -222,7 +220,7 @@ class ModelResponse:
             if "calls" in found and not isinstance(found["calls"], list):
                 self._object(f"calls is a list, found {shorten(found['calls'])}")
             if found:
-                yield from self._part(found, calls_too=False)
+                yield from self._call(found) if "_tool" in found else self._part(found, calls_too=False)
         if isinstance(self.output, str) and not self._told:
             yield from self._tell(self.output)
 

@@ -8,7 +8,6 @@ run's next request, a few times; a provider that asks to be left alone defers th
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
 from functools import partial
 from operator import is_
 from typing import Any, Final, Literal
@@ -59,7 +58,7 @@ _TOO_SOON: Final = (
 
 
 class PlanningTurn:
-    """One cycle of a planner by a model. `run` is iterated over once."""
+    """One cycle of a planner by a model: what is `settled` without a request, else requests and their answers."""
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
         self._planner, self._host, self._perceptions, self._context = planner, planner.host, perceptions, context
@@ -79,56 +78,51 @@ class PlanningTurn:
         self._task, self._digest, self._unread, self._calls = "", "", "", 0
         self._ids: dict[str, str] = {}
         self._room = planner.room
+        self._attempt = 0
+        self._too_long: Exception | None = None  # why the last request has to be a smaller one
 
-    async def run(self) -> AsyncGenerator[Call | Action]:
-        """Calls, then the action that says the rest. See `ModelPlanner.plan`."""
-        if (action := self._waiting() or self._awaited()) is not None:
-            yield action
-            return
-        request = await self._first()
-        attempt = 1
-        while True:
-            try:
-                async with aclosing(self._answered(request, attempt)) as items:
-                    async for item in items:
-                        yield item
-                return
-            except Exception as error:
-                failure = error
-            if getattr(failure, "kind", "") != "overflow" or self._calls:
-                yield self._deferred(failure)
-                return
-            self._planner.counts["overflows"] += 1
-            request = await self._smaller(request, attempt, failure)
-            attempt += 1
+    def settled(self) -> Action | None:
+        """Return what is decided without a request; None where the model has to be asked."""
+        return self._waiting() or self._awaited()
 
-    async def _answered(self, request: Request, attempt: int) -> AsyncGenerator[Call | Action]:
-        """Send one request, and hand on what comes."""
+    async def answer(self, request: Request) -> AsyncGenerator[Call | Action]:
+        """Send one request, and hand on what comes: calls, then the action that says the rest.
+
+        Of a request that was too long nothing comes: see `smaller`.
+        """
         planner = self._planner
-        sent = planner.record(request, attempt)
+        failure: Exception | None = None
+        self._attempt += 1
+        sent = planner.record(request, self._attempt)
         self._digest = sent.digest
         planner.advise(request)
-        async with ModelResponse(planner.model, request) as response:
-            try:
-                async for item in self._lazily(response) if planner.plan_mode == "lazy" else response:
-                    if isinstance(item, TextDelta):
-                        self._deltas.tell(item.text)
-                    elif (call := self._call(item)) is not None:
-                        if not self._calls:  # how far it is to be trusted is said before the first call begins
-                            yield self._action()
-                        self._calls += 1
-                        yield call
-            except BaseException as error:
-                self._deltas.take_back()
-                if self._calls or response.usage is not None or wait_of(error) is None:
-                    planner.account(sent, response.usage, response.chars)
-                raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
-            planner.account(sent, response.usage, response.chars)
-        planner.room = self._room  # so much it did read
-        if self._run is not None:
-            self._faults.heard = len(self._run.said)
-        if (action := self._decided(response)) is not None:
-            yield action
+        try:
+            async with ModelResponse(planner.model, request) as response:
+                try:
+                    async for item in self._lazily(response) if planner.plan_mode == "lazy" else response:
+                        if isinstance(item, TextDelta):
+                            self._deltas.tell(item.text)
+                        elif (call := self._call(item)) is not None:
+                            if not self._calls:  # how far it is to be trusted is said before the first call begins
+                                yield self._action()
+                            self._calls += 1
+                            yield call
+                except BaseException as error:
+                    self._deltas.take_back()
+                    if self._calls or response.usage is not None or wait_of(error) is None:
+                        planner.account(sent, response.usage, response.chars)
+                    raise  # whoever asks to be left alone was asked nothing, and a run may wait for that as it likes
+                planner.account(sent, response.usage, response.chars)
+            planner.room = self._room  # so much it did read
+            if self._run is not None:
+                self._faults.heard = len(self._run.said)
+            if (action := self._decided(response)) is not None:
+                yield action
+        except Exception as error:
+            failure = error
+        self._too_long = failure if getattr(failure, "kind", "") == "overflow" and not self._calls else None
+        if failure is not None and self._too_long is None:
+            yield self._deferred(failure)
 
     async def _lazily(self, response: ModelResponse) -> AsyncIterator[dict[str, Any] | TextDelta]:
         """The calls of a plan once all of it is there; none of one that goes round in a circle."""
@@ -236,8 +230,8 @@ class PlanningTurn:
         self._faults.meta = next(each for each in made if is_meta(each))
         planner.keep(self._context.cycle_id, "meta", meta_of(made))
 
-    async def _first(self) -> Request:
-        """The request as it is first sent; before that the conversation is summed up, if it takes too much of it."""
+    async def request(self) -> Request:
+        """Return the request as it is first sent; before that the conversation is summed up, if it takes too much."""
         host, planner = self._host, self._planner
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
@@ -245,19 +239,22 @@ class PlanningTurn:
         request = self._composed()
         if planner.room is None:
             return request
-        spoken = sum(planner.estimator.tokens(turn.text) for turn in request.turns)
-        is_much = spoken > _WORTH * planner.room and planner.estimator.of(request) > planner.threshold * planner.room
-        if is_much and await self._compacted("threshold", planner.room):
-            request = self._composed()
+        if planner.estimator.of(request) > planner.threshold * planner.room:
+            spoken = sum(planner.estimator.tokens(turn.text) for turn in request.turns)
+            if spoken > _WORTH * planner.room and await self._compacted("threshold", planner.room):
+                request = self._composed()
         return fit(request, planner.room, planner.estimator, self._steps)
 
-    async def _smaller(self, request: Request, attempt: int, failure: Exception) -> Request:
-        """Another request in the place of one that was too long.
+    async def smaller(self, request: Request) -> Request | None:
+        """Return another request in the place of the last, if that was too long.
 
         Raises: PermanentError when nothing can be left out any more, or that was tried often enough.
         """
-        planner = self._planner
-        if attempt <= MOST_OVERFLOWS:
+        planner, failure = self._planner, self._too_long
+        if failure is None:
+            return None
+        planner.counts["overflows"] += 1
+        if self._attempt <= MOST_OVERFLOWS:
             room = int(_SHRUNK * min(planner.estimator.of(request), self._room or 10**9))
             if not await self._compacted("overflow", room):
                 self._room = room
@@ -370,19 +367,19 @@ class PlanningTurn:
 
     def _call(self, wire: Mapping[str, Any]) -> Call | None:
         """A call as it is handed on; None, and a word to the model about it, when it cannot be read."""
-        if self._planner.plan_mode != "lazy" and (why := undecided(dict(wire))):
+        if "_output" in wire and self._planner.plan_mode != "lazy" and (why := undecided(wire)):
             wire = {**wire, "_bad": why}
         try:
-            call = Call.from_wire(wire)
+            call = Call.from_wire({**wire, "_task": self._task} if self._task else wire)
         except ValueError as error:
             self._unread = self._unread or f"a call cannot be read: {error}"
             return None
         if call.id in self._known_ids:  # a name that an earlier call of this run has
-            number = self._run.number if self._run is not None else 1
-            self._ids[call.id] = f"{call.id}.{number}"
-        meta = {**call.meta, "_task": self._task} if self._task else call.meta
+            self._ids[call.id] = f"{call.id}.{self._run.number if self._run is not None else 1}"
+        if not self._ids:
+            return call
         after = tuple(self._ids.get(each, each) for each in call.after)
-        return replace(call, id=self._ids.get(call.id, call.id), after=after, meta=meta)
+        return replace(call, id=self._ids.get(call.id, call.id), after=after)
 
     def _decided(self, response: ModelResponse) -> Action | None:
         """Return the action that the complete answer decides on; None for nothing to do.

@@ -194,7 +194,7 @@ class Models:
                 route.requests += 1
                 used: Counter[Quantity] = Counter()
                 try:
-                    async with aclosing(pieces_of(route.model, request)) as pieces:
+                    async with pieces_of(route.model, request) as pieces:
                         async for piece in pieces:
                             if isinstance(piece, Usage):
                                 route.note(piece)

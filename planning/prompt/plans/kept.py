@@ -7,7 +7,7 @@ carried out from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planning.prompt.call_results import call_shown
@@ -45,7 +45,7 @@ def carried_out(calls: Iterable[Wire], specs: Iterable[ToolSpec]) -> Iterator[Wi
         yield call
 
 
-def undecided(call: Wire) -> str:
+def undecided(call: Mapping[str, Any]) -> str:
     """Why a call cannot be carried out whose result the model wrote itself without saying where; "" if it can."""
     path = call.get("_outputPath")
     if "_output" not in call or call.get("_delegate") or not isinstance(path, str) or "||" not in path:
