@@ -117,7 +117,7 @@ class Executor:
 
         Args: unresolved: the names of parameters whose values are not known yet; only the names are judged.
         """
-        entry = self._runtime.catalog.find(tool)
+        entry = self._runtime.catalog.entries.get(tool)
         if entry is None:
             return ""
         try:

@@ -55,7 +55,7 @@ class Graph:
         self._earlier = earlier
         self._is_racing = fallback == "race"
         self._index = Index()
-        self._known: dict[str, Node] = {}
+        self.known: dict[str, Node] = {}
         self._awaited: dict[str, list[Node]] = {}
         self._suspects: list[tuple[int, Node]] = []  # a heap: whom nobody feeds, as far as was seen when it was noted
         self._left: deque[Node] = deque()
@@ -64,11 +64,8 @@ class Graph:
         self.ready: list[Node] = []
         self.doomed: list[Node] = []
 
-    def knows(self, id: str) -> bool:
-        return id in self._known
-
     def ended_well(self, id: str) -> bool:
-        return self._known[id].ok if id in self._known else self._earlier(id) is True
+        return self.known[id].ok if id in self.known else self._earlier(id) is True
 
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Take in a call that will not run, so that what names it or reads what it was to write learns that."""
@@ -108,6 +105,7 @@ class Graph:
                 circular = reaches(node, [*alone, *awaiting])
             node.followers = [*node.followers, *awaiting]
             for reader in awaiting:
+                reader.blockers = reader.blockers or []
                 reader.blockers.append(node)
         if circular:
             return False
@@ -117,7 +115,7 @@ class Graph:
             self._offer(node)
         return True
 
-    def end(self, node: Node, ok: bool, *, chosen: int | None = None) -> None:
+    def end(self, node: Node, ok: bool, chosen: int | None = None) -> None:
         """A call has ended: free, or doom, what waits for it. Idempotent.
 
         `chosen` is the alternative of its output path that was written, of a call that ended well the first if it
@@ -138,7 +136,7 @@ class Graph:
                 self._suspect(read.node)
         free = node.dependants
         if node.followers:
-            free = free.copy()
+            free = list(free)
             for follower in node.followers:
                 if ok:
                     follower.after -= 1
@@ -183,14 +181,14 @@ class Graph:
         self._count += 1
         node.at = self._count
         node.instance = instance
-        self._known.setdefault(node.id, node)
+        self.known.setdefault(node.id, node)
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:
         """Wait for the calls named; True if it names itself."""
         circular = False
         ended_badly = []
         for id in dict.fromkeys(after):
-            other = self._known.get(id)
+            other = self.known.get(id)
             if other is node:
                 circular = True
             elif other is None and (is_ok := self._earlier(id)) is not None:
@@ -203,6 +201,7 @@ class Graph:
             elif not other.ended:
                 other.followers = other.followers or []
                 other.followers.append(node)
+                node.blockers = node.blockers or []
                 node.blockers.append(other)
                 node.waiting += 1
                 node.after += 1
@@ -385,7 +384,7 @@ class Graph:
         while self._left and not _is_waiting(self._left[0]):
             self._left.popleft()
         if not self._left and self.pending:
-            self._left.extend(filter(_is_waiting, self._known.values()))
+            self._left.extend(filter(_is_waiting, self.known.values()))
         if not self._left:
             return None
         knot = knot_from(self._left[0])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from acting.graph.nodes import NOBODY, Barrier, Group, Node, ReadRequirement
-from spar.data.dataflow import NOTHING, PathNode, child, descend, upwards
+from spar.data.dataflow import PathNode, child, descend, upwards
 from spar.data.paths import MISSING, Path, get
 
 
@@ -112,20 +112,16 @@ class Index:
         return [*found, *(item for below in present(place, value) for item in below.waiters.items())]
 
 
-class IndexNode(PathNode):
+class IndexNode(PathNode, eq=False):
     """One segment of the index by path: who writes exactly here (`own`) or further in (`below`), who waits here."""
 
-    __slots__ = ("below", "own", "unfed", "unfed_sub", "waiters", "waiters_sub")
-
-    def __init__(self, up: IndexNode | None = None) -> None:
-        self.up: IndexNode | None = up
-        self.children: dict[str, IndexNode] = NOTHING
-        # Made when there is one: most places only ever have a writer.
-        self.own: Group | None = None
-        self.below: Group | None = None
-        self.waiters: dict[ReadRequirement, Path] = NOBODY
-        self.unfed: dict[ReadRequirement, None] = NOBODY  # waiters that have nobody on record who is going to feed them
-        self.waiters_sub = self.unfed_sub = 0  # here and further in
+    # Made when there is one: most places only ever have a writer.
+    own: Group | None = None
+    below: Group | None = None
+    waiters: dict[ReadRequirement, Path] = NOBODY
+    unfed: dict[ReadRequirement, None] = NOBODY  # waiters that have nobody on record who is going to feed them
+    waiters_sub: int = 0  # here and further in
+    unfed_sub: int = 0
 
     def groups(self) -> Iterator[Group]:
         """Yield the groups of all who write what is read here."""

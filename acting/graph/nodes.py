@@ -38,8 +38,8 @@ class Barrier:
 
     def __init__(self) -> None:
         self.waiting = 0
-        self.blockers: list[Node | Barrier] = []
-        self.dependants: list[Node | Barrier] = []
+        self.blockers: list[Node | Barrier] = NONE
+        self.dependants: list[Node | Barrier] = NONE
 
     @property
     def ended(self) -> bool:
@@ -76,9 +76,9 @@ class Node:
         self.lacking = 0  # its open requirements
         self.ended = self.ok = self.is_doomed = self.is_ready = False
         self.why: Why | Literal[""] = ""
-        self.blockers: list[Node | Barrier] = []
-        self.dependants: list[Node | Barrier] = []  # wait for this to end
         # These most calls do not have.
+        self.blockers: list[Node | Barrier] = NONE
+        self.dependants: list[Node | Barrier] = NONE  # wait for this to end
         self.followers: list[Node] = NONE  # wait for this to end well
         self.feeds: list[tuple[ReadRequirement, RequirementNode]] = NONE  # it is to write what they lack
         self.requirements: dict[ReadRequirement, None] = NOBODY
@@ -214,6 +214,8 @@ class Group:
 
 
 def link(blocker: Node | Barrier, waiter: Node | Barrier) -> None:
+    blocker.dependants = blocker.dependants or []
     blocker.dependants.append(waiter)
+    waiter.blockers = waiter.blockers or []
     waiter.blockers.append(blocker)
     waiter.waiting += 1

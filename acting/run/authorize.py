@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from acting.approvals.deferred import Resumed
 from acting.approvals.parking import parked
@@ -17,7 +16,7 @@ from acting.approvals.policy import Ruling, trust_in
 from acting.approvals.service import ApprovalService
 from acting.calls import Scope, fault, wire_of
 from acting.run.budget import refused
-from acting.run.call.call_state import PreparedCall, objection_to
+from acting.run.call.call_state import Step, objection_to
 from acting.run.confirm import Confirm, ask
 from acting.run.runtime import Runtime
 from acting.tooling.parameters import check_finite
@@ -29,32 +28,27 @@ from spar.records.approvals import Approval
 from spar.types import Call, CallResult, Fault, Trust, replace
 
 
-def is_authorized(runtime: Runtime, prepared: PreparedCall, scope: Scope) -> bool:
+def is_authorized(runtime: Runtime, step: Step, scope: Scope) -> bool:
     """Return whether a call may run with nobody asked, found out without waiting: most may."""
     hooks, approvals, spending = runtime.hooks, runtime.approvals, runtime.spending
     if hooks is not None and hooks.at("before_call"):
         return False
-    is_let = (
-        prepared.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, prepared, scope)
-    )
-    return is_let and (spending is None or spending.admits(prepared, scope))
+    is_let = step.entry.terms.approval == "auto" if approvals is None else _is_let(runtime, approvals, step, scope)
+    return is_let and (spending is None or spending.admits(step, scope))
 
 
-def _is_let(runtime: Runtime, approvals: ApprovalService, prepared: PreparedCall, scope: Scope) -> bool:
+def _is_let(runtime: Runtime, approvals: ApprovalService, step: Step, scope: Scope) -> bool:
     """Return whether the policy lets it run without anybody being asked."""
-    if approvals.parked.known and approvals.parked.of(prepared.call) is not None:
+    if approvals.parked.known and approvals.parked.of(step.call) is not None:
         return False
-    trust = approvals.taint.judge(prepared.call, prepared.entry, trust_in(prepared.call, scope.trust), scope)
-    return (
-        approvals.policy.lets(prepared.entry.terms, trust)
-        or _ruling(runtime, prepared, trust, scope).decision == "auto"
-    )
+    trust = approvals.taint.judge(step.call, step.entry, trust_in(step.call, scope.trust), scope)
+    return approvals.policy.lets(step.entry.terms, trust) or _ruling(runtime, step, trust, scope).decision == "auto"
 
 
 async def authorize(
     runtime: Runtime,
     board: Board,
-    prepared: PreparedCall,
+    step: Step,
     confirm: Confirm | None,
     scope: Scope,
     is_done: Callable[[str], bool],
@@ -64,56 +58,56 @@ async def authorize(
 
     `may_ask` is called before people are asked; if they need not be any more, nothing is said against it.
     """
-    resumed = runtime.approvals.parked.of(prepared.call) if runtime.approvals is not None else None
-    trust = judge_trust(runtime, prepared, scope.trust if resumed is None else resumed.trust, scope)
+    resumed = runtime.approvals.parked.of(step.call) if runtime.approvals is not None else None
+    trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust, scope)
     if resumed is not None:
-        prepared.approval_id = resumed.approval
-        if resumed.is_unclear and prepared.entry.effect_of(prepared.params) == "once":
-            return _unclear(prepared, "it was on its way when the process ended"), False
+        step.approval_id = resumed.approval
+        if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
+            return _unclear(step, "it was on its way when the process ended"), False
     is_asked, why = False, ""
     if runtime.asks("before_call"):
-        shown = prepared.shown()
+        shown = step.shown()
         outcome = await runtime.consult("before_call", shown, scope)
         if outcome.denied:
-            return _denied(prepared, outcome.reason or "a hook denied it"), outcome.stop_run
+            return _denied(step, outcome.reason or "a hook denied it"), outcome.stop_run
         is_asked, why = outcome.needs_approval, outcome.reason
         if outcome.value is not shown:
             if not isinstance(outcome.value, Call):
-                return _denied(prepared, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
-            proposed = prepared.call
-            if wrong := prepared.swap(runtime.catalog, board, outcome.value, is_done):
-                return CallResult(prepared.call, "failed", fault=wrong), False
-            prepared.corrected(proposed, "rewrite", "hook", outcome.reason)
-            trust = judge_trust(runtime, prepared, trust, scope)
-    ruling = _ruling(runtime, prepared, trust, scope)
+                return _denied(step, f"a hook put a {type(outcome.value).__name__} in the call's place"), False
+            proposed = step.call
+            if wrong := step.swap(runtime.catalog, board, outcome.value, is_done):
+                return CallResult(step.call, "failed", fault=wrong), False
+            step.corrected(proposed, "rewrite", "hook", outcome.reason)
+            trust = judge_trust(runtime, step, trust, scope)
+    ruling = _ruling(runtime, step, trust, scope)
     if ruling.decision == "deny":
-        return _denied(prepared, ruling.why), False
+        return _denied(step, ruling.why), False
     if resumed is not None and resumed.approval:
-        return await _resumed(runtime, prepared, trust, scope, resumed), False
-    spent = runtime.spending.against(prepared, scope) if runtime.spending is not None else ""
+        return await _resumed(runtime, step, trust, scope, resumed), False
+    spent = runtime.spending.against(step, scope) if runtime.spending is not None else ""
     if not spent and not is_asked and ruling.decision == "auto":
         return None, False
     why = spent or why or ruling.why
     if spent and confirm is None and runtime.approvals is None:
-        return refused(prepared.call, spent), False
-    if runtime.guard.is_refused(scope.run_id, prepared.call.tool, prepared.params):
-        return _denied(prepared, "it was denied in this run before, twice, and that is final: do not retry"), False
+        return refused(step.call, spent), False
+    if runtime.guard.is_refused(scope.run_id, step.call.tool, step.params):
+        return _denied(step, "it was denied in this run before, twice, and that is final: do not retry"), False
     if not may_ask():
         return None, False
     if confirm is None and runtime.approvals is not None:
-        return await _asked(runtime, prepared, trust, scope, why, is_spent=bool(spent)), False
-    return await _confirmed(runtime, board, prepared, confirm, trust, scope, is_done, why), False
+        return await _asked(runtime, step, trust, scope, why, is_spent=bool(spent)), False
+    return await _confirmed(runtime, board, step, confirm, trust, scope, is_done, why), False
 
 
-async def redeem(runtime: Runtime, prepared: PreparedCall) -> CallResult | None:
+async def redeem(runtime: Runtime, step: Step) -> CallResult | None:
     """Use the approval that let a call pass, right before it starts; return what stands against it."""
     assert runtime.approvals is not None
-    approval_id, prepared.approval_id, queue = prepared.approval_id, "", runtime.approvals.queue
-    use = await queue.use(approval_id, queue.fingerprinter.of(prepared.call, prepared.entry, prepared.params))
+    approval_id, step.approval_id, queue = step.approval_id, "", runtime.approvals.queue
+    use = await queue.use(approval_id, queue.fingerprinter.of(step.call, step.entry, step.params))
     if not use.kind:
-        prepared.binds = use.binds
+        step.binds = use.binds
         return None
-    return _denied(prepared, use.why, "expired" if use.kind == "expired" else "denied", use.kind)
+    return _denied(step, use.why, "expired" if use.kind == "expired" else "denied", use.kind)
 
 
 # -- who is asked
@@ -122,7 +116,7 @@ async def redeem(runtime: Runtime, prepared: PreparedCall) -> CallResult | None:
 async def _confirmed(
     runtime: Runtime,
     board: Board,
-    prepared: PreparedCall,
+    step: Step,
     confirm: Confirm | None,
     trust: Trust,
     scope: Scope,
@@ -130,98 +124,94 @@ async def _confirmed(
     why: str,
 ) -> CallResult | None:
     """Ask the program's own approver; return the result of a call that may not run."""
-    _tell(runtime, scope, ApprovalRequested, prepared.call)
+    runtime.tell_of(ApprovalRequested, step.call, scope)
     try:
-        verdict = await ask(runtime, confirm, prepared.shown())
+        verdict = await ask(runtime, confirm, step.shown())
     except asyncio.CancelledError:
-        _tell(
-            runtime, scope, ApprovalResolved, prepared.call, decision="void", reason="the call is not to start any more"
-        )
+        runtime.tell_of(ApprovalResolved, step.call, scope, decision="void", reason="the call is not to start any more")
         raise
     if verdict is None:
-        _tell(runtime, scope, ApprovalExpired, prepared.call)
-        return _denied(prepared, f"nobody answered within {runtime.approval_timeout:g} s", "expired")
-    _tell(runtime, scope, ApprovalResolved, prepared.call, decision=verdict.decision, reason=verdict.reason or why)
+        runtime.tell_of(ApprovalExpired, step.call, scope)
+        return _denied(step, f"nobody answered within {runtime.approval_timeout:g} s", "expired")
+    runtime.tell_of(ApprovalResolved, step.call, scope, decision=verdict.decision, reason=verdict.reason or why)
     if verdict.decision == "approve":
         return None
     if verdict.decision == "deny":
-        return _denied(prepared, verdict.reason or "it was not approved")
+        return _denied(step, verdict.reason or "it was not approved")
     try:
-        new = verdict.call if verdict.decision == "replace" else replace(prepared.call, params=verdict.params or {})
+        new = verdict.call if verdict.decision == "replace" else replace(step.call, params=verdict.params or {})
     except TypeError as error:
-        return CallResult(prepared.call, "failed", fault=fault("bad_call", str(error), prepared.call.tool))
+        return CallResult(step.call, "failed", fault=fault("bad_call", str(error), step.call.tool))
     assert new is not None
-    proposed = prepared.call
-    if wrong := prepared.swap(runtime.catalog, board, new, is_done):
-        return CallResult(prepared.call, "failed", fault=wrong)
-    prepared.corrected(proposed, verdict.decision, "confirm", verdict.reason)
-    ruling = _ruling(runtime, prepared, trust, scope)
-    return _denied(prepared, ruling.why) if ruling.decision == "deny" else None
+    proposed = step.call
+    if wrong := step.swap(runtime.catalog, board, new, is_done):
+        return CallResult(step.call, "failed", fault=wrong)
+    step.corrected(proposed, verdict.decision, "confirm", verdict.reason)
+    ruling = _ruling(runtime, step, trust, scope)
+    return _denied(step, ruling.why) if ruling.decision == "deny" else None
 
 
-async def _asked(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, why: str, *,
+async def _asked(runtime: Runtime, step: Step, trust: Trust, scope: Scope, why: str, *,
                  is_spent: bool) -> CallResult | None:  # fmt: skip
     """Ask people through the queue, as long as the call may wait for them. No grant speaks for a spent budget."""
     assert runtime.approvals is not None
     queue = runtime.approvals.queue
-    bound_call = queue.fingerprinter.of(prepared.call, prepared.entry, prepared.params)
+    bound_call = queue.fingerprinter.of(step.call, step.entry, step.params)
     try:
         if not is_spent and (found := await queue.granted(bound_call, scope.session)):
-            grant, prepared.binds = found
+            grant, step.binds = found
             said = (
                 f"grant {grant.id} by {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M} UTC, use {grant.uses}"
             )
-            _tell(runtime, scope, ApprovalResolved, prepared.call, decision="approve", reason=said)
+            runtime.tell_of(ApprovalResolved, step.call, scope, decision="approve", reason=said)
             return None
         row, is_own = await queue.ask(
             bound_call, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
         )
-        prepared.approval_id, prepared.is_guest = row.id, not is_own
+        step.approval_id, step.is_guest = row.id, not is_own
         if is_own and row.status == "pending":
-            meta = {**prepared.call.meta, "_approval": row.id}
-            _tell(runtime, scope, ApprovalRequested, replace(prepared.call, meta=meta))
+            meta = {**step.call.meta, "_approval": row.id}
+            runtime.tell_of(ApprovalRequested, replace(step.call, meta=meta), scope)
         row = await queue.answer(row.id, 0.0 if row.is_parked and not is_own else runtime.approvals.hold)
     except (SparError, LookupError, ValueError, TypeError) as error:
         message = f"it could not be asked about: {error}"
-        return refused(prepared.call, f"{why}, and {message}") if is_spent else _denied(prepared, message)
-    return _answered(runtime, prepared, trust, scope, row)
+        return refused(step.call, f"{why}, and {message}") if is_spent else _denied(step, message)
+    return _answered(runtime, step, trust, scope, row)
 
 
-async def _resumed(
-    runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, resumed: Resumed
-) -> CallResult | None:
+async def _resumed(runtime: Runtime, step: Step, trust: Trust, scope: Scope, resumed: Resumed) -> CallResult | None:
     """Apply the decision that people made since an earlier cycle went on without this call."""
     assert runtime.approvals is not None
     row = runtime.approvals.queue.known(resumed.approval)
     if row is None:
-        return _denied(prepared, f"its approval {resumed.approval!r} is gone")
-    prepared.approval_id = row.id
+        return _denied(step, f"its approval {resumed.approval!r} is gone")
+    step.approval_id = row.id
     if row.status == "used":
-        prepared.approval_id = ""
-        return _unclear(prepared, f"approval {row.id!r} was used before")
-    return _answered(runtime, prepared, trust, scope, row)
+        step.approval_id = ""
+        return _unclear(step, f"approval {row.id!r} was used before")
+    return _answered(runtime, step, trust, scope, row)
 
 
-def _answered(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
+def _answered(runtime: Runtime, step: Step, trust: Trust, scope: Scope, row: Approval) -> CallResult | None:
     """Return what an approval means for its call now; its id is kept where something may still come of it."""
     if row.status == "pending" and runtime.clock.now() < row.expires_at:
-        return parked(prepared.call, f"it waits for approval {row.id!r}")
+        return parked(step.call, f"it waits for approval {row.id!r}")
     if row.status == "approved":
-        wrong = _adopt(runtime, prepared, row) if row.original is not None else None
+        wrong = _adopt(runtime, step, row) if row.original is not None else None
         if wrong is not None:
-            return CallResult(prepared.call, "failed", fault=wrong)
-        ruling = _ruling(runtime, prepared, trust, scope)
-        return _denied(prepared, ruling.why) if ruling.decision == "deny" else None
-    prepared.approval_id = ""
+            return CallResult(step.call, "failed", fault=wrong)
+        ruling = _ruling(runtime, step, trust, scope)
+        return _denied(step, ruling.why) if ruling.decision == "deny" else None
+    step.approval_id = ""
     if row.status in ("pending", "expired"):
-        return _denied(prepared, f"nobody answered approval {row.id!r} in time", "expired")
+        return _denied(step, f"nobody answered approval {row.id!r} in time", "expired")
     if row.status == "used":
-        return _denied(prepared, f"approval {row.id!r} let the same call run already, and is used once")
+        return _denied(step, f"approval {row.id!r} let the same call run already, and is used once")
     by = f" by {row.decided_by}" if row.decided_by else ""
-    return _denied(prepared, row.reason or f"it was not approved{by}")
+    return _denied(step, row.reason or f"it was not approved{by}")
 
 
-def _adopt(runtime: Runtime, prepared: PreparedCall, row: Approval) -> Fault | None:
+def _adopt(runtime: Runtime, step: Step, row: Approval) -> Fault | None:
     """Put the call that people made of it in its place, under its id; what is wrong with it now, if anything."""
     assert runtime.approvals is not None
     assert row.original is not None
@@ -232,51 +222,42 @@ def _adopt(runtime: Runtime, prepared: PreparedCall, row: Approval) -> Fault | N
         arguments = bound_call.entry.parameters.validate(call.params)
     except ValueError as error:
         return fault("bad_parameters", str(error), call.tool)
-    old = prepared.call
+    old = step.call
     meta = {**call.meta, "_original": old.meta.get("_original", wire_of(old))}
     if "_parked" in old.meta:
         meta["_parked"] = old.meta["_parked"]
     literal = escape(call.params, frozenset(marked(call.params)))
-    prepared.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
-    prepared.entry, prepared.arguments, prepared.params = bound_call.entry, arguments, copied(call.params)
-    prepared.target = None if call.output_path is None else parse_write(call.output_path)
+    step.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
+    step.entry, step.arguments, step.params = bound_call.entry, arguments, copied(call.params)
+    step.target = None if call.output_path is None else parse_write(call.output_path)
     is_edit = replace(row.original, params=call.params) == call
-    prepared.corrected(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
-    return objection_to(prepared.call, prepared.entry, prepared.target)
+    step.corrected(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
+    return objection_to(step.call, step.entry, step.target)
 
 
 # -- what is said
 
 
-def _ruling(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope) -> Ruling:
-    entry, call = prepared.entry, prepared.call
+def _ruling(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Ruling:
+    entry, call = step.entry, step.call
     if runtime.approvals is None:
         if entry.terms.approval == "deny":
             return Ruling("deny", f"tool {entry.name!r} may not be called: its approval is 'deny'")
         return Ruling(entry.terms.approval)
-    effect = entry.effect_of(prepared.params)
-    return runtime.approvals.policy.decide(entry.terms, effect, call, prepared.arguments, trust, scope.session)
+    effect = entry.effect_of(step.params)
+    return runtime.approvals.policy.decide(entry.terms, effect, call, step.arguments, trust, scope.session)
 
 
-def judge_trust(runtime: Runtime, prepared: PreparedCall, trust: Trust, scope: Scope) -> Trust:
+def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Trust:
     """Return the trust in a call, given that of its plan and what it reads; note what it writes."""
-    trust = trust_in(prepared.call, trust)
-    return (
-        trust
-        if runtime.approvals is None
-        else runtime.approvals.taint.judge(prepared.call, prepared.entry, trust, scope)
-    )
+    trust = trust_in(step.call, trust)
+    return trust if runtime.approvals is None else runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
 
 
-def _unclear(prepared: PreparedCall, why: str) -> CallResult:
+def _unclear(step: Step, why: str) -> CallResult:
     message = f"{why} and nobody knows what became of the call: find out"
-    return CallResult(prepared.call, "in_doubt", fault=fault("in_doubt", message, prepared.call.tool))
+    return CallResult(step.call, "in_doubt", fault=fault("in_doubt", message, step.call.tool))
 
 
-def _denied(prepared: PreparedCall, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
-    return CallResult(prepared.call, "denied", reason, fault=fault(kind, message, prepared.call.tool))
-
-
-def _tell(runtime: Runtime, scope: Scope, kind: Callable[..., Any], call: Call, **fields: Any) -> None:
-    if runtime.events is not None:
-        runtime.tell(kind, call=call, cycle_id=scope.cycle_id, run_id=runtime.run_of(call, scope), **fields)
+def _denied(step: Step, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
+    return CallResult(step.call, "denied", reason, fault=fault(kind, message, step.call.tool))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from acting.calls import fault, wire_of
-from acting.run.call.attempt import Attempt, AttemptOutcome, begin, cut, finish, timed_out
+from acting.run.call.attempt import Attempt, begin, cut, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
+from acting.run.call.normalize import AttemptOutcome
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
 from acting.tooling.limits import Permit, acquire
@@ -48,7 +49,9 @@ async def _run(
         if is_to_be_safe and writer is not None and (against := await writer.safe(step)) is not None:
             end(AttemptOutcome("failed", fault=against.fault))
             return
-        ended = begin(runtime, attempt) or await finish(runtime, attempt, partial(_leave, runtime, attempt, end), None)
+        ended = begin(runtime, attempt)
+        if goes_on(attempt, ended):
+            ended = await finish(runtime, attempt, ended, partial(_leave, runtime, attempt, end), None)
     except asyncio.CancelledError:
         end(cut(attempt, attempt.call.tool))
         raise
@@ -75,13 +78,8 @@ def _end(
         message = ended.value
         runtime.late.add(attempt.scope.session, message_of(message.kind, message.data, message.instance))
         result = replace(result, output=message.data)
-    runtime.tell(
-        CallCompleted if ended.status == "ok" else CallFailed,
-        call=attempt.call,
-        cycle_id=attempt.scope.cycle_id,
-        run_id=runtime.run_of(attempt.call, attempt.scope),
-        result=result,
-    )
+    kind = CallCompleted if ended.status == "ok" else CallFailed
+    runtime.tell_of(kind, attempt.call, attempt.scope, result=result)
     if ended.fault is not None:
         error = {"kind": ended.fault.kind, "message": ended.fault.message}
         data = {"call": without_service_keys(wire_of(attempt.call)), "error": error}

@@ -21,7 +21,7 @@ from acting.run.authorize import authorize, is_authorized, judge_trust, redeem
 from acting.run.background import detach
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
-from acting.run.call.prepare import read
+from acting.run.call.prepare import decode
 from acting.run.confirm import Confirm
 from acting.run.journal import CallJournalWriter
 from acting.run.results import ResultCollector
@@ -65,6 +65,8 @@ class Batch:
         self._workers = WorkerPool(
             runtime, scope, self._writer, self._attempt, self._complete, self._held_back, self._break_down
         )
+        #: Whether nobody but a tool's own terms is asked whether a call may run.
+        self._is_unasked = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
         self._busy = 0  # calls that are admitted, and without a result; questions that are being taken back
         self._is_live = False  # whether the calls come from a stream, which may itself wait for what they bring
         self._is_closed = self._is_aborted = False
@@ -104,7 +106,8 @@ class Batch:
             self._stop("the plan broke off before this call had started")
 
     def arrive(self, item: Any) -> None:
-        call, wrong = read(item)
+        """Take in one call."""
+        call, wrong = decode(item)
         step = Step(call)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
@@ -116,10 +119,10 @@ class Batch:
         reads: Sequence[Expression] = ()
         if wrong:
             why = fault("bad_call", wrong, call.tool)
-        elif self._graph.knows(call.id):
+        elif call.id in self._graph.known:
             why = fault("duplicate_id", f"an earlier call has the id {shorten(call.id)} already", call.tool)
         else:
-            reads, why = step.examine(self._runtime.catalog, self._board)
+            reads, why = step.prepare(self._runtime.catalog, self._board)
             if why is None and self._ended and (ended := self._ended.get(call.id)) is not None:
                 self._adopt(step, ended)
                 return
@@ -145,7 +148,8 @@ class Batch:
         self._known = {}
         for call_id, result in known.items():
             if (step := self._replayed.get(call_id)) is not None and step.result is None:
-                step.began = self._collector.moment()
+                self._collector.moment += 1
+                step.began = self._collector.moment
                 judge_trust(self._runtime, step, self._scope.trust, self._scope)
                 self._finish(step, replace(result, call=step.call))
         self._writer = writer
@@ -226,7 +230,7 @@ class Batch:
         else:
             self._busy += 1
             step.is_admitted = True
-            if is_authorized(self._runtime, step, self._scope):
+            if step.entry.is_let if self._is_unasked else is_authorized(self._runtime, step, self._scope):
                 self._go(step)
             else:
                 step.is_started = True
@@ -234,20 +238,20 @@ class Batch:
 
     def _go(self, step: Step) -> None:
         """It may run: detached, or by a worker as soon as it is its turn and it has its permits."""
-        order = self._order
+        order, entry = self._order, step.entry
         if step.lines is None:
-            order.name(step, self._runtime.lines_of(step.entry, step.params, ()) or ())
+            order.name(step, self._runtime.lines_of(entry, step.params, ()) or ())
         if (step.lines or order.waiting) and not order.is_first(step):
             step.is_started = False
             return
-        if step.entry.detaches(step.call):
+        if (entry.terms.detach or step.call.meta) and entry.detaches(step.call):
             step.is_started = True
             self._busy -= 1
             self._finish(step, detach(self._runtime, self._attempt(step), step, self._writer))
             return
         step.is_started = False  # while it waits for a permit it can still be skipped
-        if not step.entry.is_free:
-            step.permits = self._runtime.permits_of(step.entry, step.params)
+        if not entry.is_free:
+            step.permits = self._runtime.permits_of(entry, step.params)
             if not self._pass(step):
                 return
         self._workers.offer(step)
@@ -274,13 +278,12 @@ class Batch:
         return True
 
     def _attempt(self, step: Step) -> Attempt:
-        step.began = self._collector.moment()
-        self._collector.at_work += 1
-        messages = step.messages(self._board) if step.call.meta else ()
-        attempt = step.attempt = Attempt(
-            step.call, step.entry, step.arguments, self._scope, self._context, messages, binds=step.binds
-        )
-        return attempt
+        collector, call = self._collector, step.call
+        collector.moment = step.began = collector.moment + 1
+        collector.at_work += 1
+        messages = step.messages(self._board) if call.meta else ()
+        step.attempt = Attempt(call, step.entry, step.arguments, self._scope, self._context, messages, step.binds)
+        return step.attempt
 
     async def _authorize(self, step: Step) -> None:
         try:
@@ -320,7 +323,9 @@ class Batch:
         if step.result is None:
             self._busy -= 1
             self._finish(step, result)
-            self._drain()
+            graph, order = self._graph, self._order
+            if graph.ready or graph.doomed or order.waiting or order.due or self._is_closed:
+                self._drain()
 
     def _finish(self, step: Step, result: CallResult) -> None:
         """Keep the result, write what it brought, tell it and free what waits for it."""
@@ -334,20 +339,21 @@ class Batch:
             self._writer.ended(step, result)
         chosen: int | None = None
         if result.status == "ok" and result.reason != "detached":
-            result, chosen = self._collector.keep(step, result)
-        if result.status in ("failed", "timeout") and result.attempts:
-            result, chosen = self._collector.handled(step, result)
+            result, chosen = self._collector.apply(step, result)
+        status = result.status
+        if status != "ok":
+            if result.attempts and status in ("failed", "timeout"):
+                result, chosen = self._collector.handled(step, result)
+            elif result.reason == "parked":
+                self._parking.add(step)
         step.result = result
         if step.attempt is not None:
             self._collector.at_work -= 1
-        if result.reason == "parked":
-            self._parking.add(step)
-        self._graph.end(step, result.status == "ok", chosen=chosen)
-        kind = _END_EVENTS.get(result.status, CallFailed)
-        if result.reason != "detached" and self._runtime.wanted[kind]:  # at the end: who hears it may steer
-            call, scope = result.call, self._scope
-            run_id = self._runtime.run_of(call, scope)
-            self._runtime.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=run_id, result=result))
+        self._graph.end(step, status == "ok", chosen)
+        kind = _END_EVENTS.get(status, CallFailed)
+        if self._runtime.wanted[kind] and result.reason != "detached":  # at the end: who hears it may steer
+            run_id = self._runtime.run_of(result.call, self._scope)
+            self._runtime.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, run_id=run_id, result=result))
         crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
@@ -467,7 +473,7 @@ class Batch:
         """Yield the resolved parameters and the result of each call that has ended."""
         for step in self.steps:
             if step.result is not None:
-                yield getattr(step, "params", step.call.params), step.result
+                yield step.params, step.result
 
     def result(self, action: Action, began: float) -> ActionResult:
         """Return the result of the whole batch."""

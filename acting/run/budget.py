@@ -17,7 +17,7 @@ from spar.types import Call, CallResult
 
 
 class Payer(Protocol):
-    """A call that is ready (`acting.run.call.call_state.PreparedCall`); `reservation` is what is reserved for it."""
+    """A call that is ready (`acting.run.call.call_state.Step`); `reservation` is what is reserved for it."""
 
     call: Call
     entry: BoundTool

@@ -11,10 +11,10 @@ from typing import Any
 
 from acting.calls import Scope, fault, wire_of
 from acting.graph.graph import Graph
-from acting.run.call.attempt import fit, unfit
 from acting.run.call.call_state import Step
+from acting.run.call.normalize import fit, unfit
 from acting.run.runtime import Runtime
-from spar.data.blackboard import Board, message_of, write_message, write_messages
+from spar.data.blackboard import Board, message_of, write_messages
 from spar.data.json_safe import NotJsonError, copied, text
 from spar.data.paths import MISSING, Expression, Path, ValueTooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
@@ -50,15 +50,10 @@ class ResultCollector:
         self._earlier = [each for each in resume.messages if each.get("kind") != "error"] if resume else []
         self._notes: list[Note] = []
         self._writes = WriteLog()
-        self._moment = 0
+        self.moment = 0  # counts the calls that have begun and, while others are at work, their writes
         self.at_work = 0  # calls that have begun and not ended: only those can write without having seen a write
 
-    def moment(self) -> int:
-        """The next moment."""
-        self._moment += 1
-        return self._moment
-
-    def keep(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
+    def apply(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
         """Put what a call returned on the board and wake its readers.
 
         Returns: the result as it then is, and which alternative of its output path was written.
@@ -106,9 +101,11 @@ class ResultCollector:
             written = board.spread(paths, kept, method, call.instance)
         self._note(step, paths, method, value)
         for path, found in zip(paths, written, strict=True):
-            if self.at_work > 1 or self._writes.is_after(step.began):
-                now = self.moment()
-                rival = self._writes.note(path, call.id, method, began=step.began, now=now, instance=call.instance)
+            if self.at_work > 1 or self._writes.last > step.began:
+                self.moment += 1
+                rival = self._writes.note(
+                    path, call.id, method, began=step.began, now=self.moment, instance=call.instance
+                )
                 if rival is not None:
                     self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))
             graph.written(path, found, call.instance)
@@ -147,13 +144,13 @@ class ResultCollector:
         # A batch that was cut off hands nothing over: nobody may read what it says.
         is_late = not interrupted and self._session in self._runtime.late.sessions
         late_errors, late = self._runtime.late.take(self._session) if is_late else ([], [])
-        told = [each for each in results if _is_told(each)]
-        errors = (*late_errors, *map(self._error, told))
+        odd = [each for each in results if each.status != "ok"]
+        errors = (*late_errors, *[self._error(each) for each in odd if _is_told(each)])
         told_apart = [*[message_of("correction", each) for each in corrections],
                       *[message_of("error", error) for error in errors]]  # fmt: skip
         return ActionResult(
             replace(action, calls=tuple([each.call for each in results])),
-            "interrupted" if interrupted else _status(results, why),
+            "interrupted" if interrupted else _status(odd, len(results), why),
             results,
             self._board.state,
             (*self._earlier, *self._messages(), *late, *told_apart),
@@ -170,20 +167,18 @@ class ResultCollector:
             call = step.call
             if at is not last:
                 last, date = at, at.isoformat()
-            if paths is None and type(value) is Message:
-                told = [message_of(value.kind, value.data, value.instance)]
-            elif paths is None:
-                told = [message_of("result", {"call": text(call.id), "tool": call.tool, "output": value})]
-            elif len(paths) == 1:
-                told = [write_message(paths[0], value, call.instance)]
-            else:
+            if paths is not None:
                 told = write_messages(paths, value, call.instance)
+            elif type(value) is Message:
+                told = [message_of(value.kind, value.data, value.instance)]
+            else:
+                told = [message_of("result", {"call": text(call.id), "tool": call.tool, "output": value})]
             wire = wire_of(call, is_small=step.is_small)
             for message in told:
                 message["_call"], message["_date"] = wire, date
                 if method:
                     message["_outputMethod"] = method
-            found += told
+                found.append(message)
         return found
 
     def _error(self, result: CallResult) -> dict[str, Any]:
@@ -245,33 +240,29 @@ def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_told(result: CallResult) -> bool:
-    """Return whether what became of it is an error that the next request is told."""
-    if result.status == "skipped":
-        return result.reason in ("parked", "steered")
-    return result.status != "ok" and result.reason != "handled"
+    """Return whether what became of a call that did not end well is an error that the next request is told."""
+    return result.reason in ("parked", "steered") if result.status == "skipped" else result.reason != "handled"
 
 
-def _status(results: tuple[CallResult, ...], why: Fault | None) -> ActionStatus:
-    """A branch that was not taken, a throw that a branch handles and a call that was put off are nothing bad."""
-    is_bad = why is not None or any(each.status != "ok" and each.reason not in _HARMLESS for each in results)
-    if not is_bad:
+def _status(odd: list[CallResult], count: int, why: Fault | None) -> ActionStatus:
+    """Return the status of `count` calls, of which the `odd` ones did not end well.
+
+    A branch that was not taken, a throw that a branch handles and a call that was put off are nothing bad.
+    """
+    if why is None and all(each.reason in _HARMLESS for each in odd):
         return "ok"
-    return "partial" if any(each.status == "ok" or each.reason == "parked" for each in results) else "failed"
+    return "partial" if len(odd) < count or any(each.reason == "parked" for each in odd) else "failed"
 
 
 class WriteLog:
     """The last write at and below each path, with the moment (a count) at which it was made."""
 
-    __slots__ = ("_at", "_below", "_last")
+    __slots__ = ("_at", "_below", "last")
 
     def __init__(self) -> None:
         self._at: dict[Path, tuple[str, str, int]] = {}
         self._below: dict[Path, tuple[str, str, int]] = {}
-        self._last = -1
-
-    def is_after(self, moment: int) -> bool:
-        """Return whether anything was noted since."""
-        return self._last > moment
+        self.last = -1  # the moment of the last one
 
     def note(
         self, path: Path, id: str, method: str, *, began: int, now: int, instance: str | None = None
@@ -282,12 +273,12 @@ class WriteLog:
         """
         if instance is not None:
             path = (f"†{instance}", *path)  # no kind begins so
-        rival = self._rival(path, method, began) if self._last > began else None
+        rival = self._rival(path, method, began) if self.last > began else None
         entry = (id, method, now)
         self._at[path] = self._below[path] = entry
         for length in range(1, len(path)):
             self._below[path[:length]] = entry
-        self._last = now
+        self.last = now
         return rival
 
     def _rival(self, path: Path, method: str, began: int) -> str | None:

@@ -7,7 +7,8 @@ at its deadline. Both are counted, both are held here so that neither vanishes, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from math import inf, isnan
@@ -93,17 +94,16 @@ class Wall:
 
 
 class _Wanted:
-    """Tells which events are worth making, as `spar.bus.bus.Events.wanted` does, for anybody else who publishes."""
+    """Tells which events are worth making, as `spar.bus.bus.Events.wanted` does, for others that know who listens."""
 
-    __slots__ = ("_is_anybody", "_listeners")
+    __slots__ = ("_listeners",)
 
-    def __init__(self, events: Any) -> None:
-        self._is_anybody = events is not None
-        self._listeners = getattr(events, "listeners", None)
+    def __init__(self, listeners: Callable[[type[Event]], Any]) -> None:
+        self._listeners = listeners
 
     def __getitem__(self, kind: type[Event]) -> bool:
         try:
-            return self._is_anybody if self._listeners is None else bool(self._listeners(kind))
+            return bool(self._listeners(kind))
         except Exception:
             return False
 
@@ -196,19 +196,26 @@ class Runtime:
 
     def run_of(self, call: Call, scope: Scope) -> str | None:
         """The run that a call belongs to: one that goes on, to that which it was left behind by."""
-        known = self.approvals.parked.known if self.approvals is not None else None
-        resumed = known.get(call.id) if known else None
+        if self.approvals is None:
+            return scope.run_id
+        resumed = self.approvals.parked.known.get(call.id)
         return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
     def tell_to(self, events: Any) -> None:
         """Publish here from now on."""
         self.events = events
+        wanted, listeners = getattr(events, "wanted", None), getattr(events, "listeners", None)
+        publish: Any = getattr(events, "publish", None)
+        if not isinstance(wanted, dict):
+            is_anybody = events is not None
+            wanted = defaultdict(lambda: is_anybody) if listeners is None else _Wanted(listeners)
+            publish = self._publish_safely
         #: By class of event: whether one is worth making.
-        wanted = getattr(events, "wanted", None)
-        self.wanted: Any = wanted if isinstance(wanted, dict) else _Wanted(events)
+        self.wanted: Any = wanted
+        #: Publishes an event. Never raises, whoever publishes: events decide nothing.
+        self.publish: Callable[[Event], object] = publish
 
-    def publish(self, event: Any) -> None:
-        """Publish. Never raises, whoever publishes: events decide nothing."""
+    def _publish_safely(self, event: Event) -> None:
         try:
             self.events.publish(event)
         except Exception:
@@ -218,6 +225,11 @@ class Runtime:
         """Make and publish an event of this class if anybody listens."""
         if self.wanted[kind]:
             self.publish(kind(**fields))
+
+    def tell_of(self, kind: Any, call: Call, scope: Scope, **fields: Any) -> None:
+        """Make and publish an event about a call if anybody listens. Never raises."""
+        if self.wanted[kind]:
+            self.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=self.run_of(call, scope), **fields))
 
     @property
     def reviews(self) -> bool:

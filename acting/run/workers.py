@@ -13,7 +13,7 @@ from typing import Any
 
 from acting.calls import Scope
 from acting.run.authorize import redeem
-from acting.run.call.attempt import Attempt, begin, finish, timed_out
+from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
@@ -95,10 +95,10 @@ class WorkerPool:
                 attempt = self._attempt(step)
                 ended = begin(self._runtime, attempt)
                 crashpoint("act.spawned")
-                if ended is None:
+                if ended is None or (ended.fault is not None and goes_on(attempt, ended)):
                     self._hand_over()
                     turns = 0
-                    ended = await finish(self._runtime, attempt, self._leave, step)
+                    ended = await finish(self._runtime, attempt, ended, self._leave, step)
                     if ended is None:
                         return
                     self._free += 1

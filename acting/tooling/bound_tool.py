@@ -61,13 +61,14 @@ class Resolved(Mapping[str, Any]):
 class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
-    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "effect_of", "is_blocking",
-                 "is_free", "name", "output", "parameters", "rules", "slots", "target", "terms")  # fmt: skip
+    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "is_blocking",
+                 "is_free", "is_let", "name", "output", "parameters", "rules", "slots", "target", "terms")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
     ) -> None:
         self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
+        self.context = parameters.context  # the parameter that wants the tool's context, or ""
         self.is_blocking = not is_async(call)
         self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
         self._threads: Threads | None = None
@@ -82,6 +83,8 @@ class BoundTool:
         self.is_free = (
             not (self.slots.limit or terms.resources or terms.rate or self._resources) and terms.order == "parallel"
         )
+        #: Whether its terms alone let a call of it run with nobody asked.
+        self.is_let = terms.approval == "auto"
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
@@ -111,12 +114,12 @@ class BoundTool:
 
     def detaches(self, call: Call) -> bool:
         """Return whether nobody waits for this call of it."""
-        return bool(call.meta.get("_detach", self.terms.detach)) if call.meta else self.terms.detach
+        return bool(call.meta.get("_detach", self.terms.detach))
 
     @property
     def wants_messages(self) -> bool:
         """Return whether it is told the messages that a call's scopes name."""
-        return bool(self.parameters.context)
+        return bool(self.context)
 
     @property
     def schema(self) -> dict[str, Any]:

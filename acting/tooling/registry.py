@@ -20,7 +20,7 @@ class Catalog(Mapping[str, BoundTool]):
     if there is nothing to say. What was given by hand keeps its name before a source's tool.
     """
 
-    __slots__ = ("_entries", "_fixed", "_known", "_lent", "_others", "_own", "activities", "refused", "sources")
+    __slots__ = ("_fixed", "_known", "_lent", "_others", "_own", "activities", "entries", "refused", "sources")
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
         self.activities = self._own = _checked(activities or {})
@@ -35,7 +35,8 @@ class Catalog(Mapping[str, BoundTool]):
                     self._fixed.pop(entry.name, None)
                     self._fixed[entry.name] = entry
         self._lent: dict[str, BoundTool] = {}
-        self._entries: dict[str, BoundTool] = {}
+        #: The tools that can be called now, by name.
+        self.entries: dict[str, BoundTool] = {}
         #: What sources offer and cannot be used: a sentence by the tool's name.
         self.refused: dict[str, str] = {}
         self.refresh()
@@ -49,12 +50,12 @@ class Catalog(Mapping[str, BoundTool]):
                 if name in entries:
                     self.refused[name] = f"{source.name!r} offers a tool under a name that is taken"
                     continue
-                old = self._entries.get(name)
+                old = self.entries.get(name)
                 try:
                     entries[name] = old if old is not None and old.target is each else entry_of(each)
                 except ConfigError as error:
                     self.refused[name] = str(error)
-        self._entries = entries
+        self.entries = entries
         self._others: dict[tuple[BoundTool, str], BoundTool] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
@@ -88,17 +89,14 @@ class Catalog(Mapping[str, BoundTool]):
                 found.slots = entry.slots
         return found
 
-    def find(self, name: str) -> BoundTool | None:
-        return self._entries.get(name)
-
     def __getitem__(self, name: str) -> BoundTool:
-        return self._entries[name]
+        return self.entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def parts(self) -> list[Any]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
+from msgspec import Struct
+
 from spar.data.paths import Path
 
 T = TypeVar("T")
@@ -19,14 +21,11 @@ N = TypeVar("N", bound="PathNode")
 NOTHING: Final[Any] = MappingProxyType({})  # in the place of children that there are none of: most nodes are leaves
 
 
-class PathNode:
+class PathNode(Struct, eq=False):
     """One segment of a path, in a tree of them."""
 
-    __slots__ = ("children", "up")
-
-    def __init__(self, up: Any = None) -> None:
-        self.up = up
-        self.children: dict[str, Any] = NOTHING
+    up: Any = None
+    children: dict[str, Any] = NOTHING
 
 
 def child(node: N, segment: str) -> N:
@@ -55,16 +54,11 @@ def upwards(node: N | None) -> Iterator[N]:
         node = node.up
 
 
-class _Entry(PathNode):
+class _Entry(PathNode, eq=False):
     """A segment with the summary of what was added exactly here, and of that with all that is below."""
 
-    __slots__ = ("own", "sum")
-
-    def __init__(self, up: Any = None) -> None:
-        super().__init__(up)
-        self.children: dict[str, _Entry] = NOTHING
-        self.own: Any = None
-        self.sum: Any = None
+    own: Any = None
+    sum: Any = None
 
 
 class PathIndex(Generic[T]):

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from acting.run.results import WriteLog
-from spar.data.blackboard import Board, write_message, write_messages
+from spar.data.blackboard import Board, write_messages
 from spar.data.paths import BadReferenceError, Path, parse_read
 
 
@@ -204,7 +204,7 @@ def test_scopes_hand_over_one_message_a_kind_without_a_word_of_the_instance() ->
 
 
 def test_a_write_is_told_as_one_message_a_kind() -> None:
-    assert write_message(("state", "a"), 1, "one") == {"type": "state", "state": {"a": 1}, "_instance": "one"}
+    assert write_messages([("state", "a")], 1, "one") == [{"type": "state", "state": {"a": 1}, "_instance": "one"}]
     assert write_messages((("state", "a"), ("note", "n"), ("state", "b", "c")), 1) == [
         {"type": "state", "state": {"a": 1, "b": {"c": 1}}},
         {"type": "data", "kind": "note", "data": {"n": 1}},

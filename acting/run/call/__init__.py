@@ -3,5 +3,5 @@
 call_state      the state of one call in a run, with its resolved and validated parameters
 prepare         reads a planner's output as calls, merges its tool's prescriptions; pure
 attempt         attempts a call with a deadline, and retries it where its effect allows
-postconditions  checks the expectations of a call after it ended
+normalize       makes what a tool returns fit to keep, and checks the expectations of the call
 """

@@ -19,8 +19,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from acting.calls import MESSAGE_LIMIT, Scope, fault, fault_of
-from acting.run.call.postconditions import is_expecting, unmet
+from acting.calls import Scope, fault, fault_of
+from acting.run.call.normalize import AttemptOutcome, normalize
 from acting.run.deadlines import Deadline
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool
@@ -28,24 +28,13 @@ from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
-from spar.data.json_safe import NotJsonError, plain, shortened, text, whole
-from spar.data.paths import ValueTooLargeError
+from spar.data.json_safe import plain
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
-from spar.types import Call, CallResult, CallStatus, Fault, Message
+from spar.types import Call, CallResult, Fault
 
 BACKOFF = Backoff()
 _LARGEST_PROGRESS = 1 << 16  # bytes of what a tool tells of its progress, which is shown and computed from by nobody
-_LONGEST_KIND = 200  # characters of the kind of a message
-
-
-class AttemptOutcome(Struct, frozen=True):
-    """The outcome of the attempts; `value` is what the tool returned, fit to keep."""
-
-    status: CallStatus
-    value: Any = None
-    fault: Fault | None = None
-    verified: bool | None = None
 
 
 class Attempt(Struct):
@@ -66,7 +55,6 @@ class Attempt(Struct):
     deadline: float | None = None
     task: asyncio.Task[Any] | None = None
     started: _StartedCoroutine | None = None
-    ended: AttemptOutcome | None = None
 
     @property
     def effect(self) -> str:
@@ -136,34 +124,19 @@ class _StartedCoroutine:
             return stop.value
 
 
-def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
-    """Start the call in the current task; None when it waits or is to be tried again: then `finish` goes on.
-
-    Raises: nothing but what ends the process.
-    """
-    began = attempt.began = runtime.clock.monotonic()
-    attempt.started_at = runtime.wall.at(began)
-    ended = _first_step(runtime, attempt)
-    if ended is not None and ended.fault is not None and _pause(attempt, ended) is not None:
-        attempt.ended, ended = ended, None
-    return ended
-
-
 async def finish(
-    runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any
+    runtime: Runtime, attempt: Attempt, ended: AttemptOutcome | None, leave: Callable[[Any], object], about: Any
 ) -> AttemptOutcome | None:
-    """Go on with what `begin` began; None when it was left behind, after `leave(about)` was called for it.
+    """Go on with what `begin` began, if `goes_on`; None when it was left behind, after `leave(about)` was called.
 
     Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
     """
     attempt.task = asyncio.current_task()
-    ended, attempt.ended = attempt.ended, None
     while True:
-        if attempt.started is not None:
+        if ended is None:
             ended = await _wait(runtime, attempt, leave, about)
             if ended is None:
                 return None
-        assert ended is not None
         pause = _pause(attempt, ended)
         if pause is None:
             return ended
@@ -172,34 +145,42 @@ async def finish(
             await acquire(rate)
         if runtime.spending is not None and not runtime.spending.again(attempt.entry, attempt.params, attempt.scope):
             return ended
-        ended = _first_step(runtime, attempt)
+        ended = begin(runtime, attempt)
 
 
-def _first_step(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
-    """The first step of an attempt; None when it waits (`attempt.started`)."""
-    entry = attempt.entry
+def goes_on(attempt: Attempt, ended: AttemptOutcome | None) -> bool:
+    """Return whether an attempt that came to this in its first step waits, or is to be made again."""
+    return ended is None or (ended.fault is not None and _pause(attempt, ended) is not None)
+
+
+def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
+    """Make the first step of an attempt in the current task; None when it waits (`attempt.started`).
+
+    Raises: nothing but what ends the process.
+    """
+    entry, call, now = attempt.entry, attempt.call, runtime.clock.monotonic()
     attempt.number += 1
-    timeout = entry.terms.timeout
-    if timeout != inf:
-        attempt.deadline = (attempt.began if attempt.number == 1 else runtime.clock.monotonic()) + timeout
-    if attempt.number > 1 and runtime.journal is not None:
+    if attempt.number == 1:
+        attempt.began, attempt.started_at = now, runtime.wall.at(now)
+    elif runtime.journal is not None:
         work = attempt.scope.cycle_id or attempt.scope.key
-        runtime.journal.started(work, attempt.call.id, attempt.number, attempt.effect, "retry")
+        runtime.journal.started(work, call.id, attempt.number, attempt.effect, "retry")
+    if entry.terms.timeout != inf:
+        attempt.deadline = now + entry.terms.timeout
     if runtime.wanted[CallStarted]:
-        call, scope = attempt.call, attempt.scope
-        run_id = runtime.run_of(call, scope)
+        scope, run_id = attempt.scope, runtime.run_of(call, attempt.scope)
         runtime.publish(CallStarted(call=call, cycle_id=scope.cycle_id, run_id=run_id, attempt=attempt.number))
     params = attempt.params
-    if entry.parameters.context:
-        params = {**params, entry.parameters.context: _tool_context(runtime, attempt)}
+    if entry.context:
+        params = {**params, entry.context: _tool_context(runtime, attempt)}
     context = attempt.context.copy()
     attempt.is_in_flight = True
     try:
-        coroutine = entry.invoke(params, runtime.clock, attempt.call, attempt.messages)
+        coroutine = entry.invoke(params, runtime.clock, call, attempt.messages)
         # A tool that never waits needs no timer: nothing could cancel it before it is done.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:
-        ended = _judged(runtime, attempt, stop.value)
+        ended = normalize(stop.value, call, entry, runtime.limits.largest_result)
     except asyncio.CancelledError:
         ended = _cancelled_itself(attempt)
     except (KeyboardInterrupt, SystemExit):
@@ -221,9 +202,7 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
         is_current = attempt.is_in_flight and attempt.number == number and not attempt.is_late
         if is_current and runtime.wanted[CallProgressed]:
             progress = plain(value, _LARGEST_PROGRESS)
-            call, scope = attempt.call, attempt.scope
-            run_id = runtime.run_of(call, scope)
-            runtime.publish(CallProgressed(call=call, cycle_id=scope.cycle_id, run_id=run_id, progress=progress))
+            runtime.tell_of(CallProgressed, attempt.call, attempt.scope, progress=progress)
 
     def progress(value: Any) -> None:
         if threading.get_ident() == home:
@@ -260,7 +239,7 @@ async def _wait(
     assert rest is not None
     limit = _DeadlineGuard(runtime, attempt, partial(leave, about))
     try:
-        ended = _judged(runtime, attempt, await rest)
+        ended = normalize(await rest, attempt.call, entry, runtime.limits.largest_result)
     except asyncio.CancelledError:
         if not attempt.is_late and task.cancelling():
             raise  # the run is being cancelled: it says what becomes of this call
@@ -280,56 +259,6 @@ async def _wait(
     if task.uncancel():
         raise asyncio.CancelledError  # late and cancelled from outside as well
     return timed_out(attempt)
-
-
-def _judged(runtime: Runtime, attempt: Attempt, value: Any) -> AttemptOutcome:
-    """Check a tool's value: fit to keep, of the promised shape, and as expected."""
-    entry = attempt.entry
-    try:
-        value = fit(value, runtime.limits.largest_result)
-    except (ValueTooLargeError, NotJsonError) as error:
-        return AttemptOutcome("failed", fault=unfit(error, value, entry.name, runtime.limits.largest_result))
-    if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
-        message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
-        return AttemptOutcome("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
-    if not (attempt.call.meta and is_expecting(attempt.call.meta)):
-        return AttemptOutcome("ok", value)
-    found = value.data if type(value) is Message else value
-    if wrong := unmet(attempt.call.meta, found):
-        message = f"it finished, but its result is not what was expected: {wrong}"
-        return AttemptOutcome("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
-                     verified=False)  # fmt: skip
-    return AttemptOutcome("ok", value, verified=True)
-
-
-def fit(value: Any, limit: int) -> Any:
-    """Return all of what a tool returned as a value of JSON; a message stays one until it is kept.
-
-    Raises: TooLargeError for more than `limit` bytes; NotJsonError for what is no value.
-    """
-    if type(value) is Message:
-        if not isinstance(value.kind, str) or not value.kind or len(value.kind) > _LONGEST_KIND:
-            raise NotJsonError(f"a message's kind is a text of at most {_LONGEST_KIND} characters")
-        return Message(text(value.kind), whole(value.data, limit), whole(value.instance, limit))
-    return whole(value, limit)
-
-
-def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
-    """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
-    if isinstance(error, ValueTooLargeError):
-        message = (
-            f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
-            f"let it return less, or raise [acting] largest_result"
-        )
-        return Fault("too_large", message, tool, "act", False, _beginning(value))
-    message = plain(f"tool {tool!r} ran, but what it returned is no value of JSON: {error}", MESSAGE_LIMIT)
-    return Fault("bad_output", message, tool, "act", False, _beginning(value))
-
-
-def _beginning(value: Any) -> dict[str, Any]:
-    """Return a result for a fault's detail: the short form, which says so beside it."""
-    shown, is_cut = shortened(value.data if type(value) is Message else value, 4 * MESSAGE_LIMIT)
-    return {"output": shown, "truncated": True} if is_cut else {"output": shown}
 
 
 def _failed(entry: BoundTool, error: BaseException) -> AttemptOutcome:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acting.calls import fault, wire_of
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.attempt import Attempt, cut
-from acting.run.call.prepare import BadCallError, prescribed, read, rewritten
+from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.limits import Permit
@@ -67,27 +67,66 @@ def _looked_over(params: dict[str, Any]) -> tuple[bool, bool]:
 STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
 
-class PreparedCall:
-    """A call that is ready: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
+def _shown(call: Call) -> dict[str, Any]:
+    return without_service_keys(wire_of(call))
 
-    `approval_id` is the approval that it waits for or may use; `is_guest`: it was another call that asked for it.
+
+def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
+    """Return what is wrong with a call as a whole."""
+    if target is not None and (entry.terms.detach or call.meta) and entry.detaches(call):
+        message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
+        return fault("bad_call", message, call.tool)
+    return None
+
+
+def fault_kind(error: Exception) -> str:
+    """The kind of structural error that this one is."""
+    known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
+    return known.get(type(error), "bad_call")
+
+
+class Step(Node):
+    """A call in the graph: `call` as proposed, `params` resolved, `arguments` validated, `entry` its tool.
+
+    `is_small` says that its parameters are short scalars, fit to keep as they are; `found` are the references among
+    them. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the permits that it holds.
+    `draft` is the result that hooks are looking at. `approval_id` is the approval that it waits for or may use,
+    `allowed` the one that let it run; `is_guest`: another call asked for it; `asking`: the task that asks people.
     `binds` is what bound the call when it was let run (None: nobody had to), `reservation` what is reserved for it of
-    the budgets, `corrections` what people and hooks made of it, in order.
+    the budgets, `corrections` what people and hooks made of it, in order. `is_told`: it is written down that it starts.
     """
 
-    if not TYPE_CHECKING:
-        __slots__ = ()  # the subclass has the room for these
+    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call",
+                 "corrections", "draft", "entry", "found", "is_admitted", "is_guest", "is_reading",
+                 "is_small", "is_started", "is_told", "lines", "params", "passed", "permits",
+                 "reservation", "result", "target")  # fmt: skip
 
-    call: Call
     entry: BoundTool
-    params: dict[str, Any]
     arguments: dict[str, Any]
-    target: Expression | None
-    approval_id: str
-    is_guest: bool
-    binds: Mapping[str, Any] | None
-    reservation: CallReservation | None
-    corrections: tuple[dict[str, Any], ...]
+
+    def __init__(self, call: Call) -> None:
+        Node.__init__(self, call.id)
+        self.call, self.params = call, call.params
+        self.target: Expression | None = None
+        self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
+        self.is_reading = self.is_admitted = self.is_started = self.is_guest = self.is_told = False
+        self.is_small = True
+        self.permits: Sequence[Permit] = ()
+        self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
+        self.passed = self.began = 0
+        self.attempt: Attempt | None = None
+        self.draft: CallResult | None = None
+        self.result: CallResult | None = None
+        self.approval_id = self.allowed = ""
+        self.asking: asyncio.Task[Any] | None = None
+        self.binds: Mapping[str, Any] | None = None
+        self.reservation: CallReservation | None = None
+        self.corrections: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def has_started(self) -> bool:
+        """Return whether its first attempt has begun."""
+        return self.attempt is not None
 
     def shown(self) -> Call:
         """A copy to show, its references resolved."""
@@ -108,7 +147,9 @@ class PreparedCall:
         path = old.output_path if new.output_path is None else new.output_path
         method = old.output_method if new.output_path is None else new.output_method
         instance = old.instance if new.instance is None else new.instance
-        new, wrong = read(replace(new, id=old.id, output_path=path, output_method=method, instance=instance, meta=meta))
+        new, wrong = decode(
+            replace(new, id=old.id, output_path=path, output_method=method, instance=instance, meta=meta)
+        )
         if wrong:
             return fault("bad_call", wrong, old.tool)
         entry = catalog.get(new.tool)
@@ -132,76 +173,19 @@ class PreparedCall:
         self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
         return None
 
-
-def _shown(call: Call) -> dict[str, Any]:
-    return without_service_keys(wire_of(call))
-
-
-def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
-    """Return what is wrong with a call as a whole."""
-    if target is not None and entry.detaches(call):
-        message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
-        return fault("bad_call", message, call.tool)
-    return None
-
-
-def fault_kind(error: Exception) -> str:
-    """The kind of structural error that this one is."""
-    known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
-    return known.get(type(error), "bad_call")
-
-
-class Step(Node, PreparedCall):
-    """A call in the graph. `is_admitted` once it is ready, `is_started` once it asks or runs; `passed` counts the
-    permits that it holds. `allowed` names the approval that let it run, `is_told` says that it is written down that it
-    starts. `is_small` says that its parameters are short scalars, fit to keep as they are. `asking` is the task in
-    which people are asked about it."""
-
-    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call",
-                 "corrections", "draft", "entry", "found", "is_admitted", "is_guest", "is_reading",
-                 "is_small", "is_started", "is_told", "lines", "params", "passed", "permits",
-                 "reservation", "result", "target")  # fmt: skip
-
-    entry: BoundTool
-    params: dict[str, Any]
-    arguments: dict[str, Any]
-
-    def __init__(self, call: Call) -> None:
-        Node.__init__(self, call.id)
-        self.call = call
-        self.target: Expression | None = None
-        self.attempt: Attempt | None = None
-        self.draft: CallResult | None = None  # it has ended, and hooks are looking at the result
-        self.result: CallResult | None = None
-        self.is_reading = self.is_small = self.is_admitted = self.is_started = False
-        self.permits: Sequence[Permit] = ()
-        self.lines: tuple[str, ...] | None = ()  # where it keeps the order of the plan; None: not known yet
-        self.passed = self.began = 0
-        self.approval_id, self.is_guest, self.binds = "", False, None
-        self.reservation: CallReservation | None = None
-        self.corrections: tuple[dict[str, Any], ...] = ()
-        self.allowed, self.is_told = "", False
-        self.asking: asyncio.Task[Any] | None = None
-        self.found: Mapping[str, tuple[Expression, ...]] = NOBODY
-
-    @property
-    def has_started(self) -> bool:
-        """Return whether its first attempt has begun."""
-        return self.attempt is not None
-
     def final_corrections(self) -> Sequence[dict[str, Any]]:
         """Return the corrections by people and hooks; `ran` is None where nothing of it has run."""
         result = self.result
         has_run = result is not None and (result.attempts > 0 or result.status == "ok")
         return self.corrections if has_run else [{**each, "ran": None} for each in self.corrections]
 
-    def examine(self, catalog: Catalog, board: Board) -> tuple[Sequence[Expression], Fault | None]:
-        """Return what it reads, and the fault that can be seen before anything runs."""
+    def prepare(self, catalog: Catalog, board: Board) -> tuple[Sequence[Expression], Fault | None]:
+        """Find its tool and judge its parameters; return what it reads, and the fault that can be seen by now."""
         call = self.call
         try:
+            entry = catalog.entries.get(call.tool)
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
-            entry = catalog.find(call.tool)
             if entry is None:
                 return (), fault("unknown_tool", catalog.unknown(call.tool), call.tool)
             if call.meta or entry.rules is not None:
@@ -209,20 +193,23 @@ class Step(Node, PreparedCall):
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
             self.entry = entry
-            self.params = params = call.params
-            self.is_small, may_refer = _looked_over(params)
-            if not self.is_small:
-                check_finite(call.tool, params)
-            if may_refer:
-                self.found = found = references(params)
-                reads = distinct(chain.from_iterable(found.values()))
-                if reads:
-                    self.is_reading = True
-                    if isinstance(entry, LatentTool) and not all(board.knows(each, call.instance) for each in reads):
-                        self.entry = rewritten(call, entry, catalog)
-                    self.arguments = entry.parameters.validate(params, found)
-                    return reads, objection_to(self.call, self.entry, self.target)
-                self.params = params = resolve(params, board.look)
+            params = call.params
+            if params:
+                self.is_small, may_refer = _looked_over(params)
+                if not self.is_small:
+                    check_finite(call.tool, params)
+                if may_refer:
+                    self.found = found = references(params)
+                    reads = distinct(chain.from_iterable(found.values()))
+                    if reads:
+                        self.is_reading = True
+                        if isinstance(entry, LatentTool) and not all(
+                            board.knows(each, call.instance) for each in reads
+                        ):
+                            self.entry = rewritten(call, entry, catalog)
+                        self.arguments = entry.parameters.validate(params, found)
+                        return reads, objection_to(self.call, self.entry, self.target)
+                    self.params = params = resolve(params, board.look)
             self.arguments = entry.parameters.validate(params)
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody

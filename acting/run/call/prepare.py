@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from acting.run.call.postconditions import SCHEMA, VALUE, objection_to_schema, objection_to_value
+from acting.run.call.normalize import SCHEMA, VALUE, objection_to_schema, objection_to_value
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_schema import ToolSchema
@@ -35,20 +35,19 @@ class BadCallError(ValueError):
     """An item of a plan that is no call that can be executed."""
 
 
-def read(item: Any) -> tuple[Call, str]:
-    """The call, and what is wrong with it ("" if nothing is)."""
+def decode(item: Any) -> tuple[Call, str]:
+    """Return the call that an item of a plan is, and what is wrong with it ("" if nothing is)."""
     try:
-        if type(item) is not Call and not isinstance(item, Call):
-            item = Call.from_wire(item)
-        return item, _objection(item)
+        call = item if isinstance(item, Call) else Call.from_wire(item)
+        return call, _objection(call)
     except Exception as error:
         return _stand_in(item), _sentence(error)
 
 
 def _objection(call: Call) -> str:
     """Why a call cannot be executed as it is. `Call` does not check what Python programs put into it."""
-    if not (type(call.tool) is str and call.tool and type(call.params) is dict and type(call.id) is str and call.id
-            and type(call.after) is tuple and type(call.meta) is dict and type(call.reason) is str):  # fmt: skip
+    if not (type(call.tool) is type(call.id) is type(call.reason) is str and call.tool and call.id
+            and type(call.params) is type(call.meta) is dict and type(call.after) is tuple):  # fmt: skip
         # Says which of these, if it is one of the wire's.
         Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after, "_reasoningForCall": call.reason})
         raise BadCallError(
@@ -132,7 +131,7 @@ def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
 
     Raises: ValueError that says what is wrong with it.
     """
-    _, wrong = read(call)
+    _, wrong = decode(call)
     if wrong:
         raise ValueError(wrong)
     entry = catalog.get(call.tool)

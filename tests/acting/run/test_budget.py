@@ -52,7 +52,7 @@ class Ready:
     """A call that is ready, as far as budgets look at it."""
 
     def __init__(self, name: str, **params: Any) -> None:
-        entry = CATALOG.find(name)
+        entry = CATALOG.get(name)
         assert entry is not None
         self.call, self.entry, self.params = Call(name, params), entry, params
         self.reservation: CallCharge | None = None

@@ -1,5 +1,6 @@
-"""Postconditions of calls: finished and verified are different.
+"""Normalizes what tools return: fit to keep, of the promised shape, and held against what the call expects.
 
+Finished and verified are different.
 `_expect` is a value that the result must contain: equal to it, or, of an object, with each of its entries contained
 in the result's. `_expectSchema` is a JSON Schema that the result must satisfy. Each key means one of the two, whatever
 stands there: an object that happens to be written in words of JSON Schema is still a value.
@@ -12,10 +13,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
+from acting.calls import MESSAGE_LIMIT
+from acting.tooling.bound_tool import BoundTool
 from spar.checks import shorten
-from spar.data.json_safe import MAX_OUTPUT, is_bounded
+from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
 from spar.data.json_schema import Output
+from spar.data.paths import ValueTooLargeError
+from spar.types import Call, CallStatus, Fault, Message
+
+_LONGEST_KIND = 200  # characters of the kind of a message
 
 VALUE: Final = "_expect"
 SCHEMA: Final = "_expectSchema"
@@ -34,6 +42,67 @@ _DESCRIBING: Final = frozenset({
     "contentEncoding", "contentMediaType", "contentSchema", "default", "definitions", "deprecated", "description",
     "examples", "id", "readOnly", "title", "writeOnly",
 })  # fmt: skip
+
+
+class AttemptOutcome(Struct, frozen=True):
+    """The outcome of the attempts; `value` is what the tool returned, fit to keep."""
+
+    status: CallStatus
+    value: Any = None
+    fault: Fault | None = None
+    verified: bool | None = None
+
+
+def normalize(value: Any, call: Call, entry: BoundTool, limit: int) -> AttemptOutcome:
+    """Return what a tool returned, fit to keep, if it has the promised shape and is as expected.
+
+    Args: limit: bytes that it may take as JSON.
+    """
+    try:
+        value = fit(value, limit)
+    except (ValueTooLargeError, NotJsonError) as error:
+        return AttemptOutcome("failed", fault=unfit(error, value, entry.name, limit))
+    if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
+        message = f"tool {entry.name!r} returned what its '_output' does not allow: {wrong}"
+        return AttemptOutcome("failed", fault=Fault("bad_output", message, entry.name, "act", False, _beginning(value)))
+    if not (call.meta and (VALUE in call.meta or SCHEMA in call.meta)):
+        return AttemptOutcome("ok", value)
+    found = value.data if type(value) is Message else value
+    if wrong := unmet(call.meta, found):
+        message = f"it finished, but its result is not what was expected: {wrong}"
+        return AttemptOutcome("failed", fault=Fault("unverified", message, entry.name, "act", True, _beginning(found)),
+                     verified=False)  # fmt: skip
+    return AttemptOutcome("ok", value, verified=True)
+
+
+def fit(value: Any, limit: int) -> Any:
+    """Return all of what a tool returned as a value of JSON; a message stays one until it is kept.
+
+    Raises: TooLargeError for more than `limit` bytes; NotJsonError for what is no value.
+    """
+    if type(value) is Message:
+        if not isinstance(value.kind, str) or not value.kind or len(value.kind) > _LONGEST_KIND:
+            raise NotJsonError(f"a message's kind is a text of at most {_LONGEST_KIND} characters")
+        return Message(text(value.kind), whole(value.data, limit), whole(value.instance, limit))
+    return whole(value, limit)
+
+
+def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:
+    """Return the fault of a result that cannot be kept whole; its beginning is in the detail."""
+    if isinstance(error, ValueTooLargeError):
+        message = (
+            f"tool {tool!r} ran, but its result is too large: {error}; largest_result allows {limit} bytes: "
+            f"let it return less, or raise [acting] largest_result"
+        )
+        return Fault("too_large", message, tool, "act", False, _beginning(value))
+    message = plain(f"tool {tool!r} ran, but what it returned is no value of JSON: {error}", MESSAGE_LIMIT)
+    return Fault("bad_output", message, tool, "act", False, _beginning(value))
+
+
+def _beginning(value: Any) -> dict[str, Any]:
+    """Return a result for a fault's detail: the short form, which says so beside it."""
+    shown, is_cut = shortened(value.data if type(value) is Message else value, 4 * MESSAGE_LIMIT)
+    return {"output": shown, "truncated": True} if is_cut else {"output": shown}
 
 
 def objection_to_value(expected: Any) -> str:
@@ -63,11 +132,6 @@ def objection_to_schema(expected: Any) -> str:
     except Exception as error:
         return f"{SCHEMA!r} is not a JSON Schema that can be used: {error}"
     return ""
-
-
-def is_expecting(meta: Mapping[str, Any]) -> bool:
-    """Return whether a call with these keys states a postcondition."""
-    return VALUE in meta or SCHEMA in meta
 
 
 def unmet(meta: Mapping[str, Any], result: Any) -> str:

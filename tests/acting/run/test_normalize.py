@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.run.call.postconditions import objection_to_value, unmet
+from acting.run.call.normalize import objection_to_value, unmet
 from spar.testing import VirtualClock
 from spar.tool_terms import tool
 from spar.types import Call, Message
