@@ -96,9 +96,9 @@ class Exchange:
         self._ssl: ssl.SSLContext | None = None
 
     async def load(self) -> None:
-        """Import the library in a thread, once: it takes 60 ms, and ten times that on a busy machine."""
+        """Load the library in a thread, once: it takes 100 ms, and ten times that on a busy machine."""
         if not self._is_loaded:
-            await self._threads.run(import_module, "httpx")
+            self._ssl = await self._threads.run(_loaded)
             self._is_loaded = True
 
     async def send(self, outgoing: Outgoing, timeout: float) -> Answer:
@@ -185,6 +185,21 @@ class Exchange:
                 break
         is_cut = len(body) >= most or (unpack is not None and bool(body) and not unpack.eof)
         return bytes(body[: self._max_bytes]), is_cut
+
+
+def _loaded() -> ssl.SSLContext | None:
+    """Import the library with what it imports at its first request; return the certificates that are trusted.
+
+    None if they cannot be read, which is told to the call that needs them.
+    """
+    for name in ("httpcore", "httpcore._async.http11", "httpcore._backends.anyio", "encodings.idna"):
+        import_module(name)
+    import httpx
+
+    try:
+        return httpx.create_ssl_context()
+    except OSError:
+        return None
 
 
 def _parsed(text: str) -> httpx.URL:

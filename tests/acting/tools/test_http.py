@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import ssl
+import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -522,3 +523,29 @@ async def test_it_keeps_the_contract_of_a_tool(server: Any) -> None:
     server.answers["/"] = reply(body=b"{}", Content_Type="application/json")
 
     await check_tool(lambda: tool(server), params={"url": f"{server.url}/", "method": "GET"})
+
+
+async def test_nothing_is_imported_by_the_first_request_of_an_open_tool() -> None:
+    program = """
+import asyncio, sys
+from acting.tools.http import HttpTool
+
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
+    await writer.drain()
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with HttpTool(allow=[f"127.0.0.1:{port}"]) as http:
+        before = set(sys.modules)
+        assert (await http(url=f"http://127.0.0.1:{port}/"))["text"] == "ok"
+        print(sorted(set(sys.modules) - before))
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    told, _ = await process.communicate()
+    assert told.decode().strip() == "[]"
