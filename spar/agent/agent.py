@@ -4,57 +4,37 @@
     async with agent:
         ...
 
-This is its face: what may be asked of it, and what its parts share. Each subject has a part of its own: its states
-`spar.agent.lifecycle`, who turns `spar.session.sessions`, what comes in `spar.agent.submission`, single steps
-`spar.agent.steps`, its modules `spar.agent.lifespan`, what outlives it `spar.journal.agent_state`, the event loop that
-it belongs to `spar.loop.tasks`, what went wrong `spar.health.error_reporting`.
+This is its face: what may be asked of it. What it is put together from is `spar.agent.parts`, and each subject has a
+part of its own: its states `spar.agent.lifecycle`, who turns `spar.session.sessions`, what comes in
+`spar.agent.submission`, single steps `spar.agent.steps`, its modules `spar.agent.lifespan`, what outlives it
+`spar.journal.agent_state`, the event loop that it belongs to `spar.loop.tasks`, what went wrong
+`spar.health.error_reporting`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spar.agent.apply_settings import apply_settings
 from spar.agent.approvals import AgentApprovals
-from spar.agent.lifecycle import Actions, Lifecycle
-from spar.agent.lifespan import Lifespan
-from spar.agent.steps import Stepper
-from spar.agent.stop_deadline import StopDeadline
-from spar.agent.submission import Submission
-from spar.budgets.budgets import Budgets
-from spar.budgets.enforcement import Enforcement
-from spar.bus.bus import Events
+from spar.agent.parts import AgentParts
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.config import defaults
 from spar.errors import ConfigError, ContractError
 from spar.events import Event
-from spar.health.error_reporting import Reports
-from spar.health.health import Health
-from spar.health.resources import Pressure
-from spar.health.watchdog import Watched
 from spar.hooks import Hook
-from spar.journal.agent_state import AgentState
-from spar.journal.cycle_log import CycleLog
-from spar.journal.recovery import Recovery
-from spar.loop.core import Core, State
-from spar.loop.cycle import STANDING, Step
-from spar.loop.module_adapter import Module
+from spar.loop.cycle import STANDING
 from spar.loop.pacing import Interval, Pace
-from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
-from spar.observe.stats import SessionStats, Snapshot, Stats
+from spar.observe.stats import Snapshot
 from spar.ports.optional import offers
 from spar.ports.store import KeepsExperiences
 from spar.protocols import (
     ActFunction,
     ActModule,
     Home,
-    Host,
     PlanFunction,
     PlanModule,
     ReflectFunction,
@@ -62,16 +42,8 @@ from spar.protocols import (
     SenseFunction,
     SenseModule,
 )
-from spar.runs.outbox import Outbox
-from spar.runs.run import Receipt, Run, RunStatus
-from spar.runs.runs import Runs
-from spar.runs.transcripts import SessionTranscripts
-from spar.session.holding import Holding
-from spar.session.parts import SessionParts
-from spar.session.session import Session
-from spar.session.session_hooks import SessionHooks
-from spar.session.sessions import Sessions
-from spar.types import Ability, Action, ActionResult, Call, Perception, Phase, Reflection
+from spar.runs.run import Receipt, RunStatus
+from spar.types import Action, ActionResult, Call, Perception, Reflection
 
 if TYPE_CHECKING:
     from spar.config.load import Loaded, Settings
@@ -87,7 +59,7 @@ PUBLIC = (
 )  # fmt: skip
 
 
-class Agent:
+class Agent(AgentParts):
     """A continuous loop over four modules, each an object with the phase's method or a bare function.
 
     Args:
@@ -103,14 +75,7 @@ class Agent:
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "clock", "core", "events",
-                 "health", "holding", "home", "hooks", "lifecycle", "lifespan", "memory", "name", "outbox", "recovery",
-                 "reports", "requests", "runs", "session_accounts", "session_hooks", "sessions", "setup", "stepper",
-                 "submission", "transcripts", "watched")  # fmt: skip
-
-    events: Events
-    account: Stats
-    health: Health
+    __slots__ = ()
 
     def __init__(
         self,
@@ -133,49 +98,7 @@ class Agent:
             raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
         if memory is not None and not offers(memory, KeepsExperiences):
             raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
-        self.core, self.setup = Core(name or given.agent.name, clock or SystemClock(), given), Setup()
-        self.name, self.clock = self.core.name, self.core.clock
-        self.events, self.hooks = self.core.events, self.core.hooks
-        self.home = home
-        self.memory: Any = memory
-        core, setup = self.core, self.setup
-        self.account = Stats()
-        self.requests = Requests(self.name, self.clock, self.events)
-        self.health = Health(core, setup, self.account, pause=self.request_pause, restart_module=self.restart_module,
-                             do_others_work=self._do_others_work)  # fmt: skip
-        self.session_accounts = SessionStats(self.health.streaks.worst_of)
-        policies: dict[str, Callable[[], object]] = {"pause": self.request_pause, "stop": self._request_stop}
-        self.reports = Reports(core, setup, self.account, self.requests, self.health, policies)
-        self.events.on_handler_error = self.reports.handler_failed
-        restraint = Enforcement(core, setup, self.health, pause=self.request_pause, resume=self._resume_renewed)
-        self.budgets = Budgets(given.budgets.limits, self.clock, self.events, restraint)
-        self.agent_state = AgentState(core, memory, self.account, self.requests, self.reports, self._fail)
-        self.transcripts = SessionTranscripts(
-            self.name, self.requests, lambda: self.agent_state.transcripts, setup.tools
-        )
-        self.runs = Runs(self.events, self.clock, self._run_is_late, lambda run_id: self.recovery.status_of(run_id))
-        self.events.runs = self.runs.logs
-        self.outbox = Outbox(core, self.requests, self.reports, self.runs.open_run)
-        self.session_hooks = SessionHooks(core, self.requests, self.reports, self.transcripts, self._has_work)
-        self.holding = Holding(core, self.requests, lambda: self.sessions.by_key, lambda: self.lifespan.take_over())
-        self.sessions = Sessions(core, self.requests, self.health, self.session_hooks, self._session,
-                                 on_broken=self._fail, on_quiet=lambda: self.lifecycle.settle(),
-                                 on_retired=self.holding.forget)  # fmt: skip
-        self.recovery = Recovery(core, self.agent_state, self.requests, self.runs, self.sessions, self.push)
-        self.runs.consequences = (self.outbox.ended, self.transcripts.run_ended, self.recovery.ends.run_ended)
-        cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, self.reports, self.runs)
-        self._session_parts = parts = SessionParts(
-            core, setup, self.requests, self.holding, self.runs, self.budgets, self.recovery.work, self.recovery,
-            cycle_log, self.agent_state, self.transcripts, self.outbox, self.session_hooks, self.reports, self.health,
-            self.account, self.session_accounts,
-        )  # fmt: skip
-        self.watched = Watched(core, setup, self.health, self.requests, self.sessions.by_key)
-        deadline = StopDeadline(core, setup, self.requests)
-        self.lifespan = Lifespan(parts, deadline, memory, self._host)
-        actions = Actions(self._begin, self._ask, self._close_chain, self.recovery.end, self._close)
-        self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, actions)
-        self.stepper = Stepper(core, setup, self.requests, self.sessions, self.lifecycle, self.open)
-        self.submission = Submission(parts, self.sessions, self.lifecycle)
+        super().__init__(name or given.agent.name, clock or SystemClock(), given, memory, home)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:
@@ -200,31 +123,6 @@ class Agent:
         return build_agent(load(Path(path) if path is not None else None, overrides=given))
 
     # -- what it knows of itself
-
-    @property
-    def state(self) -> State:
-        """Return what it does now: one of `created running pausing paused stopping stopped failed`."""
-        return self.core.state
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self.core.settings
-
-    @property
-    def modules(self) -> dict[Phase, Module]:
-        """The modules in force, by their phase."""
-        return self.setup.modules
-
-    @property
-    def steps(self) -> dict[Phase, Step]:
-        """The terms of each phase."""
-        return self.setup.steps
-
-    @property
-    def pace(self) -> Pace:
-        """The pace of the cycles."""
-        return self.setup.pace
 
     @property
     def stats(self) -> Snapshot:
@@ -260,72 +158,9 @@ class Agent:
         return self.state == "running"
 
     @property
-    def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that the agent belongs to; None before it was first started or stepped."""
-        return self.requests.loop
-
-    @property
-    def last_completed_at(self) -> float:
-        """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
-        session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
-        if session is None or not (cycles.count or cycles.pending):
-            return 0.0
-        return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
-
-    @property
     def refused(self) -> int:
         """Return how many pushed perceptions there was no room for."""
         return self.submission.refused
-
-    @property
-    def left_behind(self) -> int:
-        """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
-        tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
-        threads = sum(module.left_behind for module in self.modules.values())
-        return tasks + threads + len(self.hooks.left_behind) + len(self.events.left_behind)
-
-    @property
-    def abilities(self) -> dict[str, Ability]:
-        """Return what is known of the tools at each kind of task."""
-        return self.agent_state.abilities
-
-    @property
-    def pressure(self) -> Pressure:
-        """Memory and disk of the process, if its service watches them; `refusal()` says which work they refuse."""
-        return self.health.pressure
-
-    def caches(self) -> tuple[object, ...]:
-        """The parts that may have something to give up when memory runs short."""
-        return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
-
-    @property
-    def kept(self) -> dict[str, int]:
-        """Return what the background writer has stored, still holds and had to give up."""
-        return self.agent_state.account
-
-    def blocked_for(self) -> float:
-        """Seconds for which the event loop has not answered, as far as the watcher has seen."""
-        return self.watched.blocked_for()
-
-    @property
-    def blocked_by(self) -> str:
-        """The stack of what blocks the event loop, as the watcher sees it; empty while nothing does."""
-        return self.watched.blocked_by
-
-    @property
-    def blocked_since(self) -> float | None:
-        """Since when the event loop is blocked (monotonic seconds); None while it answers."""
-        return self.watched.blocked_since
-
-    @property
-    def failure(self) -> str:
-        """Why the agent gave up; empty while it has not."""
-        return self.lifecycle.failure
-
-    def apply(self, settings: Settings) -> None:
-        """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
-        apply_settings(settings, self.budgets, self.runs, self.health)
-        self.lifespan.apply(settings)
 
     # -- control
 
@@ -363,10 +198,6 @@ class Agent:
         Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
         """
         await self.lifecycle.pause()
-
-    def request_pause(self) -> None:
-        """Ask for a pause at the end of the cycles in hand, without waiting."""
-        self.lifecycle.request_pause()
 
     async def resume(self) -> None:
         """Go on. Idempotent while running. Raises: LifecycleError when the agent has not been started or is stopped."""
@@ -423,17 +254,6 @@ class Agent:
         """
         return await self.submission.accept(perception)
 
-    def push(self, perception: Perception) -> bool:
-        """Hand a perception to its session, which wakes at once; False when its inbox is full.
-
-        From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
-        """
-        return self.submission.push(perception)
-
-    def wake(self) -> None:
-        """Begin the next cycle of the standing session at once; from any thread."""
-        self.requests.in_loop(self.sessions.wake_standing)
-
     def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
         """Decorator: call the function for each event of this class."""
 
@@ -487,13 +307,6 @@ class Agent:
 
     # -- its modules
 
-    async def open(self) -> None:
-        """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
-        if not self.agent_state.has_loaded:
-            await self._ask("agent_bootstrap")
-        self.agent_state.listen()
-        await self.lifespan.open(self._load)
-
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's, without holding up any work.
 
@@ -502,82 +315,7 @@ class Agent:
         Raises: what opening a new module raises; everything then stays as it was. LifecycleError when a stop called it
         off.
         """
-        await self.lifecycle.exclusively(partial(self._exchange, parts, settings), "exchange")
-
-    async def restart_module(self, phase: Phase) -> None:
-        """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
-
-        What that raises is reported and leaves the module as it is.
-        """
-        await self.lifespan.restart(phase)
-
-    # -- what its parts ask of it
-
-    def _do_others_work(self) -> bool:
-        return any(not session.is_standing and session.has_work for session in self.sessions.by_key.values())
-
-    def _session(self, key: str) -> Session:
-        return Session(self._session_parts, self.sessions, key)
-
-    def _has_work(self, key: str) -> bool:
-        session = self.sessions.by_key.get(key)
-        return session is not None and not session.is_empty
-
-    def _host(self, part: Any) -> Host:
-        """Return what a part is lent."""
-        return Host(self.name, self.clock, self.events, self.hooks, self.wake, self.agent_state.state_store, self.home,
-                    self.sessions.resume, self.agent_state.journal, self.budgets, self.setup.tools, self.transcripts,
-                    self.outbox.tell, self.submission.pursue, self.runs.used, self.sessions.note,
-                    self.agent_state.rows_of, self.sessions.is_in_hand, partial(self.health.model, id(part)),
-                    self.runs.used, accept=self.submission.accept)  # fmt: skip
-
-    async def _ask(self, point: str) -> None:
-        await self.reports.ask(point, self)
-
-    async def _begin(self) -> None:
-        """Open everything and take up what is there; what fails leaves all closed."""
-        try:
-            await self.open()
-            await self.recovery.begin()
-            await self._ask("service_start")
-        except BaseException:
-            self.recovery.end()
-            await self._close()
-            raise
-
-    async def _load(self) -> None:
-        """Take over what was kept, and what of the budgets is used."""
-        await self.agent_state.load()
-        journal = self.agent_state.journal
-        if journal is not None:
-            self.runs.logs.count_process(journal.epoch)
-        self.budgets.open(journal, () if journal is None else await journal.spent())
-
-    async def _close(self) -> None:
-        self.budgets.close()
-        await self.lifespan.close()
-
-    async def _exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
-        await self.lifespan.exchange(parts)
-        pace = self.pace
-        self.apply(settings)
-        if self.pace != pace and self.pace.interval != "off":
-            self.sessions.wake_all()  # nobody waits any longer than is asked for now
-
-    def _close_chain(self) -> None:
-        self.stepper.close_chain()
-
-    def _run_is_late(self, run: Run, why: str) -> None:
-        self.submission.late(run, why)
-
-    def _request_stop(self) -> None:
-        self.lifecycle.request_stop()
-
-    def _resume_renewed(self) -> None:
-        self.requests.in_background(self.resume(), "renewed budget of")
-
-    def _fail(self, why: str) -> None:
-        self.lifecycle.fail(why)
+        await self.lifecycle.exclusively(partial(self.exchange_now, parts, settings), "exchange")
 
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:

@@ -7,11 +7,9 @@ Both are tables. Starting, stopping, pausing and resuming are here; what they se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
-
-from msgspec import Struct
+from typing import Any, Protocol, TypeVar
 
 from spar.agent.stop_deadline import StopDeadline
 from spar.errors import LifecycleError, SparError
@@ -51,22 +49,23 @@ CALLED_OFF, CALLED_OFF_AFTER = ("start", "exchange"), 2.0
 HANDLERS_WITHIN = 1.0
 
 
-class Actions(Struct, frozen=True):
-    """The work of an agent that its transitions set going.
+class Actions(Protocol):
+    """The work of an agent that its transitions set going."""
 
-    Attributes:
-        begin: opens what an agent is put together from and takes up what is there, or leaves all as it was.
-        ask: asks the hooks at a point that is about the agent itself.
-        close_chain: ends the chain of steps.
-        end: hands out no more of the work in hand.
-        close: closes what was opened.
-    """
+    async def open_all(self) -> None:
+        """Open what an agent is put together from and take up what is there, or leave all as it was."""
 
-    begin: Callable[[], Awaitable[object]]
-    ask: Callable[[str], Coroutine[Any, Any, object]]
-    close_chain: Callable[[], object]
-    end: Callable[[], object]
-    close: Callable[[], Awaitable[object]]
+    async def ask_hooks(self, point: str) -> None:
+        """Ask the hooks at a point that is about the agent itself."""
+
+    def close_chain(self) -> None:
+        """End the chain of steps."""
+
+    def hand_out_no_more(self) -> None:
+        """Hand out no more of the work that the journal keeps."""
+
+    async def close_all(self) -> None:
+        """Close what was opened."""
 
 
 class Lifecycle:
@@ -155,7 +154,7 @@ class Lifecycle:
         if self._core.state in ("running", "pausing", "paused"):
             self.demand("start")
             return
-        await self._actions.begin()
+        await self._actions.open_all()
         self.failure = ""
         self._actions.close_chain()
         self._sessions.begin_anew()
@@ -282,18 +281,18 @@ class Lifecycle:
             try:
                 self._sessions.wake_all()
                 if is_to_be_told:
-                    await self._deadline.in_time(self._actions.ask("service_stop"), "hooks at service_stop")
+                    await self._deadline.in_time(self._actions.ask_hooks("service_stop"), "hooks at service_stop")
                 crashpoint("shutdown.drain")
                 await self._drain()
                 self._actions.close_chain()
-                self._actions.end()
+                self._actions.hand_out_no_more()
                 await self._deadline.in_time(self._sessions.see_off(), "hooks at session_end")
                 if self.ends_pause:
                     self._keep_pause(is_paused=False)
                 await self._deadline.in_time(self._pause_kept(), "the pause on disk")
                 await self._deadline.in_time(self._agent_state.flush(), "the store's flush")
                 await self._deadline.in_time(self._agent_state.save(), "saving")
-                await self._actions.close()
+                await self._actions.close_all()
             finally:
                 if self._core.state == "stopping":
                     self.enter("stopped")

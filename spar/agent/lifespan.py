@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.opening import Opening, outcome_of
 from spar.agent.stop_deadline import StopDeadline
@@ -42,21 +42,27 @@ _shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = _shared(Backoff), _shared(Pace)
 
 
+class Lends(Protocol):
+    """The agent that lends its parts what they need of it."""
+
+    def host(self, part: Any) -> Host: ...
+
+
 class Lifespan:
     """The modules of one agent and what holds them open.
 
     `makers` makes a module anew by its phase, where that is known.
 
-    Args: memory: what the modules write to, opened first and closed last; host: what a part is lent by its agent.
+    Args: memory: what the modules write to, opened first and closed last; agent: says what a part is lent.
     """
 
-    __slots__ = ("_core", "_deadline", "_former", "_health", "_holding", "_host", "_is_busy", "_memory", "_openings",
+    __slots__ = ("_agent", "_core", "_deadline", "_former", "_health", "_holding", "_is_busy", "_memory", "_openings",
                  "_requests", "_setup", "_stats", "makers")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:
-        self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.stats, parts.requests
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, agent: Lends) -> None:
+        self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.account, parts.requests
         self._holding, self._health, self._deadline = parts.holding, parts.health, deadline
-        self._memory, self._host = memory, host
+        self._memory, self._agent = memory, agent
         self._openings: tuple[Opening, ...] = ()
         self.makers: Mapping[Phase, Callable[[], Any]] = {}
         self._is_busy = False
@@ -145,7 +151,7 @@ class Lifespan:
             if opening.is_open:
                 continue
             if offers(opening.part, Attachable):
-                opening.part.attach(self._host(opening.part))
+                opening.part.attach(self._agent.host(opening.part))
             opened.append(opening)
             await self._open_in_time(opening, modules)
 

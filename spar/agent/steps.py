@@ -6,9 +6,9 @@ A step runs on the standing session, which does not turn meanwhile, under the de
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from spar.agent.lifecycle import Lifecycle
 from spar.errors import LifecycleError, SparError
@@ -26,15 +26,22 @@ PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "r
 INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
 
-class Stepper:
-    """The steps of one agent. Args: open_modules: opens the modules that are not open yet."""
+class Openable(Protocol):
+    """The agent that is stepped."""
 
-    __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open_modules", "_requests", "_sessions", "_setup")
+    async def open(self) -> None:
+        """Open the modules that are not open yet."""
+
+
+class Stepper:
+    """The steps of one agent."""
+
+    __slots__ = ("_agent", "_chain", "_core", "_is_recorded", "_lifecycle", "_requests", "_sessions", "_setup")
 
     def __init__(self, core: Core, setup: Setup, requests: Requests, sessions: Sessions, lifecycle: Lifecycle,
-                 open_modules: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
+                 agent: Openable) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
-        self._lifecycle, self._open_modules = lifecycle, open_modules
+        self._lifecycle, self._agent = lifecycle, agent
         self._chain: Cycle | None = None
         self._is_recorded = False  # the chain has ended with its reflection; its products are there to be tried again
 
@@ -63,7 +70,7 @@ class Stepper:
         self._lifecycle.demand("step", f"step_{phase}")
         given = self._input(phase, given)
         self._lifecycle.has_stepped = True
-        await self._open_modules()
+        await self._agent.open()
         session = self._sessions.of(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()

@@ -16,6 +16,7 @@ from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
+from spar.ports.agent import AgentControl
 from spar.ports.budgets import Measure
 from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
 from spar.types import Fault
@@ -27,17 +28,12 @@ ALERT: Final = "budget"
 
 
 class Enforcement:
-    """Carries out the measures of one agent's budgets; told of those in force whenever they change.
+    """Carries out the measures of one agent's budgets; told of those in force whenever they change."""
 
-    Args: pause: asks the agent to pause; resume: has it go on.
-    """
+    __slots__ = ("_agent", "_core", "_degraded", "_health", "_measures", "_setup", "_watch")
 
-    __slots__ = ("_core", "_degraded", "_health", "_measures", "_pause_agent", "_resume", "_setup", "_watch")
-
-    def __init__(self, core: Core, setup: Setup, health: Health, *, pause: Callable[[], object],
-                 resume: Callable[[], object]) -> None:  # fmt: skip
-        self._core, self._setup, self._health = core, setup, health
-        self._pause_agent, self._resume = pause, resume
+    def __init__(self, core: Core, setup: Setup, health: Health, agent: AgentControl) -> None:
+        self._core, self._setup, self._health, self._agent = core, setup, health, agent
         self._measures: Mapping[Measure, str] = {}
         self._degraded = ""  # the reason that the planner was given
         self._watch: Callable[[], None] | None = None  # over the agent's state, while it is paused by this
@@ -74,11 +70,11 @@ class Enforcement:
         if reason:
             self._watch = self._core.events.subscribe(StateChanged, self._changed)
             self._health.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
-            self._pause_agent()
+            self._agent.request_pause()
             return
         self._health.recovered(ALERT)
         if self._let_go() and self._core.state in ("pausing", "paused"):
-            self._resume()
+            self._agent.resume_renewed()
 
     def _let_go(self) -> bool:
         """Return whether the agent was still paused by this; it is not any more."""
@@ -93,4 +89,4 @@ class Enforcement:
             if event.old in ("pausing", "paused"):
                 self._let_go()
             else:  # not before the lanes have begun: they end at their next look at the state
-                asyncio.get_running_loop().call_soon(self._pause_agent)
+                asyncio.get_running_loop().call_soon(self._agent.request_pause)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from spar.errors import ENDS_PROCESS, PhaseTimeoutError
@@ -14,6 +14,7 @@ from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
+from spar.ports.agent import AgentControl
 from spar.types import Fault, Phase
 
 #: Mistakes that are remembered as told; the stacks of further ones stand on the tape only.
@@ -23,17 +24,14 @@ S = TypeVar("S")
 
 
 class Reports:
-    """Tells of one agent's faults; asks its hooks what is about the agent itself.
+    """Tells of one agent's faults; asks its hooks what is about the agent itself, and of it what policies say."""
 
-    Args: policies: what the policies of phases ask of the agent, by their name.
-    """
-
-    __slots__ = ("_core", "_health", "_policies", "_requests", "_setup", "_stats", "_told")
+    __slots__ = ("_agent", "_core", "_health", "_requests", "_setup", "_stats", "_told")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, requests: Requests, health: Health,
-                 policies: Mapping[str, Callable[[], object]]) -> None:  # fmt: skip
+                 agent: AgentControl) -> None:  # fmt: skip
         self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
-        self._health, self._policies = health, policies
+        self._health, self._agent = health, agent
         #: Mistakes whose stack the log has, by part, place and type.
         self._told: dict[tuple[str, Any, Any], None] = {}
 
@@ -67,8 +65,10 @@ class Reports:
                                        session=cycle.session, phase=fault.phase)  # fmt: skip
             step = "abandon" if error.was_left_behind else "cancel"
             self._health.step(step, fault.part, fault.message, alert.id, cycle.session)
-        if (carry_out := self._policies.get(policy)) is not None:
-            carry_out()
+        if policy == "pause":
+            self._agent.request_pause()
+        elif policy == "stop":
+            self._agent.request_stop()
 
     def guarded(self, cycle: Cycle, work: Callable[..., R], *given: Any, otherwise: S | None = None) -> R | S | None:
         """Return what a consequence of a cycle's end brings; `otherwise`, reported, when it raises."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
+from spar.ports.agent import AgentControl
 from spar.ports.optional import Degradable, Restorable, offers
 from spar.protocols import ModelState
 from spar.types import Fault, Phase, replace
@@ -73,6 +74,15 @@ class StepTaken(Struct, frozen=True):
     session: str = ""
 
 
+class WorkingSession(Protocol):
+    """A session as far as it matters whether it has work."""
+
+    @property
+    def is_standing(self) -> bool: ...
+    @property
+    def has_work(self) -> bool: ...
+
+
 class Health:
     """The open alerts of one agent and the ladder of recovery. Used from the event loop's thread.
 
@@ -80,22 +90,19 @@ class Health:
     every session (restart a module, make do with less, pause) is done only where no other session shows that the module
     is well; the last two only for the standing session.
 
-    Args: pause: asks the agent to pause; restart_module: puts a new module in a failing one's place; do_others_work:
-        whether any session but the standing one has work.
+    Args: agent: is paused, and puts a new module in a failing one's place; sessions: those that there are, by key.
 
     `restarted` counts the restarts of each child, `counts` the steps taken by name; `pressure` is how the process's
     memory and disk are doing. They and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("_backoff", "_core", "_degraded_at", "_do_others_work", "_intensities", "_limits", "_looks_at_all",
-                 "_pause", "_restart_module", "_setup", "_stats", "_steps", "_to_restart", "alerts", "counts",
+    __slots__ = ("_agent", "_backoff", "_core", "_degraded_at", "_intensities", "_limits", "_looks_at_all",
+                 "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts", "counts",
                  "models", "pressure", "restarted", "streaks")  # fmt: skip
 
-    def __init__(self, core: Core, setup: Setup, stats: Stats, *, pause: Callable[[], object],
-                 restart_module: Callable[[Phase], Awaitable[object]],
-                 do_others_work: Callable[[], bool]) -> None:  # fmt: skip
-        self._core, self._setup, self._stats = core, setup, stats
-        self._pause, self._restart_module, self._do_others_work = pause, restart_module, do_others_work
+    def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
+                 sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
+        self._core, self._setup, self._stats, self._agent, self._sessions = core, setup, stats, agent, sessions
         self.alerts: dict[str, Alert] = {}
         self.pressure: Pressure = CALM
         self.restarted: dict[str, int] = {}
@@ -381,13 +388,15 @@ class Health:
         """Nothing helped: the agent pauses if nobody but its standing session is at work, else the session goes on
         to wait longer and longer."""
         fault = streak.fault
-        if streak.session != STANDING or self._do_others_work():
+        if streak.session != STANDING or any(
+            not session.is_standing and session.has_work for session in self._sessions.values()
+        ):
             message = f"{streak.phase} keeps failing, restarts did not help: {fault.message}"
             self._alert_of(streak, message, "critical")
             return
         reason = f"{self.limits.max_restarts} restarts within {self.limits.within:g} s did not help"
         self.step("pause", fault.part, reason, alert_id, streak.session)
-        self._pause()
+        self._agent.request_pause()
         self._alert_of(streak, f"paused, {fault.phase} keeps failing: {fault.message}", "critical")
 
     def _degrade_planner(self, reason: str) -> bool:
@@ -417,7 +426,7 @@ class Health:
         self.count_restart(phase)
         try:
             async with asyncio.timeout(MEND_WITHIN):
-                await self._restart_module(phase)
+                await self._agent.restart_module(phase)
         except TimeoutError as error:
             self._failed_to("restart", self._setup.modules[phase].name, phase, error)
 

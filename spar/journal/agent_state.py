@@ -7,7 +7,7 @@ not idle, so that a killed process has lost none of them; else at the stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
+from spar.ports.agent import AgentControl
 from spar.ports.optional import offers
 from spar.ports.small_rows import OwnRows, rows_of
 from spar.ports.store import (
@@ -69,8 +70,8 @@ class AgentState:
     """
 
     __slots__ = (
+        "_agent",
         "_core",
-        "_fail",
         "_paused_since",
         "_reports",
         "_requests",
@@ -86,9 +87,9 @@ class AgentState:
     )  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: Reports,
-                 fail: Callable[[str], object]) -> None:  # fmt: skip
+                 agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
-        self._requests, self._reports, self._fail = requests, reports, fail
+        self._requests, self._reports, self._agent = requests, reports, agent
         self.abilities: dict[str, Ability] = {}
         self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
@@ -233,7 +234,7 @@ class AgentState:
         log.error(_SAID.get(fault.kind, "memory cannot write"), agent=core.name, part=fault.part, reason=fault.message)
         core.events.publish(ErrorOccurred(cycle_id="", phase="memory", error=fault, policy=policy))
         if is_fenced and core.state in ("running", "pausing"):
-            self._fail(fault.message)  # what it would do now nobody would remember
+            self._agent.fail(fault.message)  # what it would do now nobody would remember
 
     def take_pause(self) -> str:
         """Return since when the former process was paused, once; empty when it was not."""

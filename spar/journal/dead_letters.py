@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from spar.events import DeadLettered
 from spar.journal.work import Work
@@ -15,16 +15,19 @@ from spar.runs.runs import Runs
 log = get_logger("spar.recovery")
 
 
+class HandsOut(Protocol):
+    """The recovery that gives accepted work to its session."""
+
+    async def hand_out(self, item: Item) -> bool: ...
+
+
 class DeadLetters:
-    """The dead letters of one agent; their number by `len`, `totals` by kind since the process began.
+    """The dead letters of one agent; their number by `len`, `totals` by kind since the process began."""
 
-    Args: hand_out: gives accepted work to its session.
-    """
+    __slots__ = ("_core", "_known", "_recovery", "_runs", "_work", "totals")
 
-    __slots__ = ("_core", "_hand_out", "_known", "_runs", "_work", "totals")
-
-    def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[object]]) -> None:
-        self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
+    def __init__(self, core: Core, work: Work, runs: Runs, recovery: HandsOut) -> None:
+        self._core, self._work, self._runs, self._recovery = core, work, runs, recovery
         self._known: dict[str, None] = {}
         self.totals: dict[str, int] = {}
 
@@ -58,7 +61,7 @@ class DeadLetters:
         """Have it tried again, as if it were new. Raises: LookupError for an id that is none; ConflictError when it
         has been dealt with."""
         item = await self._take(id, waits=True)
-        await self._hand_out(item)
+        await self._recovery.hand_out(item)
         return item
 
     async def bury(self, id: str) -> Item:

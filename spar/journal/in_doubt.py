@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from spar.errors import ConflictError
 from spar.events import CallInDoubt, DoubtResolved
@@ -18,17 +17,23 @@ log = get_logger("spar.recovery")
 ANSWERS = ("done", "failed", "again")
 
 
+class GoesOn(Protocol):
+    """The recovery that goes on with what was decided of a call."""
+
+    def push(self, perception: Perception) -> None:
+        """Hand a perception to its session."""
+
+    def resume_with(self, work: Unfinished) -> None:
+        """Have a cycle of its own execute what is in the journal."""
+
+
 class InDoubtCalls:
-    """The calls of one agent that are in doubt; their number by `len`.
+    """The calls of one agent that are in doubt; their number by `len`."""
 
-    Args: push: hands a perception to its session; go_on_with: has a cycle of its own execute what is in the journal.
-    """
+    __slots__ = ("_core", "_known", "_recovery", "_work")
 
-    __slots__ = ("_core", "_go_on_with", "_known", "_push", "_work")
-
-    def __init__(self, core: Core, work: Work, push: Callable[[Perception], object],
-                 go_on_with: Callable[[Unfinished], object]) -> None:  # fmt: skip
-        self._core, self._work, self._push, self._go_on_with = core, work, push, go_on_with
+    def __init__(self, core: Core, work: Work, recovery: GoesOn) -> None:
+        self._core, self._work, self._recovery = core, work, recovery
         self._known: dict[str, Doubt] = {}
 
     def __len__(self) -> int:
@@ -55,7 +60,9 @@ class InDoubtCalls:
         log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
         core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
         if run_id is None:  # a run is told by its errors
-            self._push(_perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}"))
+            self._recovery.push(
+                _perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}")
+            )
 
     async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Say what became of a call in doubt: it was "done" (with this output), it "failed" (did not happen), or it
@@ -86,9 +93,9 @@ class InDoubtCalls:
             )
         )
         if again is not None:
-            self._go_on_with(again)
+            self._recovery.resume_with(again)
         else:
-            self._push(told)
+            self._recovery.push(told)
         return doubt
 
 

@@ -6,7 +6,8 @@ too often, is broken up into what it was begun on. Which of them is dealt with w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
@@ -16,23 +17,24 @@ from spar.records.journal import MOST_ATTEMPTS, Closing, Interrupted, Item, Unfi
 from spar.runs.run import Run
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
-#: Has interrupted work wait in its session for a cycle of its own, with its run if it has one.
-Resume = Callable[..., object]
+
+class Resumes(Protocol):
+    """The recovery that has sessions go on with what was cut off."""
+
+    def resume_with(self, work: Unfinished, run: Run | None = None, *, is_suspect: bool = False) -> None:
+        """Have interrupted work wait in its session for a cycle of its own, with its run if it has one."""
+
+    async def run_of(self, item: Item | None) -> Run | None:
+        """Return the run of an accepted message, with what its earlier cycles brought."""
 
 
 class CutCycles:
-    """The cycles of one agent that were cut off.
+    """The cycles of one agent that were cut off."""
 
-    Args: resume_with: has interrupted work wait for a cycle of its own; run_of: the run of an accepted message, with
-        what its earlier cycles brought.
-    """
+    __slots__ = ("_core", "_doubts", "_recovery", "_work")
 
-    __slots__ = ("_core", "_doubts", "_resume_with", "_run_of", "_work")
-
-    def __init__(self, core: Core, work: Work, doubts: InDoubtCalls, resume_with: Resume,
-                 run_of: Callable[[Item | None], Awaitable[Run | None]]) -> None:  # fmt: skip
-        self._core, self._work, self._doubts = core, work, doubts
-        self._resume_with, self._run_of = resume_with, run_of
+    def __init__(self, core: Core, work: Work, doubts: InDoubtCalls, recovery: Resumes) -> None:
+        self._core, self._work, self._doubts, self._recovery = core, work, doubts, recovery
 
     async def go_on(self, cycle: Unfinished, items: dict[str, Item], said: Collection[str] = ()) -> bool:
         """See to one; whether it goes on under its own id.
@@ -47,14 +49,14 @@ class CutCycles:
             return False
         is_suspect, run = tries(cycle, items) > 1, None
         if cycle.run_id is not None:
-            run = await self._run_of(items.pop(cycle.run_id, None))
+            run = await self._recovery.run_of(items.pop(cycle.run_id, None))
         if cycle.run_id is not None and run is None:  # it was ended meanwhile
             self._break_up(cycle, items, said)
             return False
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
                 self._work.in_hand[item_id] = item
-        self._resume_with(cycle, run, is_suspect=is_suspect)
+        self._recovery.resume_with(cycle, run, is_suspect=is_suspect)
         return True
 
     async def begun_again(self, cycle: Unfinished) -> None:
@@ -124,7 +126,7 @@ class CutCycles:
 
     def go_on_with(self, cycle: Unfinished) -> None:
         """Have a cycle of its own execute this, which stands in the journal."""
-        self._resume_with(cycle, None)
+        self._recovery.resume_with(cycle)
 
 
 def tries(cycle: Unfinished, items: Mapping[str, Item]) -> int:

@@ -12,7 +12,7 @@ affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -78,29 +78,35 @@ class OpenSessions(Protocol):
     def spawn(self, *sessions: Any) -> None: ...
 
 
+class Intake(Protocol):
+    """The way into an agent for what it is told of its own work."""
+
+    def push(self, perception: Perception) -> bool: ...
+
+
 class Recovery:
     """Recovery of the unfinished work of one agent; `work` is what this process has in hand.
 
-    Args: push: hands a perception to its session as if it had just come.
+    Args: intake: hands a perception to its session as if it had just come.
     """
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_line", "_recent", "_requests", "_runs", "_sessions", "_timer",
-                 "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters", "repeated", "resumed", "shed",
-                 "suspects", "work")  # fmt: skip
+    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_line", "_recent", "_requests", "_runs",
+                 "_sessions", "_timer", "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters",
+                 "repeated", "resumed", "shed", "suspects", "work")  # fmt: skip
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
-                 push: Callable[[Perception], object]) -> None:  # fmt: skip
+                 intake: Intake) -> None:  # fmt: skip
         self._core, self._agent_state, self._requests = core, agent_state, requests
-        self._runs, self._sessions = runs, sessions
+        self._runs, self._sessions, self._intake = runs, sessions, intake
         self.work = work = Work()
         #: Whether what an earlier process left is known.
         self.has_begun = False
         self.repeated = self.resumed = self.shed = 0
         self._counted: Any = None  # the journal whose former process's attempts have been counted
-        self.doubts = InDoubtCalls(core, work, push, self.resume_with)
+        self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work)
-        self.letters = DeadLetters(core, work, runs, self.hand_out)
-        self.cut = CutCycles(core, work, self.doubts, self.resume_with, self.run_of)
+        self.letters = DeadLetters(core, work, runs, self)
+        self.cut = CutCycles(core, work, self.doubts, self)
         self._recent: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         #: What of what is polled may have killed the process, by its trait, and how often it was tried.
         self.suspects: dict[str, int] = {}
@@ -254,6 +260,10 @@ class Recovery:
             return False
         self.journal.run_ended(run.id, run.status_at(None, self._core.clock.now()))
         return True
+
+    def push(self, perception: Perception) -> None:
+        """Hand a perception to its session as if it had just come."""
+        self._intake.push(perception)
 
     # -- interrupted work, and what of it may have killed the process
 

@@ -7,10 +7,17 @@ have killed a process, and is therefore tried while no other such one is, `spar.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from spar.records.journal import Interrupted
 from spar.runs.run import Run
+
+
+class Trials(Protocol):
+    """The trials of work that may have killed a process, of which there is one at a time."""
+
+    def may_try(self, piece: Interrupted[Run]) -> bool: ...
 
 
 class InterruptedWork:
@@ -19,13 +26,13 @@ class InterruptedWork:
     `number` says how many pieces wait, `runs` how many of them belong to a run, before which no other one begins: every
     cycle asks, so that it is kept and not counted.
 
-    Args: may_try: whether a suspect piece may be tried now.
+    Args: trials: whether a suspect piece may be tried now.
     """
 
-    __slots__ = ("_may_try", "_usual", "number", "runs", "suspects")
+    __slots__ = ("_trials", "_usual", "number", "runs", "suspects")
 
-    def __init__(self, may_try: Callable[[Interrupted[Run]], bool]) -> None:
-        self._may_try = may_try
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
         self._usual: deque[Interrupted[Run]] | None = None
         self.suspects: deque[Interrupted[Run]] | None = None
         self.number = 0
@@ -55,7 +62,7 @@ class InterruptedWork:
             if not queue:
                 continue
             piece = queue[0]
-            if (run is None or piece.run in (None, run)) and (not piece.is_suspect or self._may_try(piece)):
+            if (run is None or piece.run in (None, run)) and (not piece.is_suspect or self._trials.may_try(piece)):
                 return piece
         return None
 

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from spar.data.reply import Reply, comparable, repeats
 from spar.events import MessageSent
 from spar.health.error_reporting import Reports
@@ -16,21 +14,19 @@ from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.run import End, Run
 from spar.runs.run_events import sent
+from spar.runs.runs import Runs
 
 #: Texts of one run that are remembered; a run that says more than this repeats itself sooner or later.
 _REMEMBERED = 200
 
 
 class Outbox:
-    """The messages of one agent.
+    """The messages of one agent."""
 
-    Args: open_run: the run with this id while it goes on; what belongs to none may be said again every day.
-    """
+    __slots__ = ("_core", "_reports", "_requests", "_runs")
 
-    __slots__ = ("_core", "_open_run", "_reports", "_requests")
-
-    def __init__(self, core: Core, requests: Requests, reports: Reports, open_run: Callable[[str], Run | None]) -> None:
-        self._core, self._reports, self._requests, self._open_run = core, reports, requests, open_run
+    def __init__(self, core: Core, requests: Requests, reports: Reports, runs: Runs) -> None:
+        self._core, self._reports, self._requests, self._runs = core, reports, requests, runs
 
     @property
     def is_guarded(self) -> bool:
@@ -42,7 +38,7 @@ class Outbox:
         if not text.strip():
             return False
         asked = await self._asked(run_id, session, text)
-        run = self._open_run(run_id)
+        run = self._runs.open_run(run_id)  # what belongs to none may be said again every day
         if asked is None or (run is not None and _is_known(run, route, asked)):
             return False
         if run is not None and len(run.sent) < _REMEMBERED:

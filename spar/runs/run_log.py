@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -190,17 +189,25 @@ class RunStream:
         return []
 
 
+class KnownRuns(Protocol):
+    """The runs of an agent, as they are asked what became of one."""
+
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+        """Return the status of a run, after so many seconds at most. Raises: LookupError for one that is not known."""
+        ...
+
+
 class RunLogs:
     """The logs of one agent's runs, which are read by `events.run`.
 
-    Args: status: what became of a run, raises LookupError for one that is not known.
+    Args: runs: know what became of a run of which nothing is kept here.
     """
 
-    __slots__ = ("_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_status", "_subscriptions",
+    __slots__ = ("_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_runs", "_subscriptions",
                  "turn")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, status: Callable[[str], Awaitable[RunStatus]]) -> None:
-        self._events, self._clock, self._status = events, clock, status
+    def __init__(self, events: Events, clock: Clock, runs: KnownRuns) -> None:
+        self._events, self._clock, self._runs = events, clock, runs
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
         self._ended_size = self._base = 0  # where numbers begin
@@ -249,7 +256,7 @@ class RunLogs:
         """
         if (log := self._known(run_id)) is not None:
             return log
-        status = await self._status(run_id)
+        status = await self._runs.wait(run_id, 0.0)
         if (log := self._known(run_id)) is not None:  # time has passed
             return log
         if status.status == "timeout":  # an earlier process accepted it

@@ -6,10 +6,10 @@ asked after at any time. The session decides when one is over (`spar.runs.verdic
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from spar.bus.bus import Events
 from spar.clock import Clock
@@ -41,33 +41,35 @@ KEPT, KEPT_BYTES = 10_000, 64 << 20
 _SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta)
 
 
+class RunOwner(Protocol):
+    """The agent whose runs are accounted for."""
+
+    def run_is_late(self, run: Run, why: str) -> None:
+        """End a run that has taken too long, or of which nothing has gone on for too long."""
+
+    def run_ended(self, run: Run, end: End) -> None:
+        """Do what follows from the end of a run."""
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        """Return what became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        ...
+
+
 class Runs:
     """The account of an agent's runs; ended ones are forgotten when they are more than `KEPT` or `KEPT_BYTES`.
 
     `limits`, `inactivity` (seconds, 0: any), `verify_output` and `tell_errors` are taken from the settings;
-    `late(run, why)` is called once a run has taken too long or nothing of it has gone on for too long. The time for
-    which they are suspended counts towards no limit of a run.
+    The time for which they are suspended counts towards no limit of a run.
 
-    Attributes:
-        logs: the log of each run.
-        consequences: what follows from a run's end, in this order, each called with the run and its end.
-    Args: elsewhere: what became of a run that is not known here, raises LookupError for one that is nowhere.
+    Attributes: logs: the log of each run.
     """
 
-    __slots__ = ("_clock", "_elsewhere", "_events", "_inactivity", "_keys", "_late", "_open", "_runs", "_size",
-                 "_sizes", "_suspended_at", "_unsubscribe", "consequences", "limits", "logs", "tell_errors",
-                 "verify_output")  # fmt: skip
+    __slots__ = ("_clock", "_events", "_inactivity", "_keys", "_open", "_owner", "_runs", "_size", "_sizes",
+                 "_suspended_at", "_unsubscribe", "limits", "logs", "tell_errors", "verify_output")  # fmt: skip
 
-    def __init__(
-        self,
-        events: Events,
-        clock: Clock,
-        late: Callable[[Run, str], object] = lambda run, why: None,
-        elsewhere: Callable[[str], Awaitable[RunStatus]] | None = None,
-    ) -> None:
-        self._events, self._clock, self._late, self._elsewhere = events, clock, late, elsewhere
-        self.logs = RunLogs(events, clock, partial(self.wait, timeout=0.0))
-        self.consequences: tuple[Callable[[Run, End], object], ...] = ()
+    def __init__(self, events: Events, clock: Clock, owner: RunOwner) -> None:
+        self._events, self._clock, self._owner = events, clock, owner
+        self.logs = RunLogs(events, clock, self)
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes the ended ones take, the oldest first
@@ -237,9 +239,9 @@ class Runs:
     def _look(self, run: Run) -> None:
         now, run.timer = self._clock.monotonic(), None
         if self.limits.timeout and now >= run.started_mono + run.waited + self.limits.timeout:
-            self._late(run, too_long(self.limits.timeout))
+            self._owner.run_is_late(run, too_long(self.limits.timeout))
         elif self._inactivity and now >= run.touched + self._inactivity:
-            self._late(run, f"nothing of it went on for {self._inactivity:g} s")
+            self._owner.run_is_late(run, f"nothing of it went on for {self._inactivity:g} s")
         else:
             self._watch(run)
 
@@ -261,8 +263,7 @@ class Runs:
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
-        for follow in self.consequences:
-            follow(run, end)
+        self._owner.run_ended(run, end)
         run.sent.clear()
         self._tell_end(run, run.ended_at)
         run.has_ended.set()
@@ -290,8 +291,8 @@ class Runs:
         Raises: LookupError for a run that is not known.
         """
         run = self._runs.get(run_id)
-        if run is None and self._elsewhere is not None:
-            return await self._elsewhere(run_id)
+        if run is None:
+            return await self._owner.status_of(run_id)
         run = run or self.get(run_id)
         if run.status is None and (timeout is None or timeout > 0):
             await run.has_ended.wait(self._clock, timeout)

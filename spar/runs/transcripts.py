@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -19,6 +19,7 @@ from spar.data.json_safe import plain, shown, size_of
 from spar.data.reply import Reply
 from spar.data.scrub import masked, may_hold
 from spar.loop.cycle import Cycle
+from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
 from spar.ports.trust import is_tainted, trust_of
@@ -61,36 +62,42 @@ class _Kept(Struct):
         return size
 
 
+class HasTranscripts(Protocol):
+    """The state of an agent, as far as it has transcripts of a store; None while that is not open."""
+
+    @property
+    def transcripts(self) -> TranscriptStore | None: ...
+
+
 class SessionTranscripts:
     """The transcripts of one agent.
 
-    Args: store: the memory's transcripts while its journal is open, else None; tools: what the actor can call now.
+    Args: state: has the memory's transcripts while its journal is open; setup: has what the actor can call now.
     """
 
-    __slots__ = ("_find_store", "_kept", "_name", "_requests", "_seq", "_size", "_tools")
+    __slots__ = ("_kept", "_name", "_requests", "_seq", "_setup", "_size", "_state")
 
-    def __init__(self, name: str, requests: Requests, store: Callable[[], TranscriptStore | None],
-                 tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
-        self._name, self._requests, self._find_store, self._tools = name, requests, store, tools
+    def __init__(self, name: str, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
+        self._name, self._requests, self._state, self._setup = name, requests, state, setup
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return what is to be read of a session, oldest first: from the last compaction on, which comes first."""
-        if (store := self._find_store()) is not None:
+        if (store := self._state.transcripts) is not None:
             return await store.read(self._name, session)
         kept = self._kept.get(session)
         return [] if kept is None else [*kept.compaction, *kept.entries]
 
     async def has(self, session: str) -> bool:
         """Return whether anything is kept of a session."""
-        if (store := self._find_store()) is not None:
+        if (store := self._state.transcripts) is not None:
             return bool(await store.tail(self._name, session, 1))
         return session in self._kept
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
-        if (store := self._find_store()) is not None:
+        if (store := self._state.transcripts) is not None:
             await store.append(self._name, session, run_id, (entry,))
         else:
             self.keep(session, (entry,))
@@ -104,14 +111,14 @@ class SessionTranscripts:
     async def _add_end(self, run: Run, end: End) -> None:
         """A run ended that no cycle ended."""
         if entries := self.entries_of(run, None, end):
-            if (store := self._find_store()) is not None:
+            if (store := self._state.transcripts) is not None:
                 await store.append(self._name, run.session, run.id, entries)
             else:
                 self.keep(run.session, entries)
 
     def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
         """Return what a run's cycle adds, or its end without one."""
-        return entries_of(run, cycle, end, self._tools())
+        return entries_of(run, cycle, end, self._setup.tools())
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
@@ -27,21 +27,27 @@ class HeldSession(Protocol):
 _NOBODY: frozenset[Any] = frozenset()
 
 
+class Successor(Protocol):
+    """The actor in force, as it follows another one."""
+
+    async def take_over(self) -> None:
+        """Take up what the one before it has left."""
+
+
 class Holding:
     """Holds the sessions of one agent between two cycles, and waits until they have left what is replaced.
 
     `awaited` is not empty while somebody waits for sessions to end their cycles, `is_holding` says that some are not to
     begin another one.
 
-    Args: sessions: the sessions that there are, by their key; take_over: has the actor in force take up what the one
-        before it has left.
+    Args: sessions: the sessions that there are, by their key; successor: the actor in force.
     """
 
-    __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_take_over", "awaited", "is_holding")
+    __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_successor", "awaited", "is_holding")
 
-    def __init__(self, core: Core, requests: Requests, sessions: Callable[[], Mapping[str, HeldSession]],
-                 take_over: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
-        self._core, self._requests, self._sessions, self._take_over = core, requests, sessions, take_over
+    def __init__(self, core: Core, requests: Requests, sessions: Mapping[str, HeldSession],
+                 successor: Successor) -> None:  # fmt: skip
+        self._core, self._requests, self._sessions, self._successor = core, requests, sessions, successor
         #: The sessions at work that somebody waits for, a set for each who waits.
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
@@ -80,7 +86,7 @@ class Holding:
             await self._requests.change()
         if session in self._leavers:
             self.forget(session)
-            await self._take_over()
+            await self._successor.take_over()
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
@@ -88,7 +94,7 @@ class Holding:
         if is_needed:
             self._hold("standing")
         try:
-            while is_needed and (session := self._sessions().get(STANDING)) is not None and session.is_amid:
+            while is_needed and (session := self._sessions.get(STANDING)) is not None and session.is_amid:
                 await self._requests.change()
             yield
         finally:
@@ -110,7 +116,7 @@ class Holding:
 
     def at_work(self, *, is_sensing: bool = False) -> set[Any]:
         """Return the sessions in the middle of a cycle; only the standing one works with what senses."""
-        at_work = [session for session in list(self._sessions().values()) if session.cycle is not None]
+        at_work = [session for session in list(self._sessions.values()) if session.cycle is not None]
         return {session for session in at_work if session.is_standing or not is_sensing}
 
     async def gone(self, users: set[Any], until: float) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from spar.budgets.budgets import Budgets
 from spar.health.error_reporting import Reports
 from spar.health.health import Health
@@ -22,8 +20,12 @@ from spar.session.holding import Holding
 from spar.session.session_hooks import SessionHooks
 
 
-class SessionParts(Struct, frozen=True, eq=False):
+class SessionParts:
     """The modules and terms in force, the journal's parts, what people are told, health and statistics."""
+
+    __slots__ = ("account", "agent_state", "budgets", "core", "cycle_log", "health", "holding", "outbox", "recovery",
+                 "reports", "requests", "runs", "session_accounts", "session_hooks", "setup", "transcripts",
+                 "work")  # fmt: skip
 
     core: Core
     setup: Setup
@@ -40,5 +42,5 @@ class SessionParts(Struct, frozen=True, eq=False):
     session_hooks: SessionHooks
     reports: Reports
     health: Health
-    stats: Stats
-    session_stats: SessionStats
+    account: Stats
+    session_accounts: SessionStats

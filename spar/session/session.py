@@ -85,7 +85,7 @@ class Session:
         self.run: Run | None = None
         self._ended: tuple[Run, End] | None = None
         self._told: tuple[dict[str, Any], ...] = ()  # the messages of the run that has ended, for hooks
-        self.interrupted = InterruptedWork(parts.recovery.may_try)
+        self.interrupted = InterruptedWork(parts.recovery)
         self.cycle: Cycle | None = None
         self.last_completed = core.clock.monotonic()
         self.rests_until: float | None = None
@@ -554,10 +554,10 @@ class Session:
         self.rests_until = self.cycle = None
         self.is_open = True
         outcome, duration = cycle.conclude(), cycle.duration(now)
-        parts.stats.cycle(outcome, duration)
+        parts.account.cycle(outcome, duration)
         if cycle.result is not None and cycle.result.results:
-            guarded(cycle, parts.stats.calls.add, cycle.result.results)
-        parts.session_stats.cycle(self.key, cycle, duration)
+            guarded(cycle, parts.account.calls.add, cycle.result.results)
+        parts.session_accounts.cycle(self.key, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, Protocol
 
 from spar.clock import Timer
 from spar.health.error_reporting import Reports
@@ -25,15 +25,22 @@ MOST = 10_000
 Reason = Literal["stop", "idle", "forgotten"]
 
 
-class SessionHooks:
-    """The hooks of one agent's sessions. Args: has_work: whether a session (by its key) has something to do."""
+class HookedSession(Protocol):
+    """A session, as far as it matters whether it has nothing to do."""
 
-    __slots__ = ("_begun", "_core", "_has_work", "_reports", "_requests", "_timer", "_transcripts", "_written")
+    @property
+    def is_empty(self) -> bool: ...
+
+
+class SessionHooks:
+    """The hooks of one agent's sessions. Args: sessions: those that there are, by their key."""
+
+    __slots__ = ("_begun", "_core", "_reports", "_requests", "_sessions", "_timer", "_transcripts", "_written")
 
     def __init__(self, core: Core, requests: Requests, reports: Reports, transcripts: SessionTranscripts,
-                 has_work: Callable[[str], bool]) -> None:  # fmt: skip
+                 sessions: Mapping[str, HookedSession]) -> None:  # fmt: skip
         self._core, self._requests, self._reports = core, requests, reports
-        self._transcripts, self._has_work = transcripts, has_work
+        self._transcripts, self._sessions = transcripts, sessions
         #: The sessions that go on, by when something was last said in them (monotonic seconds), the quietest first; and
         #: of them those that have a transcript.
         self._begun: OrderedDict[str, float] = OrderedDict()
@@ -89,7 +96,7 @@ class SessionHooks:
             session, last = next(iter(self._begun.items()))
             if last + idle > now:
                 break
-            if self._has_work(session):
+            if session in self._sessions and not self._sessions[session].is_empty:
                 self._begun[session] = now
                 self._begun.move_to_end(session)
                 continue

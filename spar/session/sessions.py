@@ -14,7 +14,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from spar.backoff import Intensity
 from spar.events import ErrorOccurred
@@ -24,6 +24,7 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
+from spar.session.holding import Holding
 from spar.session.session import Session
 from spar.session.session_hooks import SessionHooks
 from spar.types import Fault
@@ -32,23 +33,30 @@ from spar.types import Fault
 MOST_NOTES = 10
 
 
+class SessionOwner(Protocol):
+    """The agent whose sessions they are."""
+
+    def make_session(self, key: str) -> Session: ...
+    def fail(self, why: str) -> None:
+        """Give up."""
+
+    def settle(self) -> None:
+        """Take notice that a session turns no more."""
+
+
 class Sessions:
     """The sessions of one agent that have something to do, `by_key`, and the places of their runs.
 
-    Args: on_broken: has the agent give up, for the reason given; on_quiet: hears that a session turns no more;
-        on_retired: hears of a session that is forgotten.
+    Args: by_key: empty; whoever else knows the sessions has it, too.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_hooks", "_make_session", "_number", "_on_broken", "_on_quiet",
-                 "_on_retired", "_places", "_queue", "_requests", "_restarts", "by_key")  # fmt: skip
+    __slots__ = ("_agent", "_alive", "_core", "_health", "_holding", "_hooks", "_number", "_places", "_queue",
+                 "_requests", "_restarts", "by_key")  # fmt: skip
 
     def __init__(self, core: Core, requests: Requests, health: Health, hooks: SessionHooks,
-                 make_session: Callable[[str], Session], *, on_broken: Callable[[str], object],
-                 on_quiet: Callable[[], object], on_retired: Callable[[Session], object]) -> None:  # fmt: skip
+                 holding: Holding, by_key: dict[str, Session], agent: SessionOwner) -> None:  # fmt: skip
         self._core, self._requests, self._health, self._hooks = core, requests, health, hooks
-        self._make_session, self._on_broken, self._on_quiet = make_session, on_broken, on_quiet
-        self._on_retired = on_retired
-        self.by_key: dict[str, Session] = {}
+        self._holding, self.by_key, self._agent = holding, by_key, agent
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
         self._places = 0  # how many are taken
@@ -61,7 +69,7 @@ class Sessions:
     def of(self, key: str) -> Session:
         session = self.by_key.get(key)
         if session is None:
-            session = self.by_key[key] = self._make_session(key)
+            session = self.by_key[key] = self._agent.make_session(key)
         return session
 
     def is_in_hand(self, cycle_id: str) -> bool:
@@ -222,7 +230,7 @@ class Sessions:
         if self.by_key.get(session.key) is not session:  # it is gone already, and there may be another one
             return
         del self.by_key[session.key]
-        self._on_retired(session)
+        self._holding.forget(session)
         self._health.rests(session.key)
         if session.resting is not None:
             session.resting.cancel()
@@ -272,12 +280,12 @@ class Sessions:
             self._broke(session, error)
         elif error is not None and not was_cut and core.state == "running":
             # Cancelled by nobody we know: the event loop is being shut down under us.
-            self._on_broken("its task was cancelled from outside")
+            self._agent.fail("its task was cancelled from outside")
         self.retire(session)
         if core.state == "running" and self.by_key.get(session.key) is session:
             self._offer(session, session.rests_until or 0.0)
         self.spawn()
-        self._on_quiet()
+        self._agent.settle()
 
     def _broke(self, session: Session, error: BaseException) -> None:
         """The loop itself failed, which no module can make it do: restart it, but not for ever."""
@@ -290,4 +298,4 @@ class Sessions:
         self._health.count_restart("loop")
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
-            self._on_broken(f"the loop failed {often}: {fault.message}")
+            self._agent.fail(f"the loop failed {often}: {fault.message}")

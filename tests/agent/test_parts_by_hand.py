@@ -13,24 +13,56 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.records.transcript import Entry
-from spar.runs.run import End
+from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.testing import VirtualClock
-from spar.types import Perception
+from spar.types import Perception, Phase
 
 
-async def restarted(phase: str) -> None:
-    return None
+class Control:
+    """Notes what the parts ask of their agent."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def request_pause(self) -> None:
+        self.asked.append("pause")
+
+    def request_stop(self) -> None:
+        self.asked.append("stop")
+
+    def resume_renewed(self) -> None:
+        self.asked.append("resume")
+
+    def fail(self, why: str) -> None:
+        self.asked.append(f"fail: {why}")
+
+    async def restart_module(self, phase: Phase) -> None:
+        self.asked.append(f"restart {phase}")
+
+    def run_is_late(self, run: Run, why: str) -> None:
+        self.asked.append(f"late: {why}")
+
+    def run_ended(self, run: Run, end: End) -> None:
+        self.asked.append(f"ended: {end.status}")
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        raise LookupError(run_id)
 
 
-def health_of(core: Core, paused: list[str]) -> Health:
-    return Health(core, Setup(), Stats(), pause=lambda: paused.append("pause"), restart_module=restarted,
-                  do_others_work=lambda: False)  # fmt: skip
+class NoTranscripts:
+    """The state of an agent without a store."""
+
+    transcripts = None
+
+
+def health_of(core: Core, agent: Control) -> Health:
+    return Health(core, Setup(), Stats(), agent, {})
 
 
 def test_health_opens_and_closes_an_alert_without_an_agent(clock: VirtualClock) -> None:
-    health = health_of(Core("main", clock, Settings()), [])
+    health = health_of(Core("main", clock, Settings()), Control())
 
     alert = health.alert("slow", "it takes long")
     assert isinstance(alert, Alert)
@@ -39,34 +71,34 @@ def test_health_opens_and_closes_an_alert_without_an_agent(clock: VirtualClock) 
     assert health.kinds == set()
 
 
-def test_a_used_up_budget_pauses_by_the_callback_that_it_was_given(clock: VirtualClock) -> None:
-    core, paused = Core("main", clock, Settings()), []
-    restraint = Enforcement(core, Setup(), health_of(core, []), pause=lambda: paused.append("pause"),
-                          resume=lambda: paused.append("resume"))  # fmt: skip
+def test_a_used_up_budget_pauses_the_agent_that_it_was_given(clock: VirtualClock) -> None:
+    core, agent = Core("main", clock, Settings()), Control()
+    restraint = Enforcement(core, Setup(), health_of(core, agent), agent)
 
     restraint({"pause": "no calls are left"})
-    assert paused == ["pause"]
+    assert agent.asked == ["pause"]
     core.state = "paused"
     restraint({})
-    assert paused == ["pause", "resume"]
+    assert agent.asked == ["pause", "resume"]
 
 
 def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
-    core, ended = Core("main", clock, Settings()), []
+    core, owner, ended = Core("main", clock, Settings()), Control(), []
     core.events.subscribe(RunEnded, ended.append)
 
-    runs = Runs(core.events, clock)
+    runs = Runs(core.events, clock, owner)
     run = runs.made(Perception("hello"))
     runs.accept(run, None)
     assert (runs.open, runs.is_open(run.id), ended) == (1, True, [])
     runs.end(run, End("ok", output="hi"))
     assert runs.open == 0
     assert [event.run_id for event in ended] == [run.id]
+    assert owner.asked == ["ended: ok"]
 
 
 async def test_transcripts_without_a_store_keep_what_was_said(clock: VirtualClock) -> None:
     core = Core("main", clock, Settings())
-    transcripts = SessionTranscripts("main", Requests("main", clock, core.events), lambda: None, dict)
+    transcripts = SessionTranscripts("main", Requests("main", clock, core.events), NoTranscripts(), Setup())
     transcripts.keep("anna", (Entry("user", {"text": "hello"}, "r1"),))
     assert [entry.body["text"] for entry in await transcripts.read("anna")] == ["hello"]
     assert await transcripts.has("anna")
@@ -74,6 +106,6 @@ async def test_transcripts_without_a_store_keep_what_was_said(clock: VirtualCloc
 
 def test_the_watcher_sees_nothing_of_an_agent_that_does_not_run(clock: VirtualClock) -> None:
     core = Core("main", clock, Settings())
-    watched = Watched(core, Setup(), health_of(core, []), Requests("main", clock, core.events), {})
+    watched = Watched(core, Setup(), health_of(core, Control()), Requests("main", clock, core.events), {})
     assert look(watched, 1e9) == []
     assert watched.blocked_for() == 0.0

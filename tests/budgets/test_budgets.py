@@ -595,11 +595,7 @@ class Planner:
 def restrained(clock: Any) -> tuple[Agent, Planner, Enforcement]:
     planner = Planner()
     agent = Agent(plan=planner, clock=clock)
-
-    def resume() -> None:
-        agent.requests.in_background(agent.resume(), "renewed budget of")
-
-    restraint = Enforcement(agent.core, agent.setup, agent.health, pause=agent.request_pause, resume=resume)
+    restraint = Enforcement(agent.core, agent.setup, agent.health, agent)
     return agent, planner, restraint
 
 

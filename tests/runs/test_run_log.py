@@ -35,11 +35,11 @@ class Desk:
     def __init__(self, clock: VirtualClock, epoch: int = 0) -> None:
         self.events = Events("main", clock=clock)
         self.statuses: dict[str, RunStatus] = {}
-        self.events.runs = self.logs = RunLogs(self.events, clock, self._status)
+        self.events.runs = self.logs = RunLogs(self.events, clock, self)
         self.logs.count_process(epoch)
         self.open: dict[str, RunLog] = {}
 
-    async def _status(self, run_id: str) -> RunStatus:
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         try:
             return self.statuses[run_id]
         except KeyError:

@@ -1,0 +1,320 @@
+"""Parts of one agent: how they are put together, and what they ask of each other through it.
+
+Each part takes what it needs, and nothing of it is about the whole. What one of them asks of another that is made later
+(`spar.agent.lifecycle` of `spar.health.health`, say) it asks here, through a narrow port of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from spar.agent.apply_settings import apply_settings
+from spar.agent.lifecycle import Lifecycle
+from spar.agent.lifespan import Lifespan
+from spar.agent.steps import Stepper
+from spar.agent.stop_deadline import StopDeadline
+from spar.agent.submission import Submission
+from spar.budgets.budgets import Budgets
+from spar.budgets.enforcement import Enforcement
+from spar.bus.bus import Events
+from spar.clock import Clock
+from spar.health.error_reporting import Reports
+from spar.health.health import Health
+from spar.health.resources import Pressure
+from spar.health.watchdog import Watched
+from spar.hooks import Hooks
+from spar.journal.agent_state import AgentState
+from spar.journal.cycle_log import CycleLog
+from spar.journal.recovery import Recovery
+from spar.loop.core import Core, State
+from spar.loop.cycle import STANDING, Step
+from spar.loop.module_adapter import Module
+from spar.loop.pacing import Pace
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
+from spar.observe.stats import SessionStats, Stats
+from spar.protocols import Home, Host
+from spar.runs.outbox import Outbox
+from spar.runs.run import End, Run, RunStatus
+from spar.runs.runs import Runs
+from spar.runs.transcripts import SessionTranscripts
+from spar.session.holding import Holding
+from spar.session.parts import SessionParts
+from spar.session.session import Session
+from spar.session.session_hooks import SessionHooks
+from spar.session.sessions import Sessions
+from spar.types import Ability, Perception, Phase
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+
+
+class AgentParts(SessionParts):
+    """The parts of one agent, its figures, and what its parts ask of it."""
+
+    __slots__ = ("__weakref__", "home", "lifecycle", "lifespan", "memory", "sessions", "stepper", "submission",
+                 "watched")  # fmt: skip
+
+    def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
+        core = self.core = Core(name, clock, settings)
+        setup = self.setup = Setup()
+        self.home, self.memory = home, memory
+        account = self.account = Stats()
+        requests = self.requests = Requests(name, clock, core.events)
+        by_key: dict[str, Session] = {}
+        health = self.health = Health(core, setup, account, self, by_key)
+        self.session_accounts = SessionStats(health.streaks)
+        reports = self.reports = Reports(core, setup, account, requests, health, self)
+        core.events.on_handler_error = reports.handler_failed
+        restraint = Enforcement(core, setup, health, self)
+        self.budgets = Budgets(settings.budgets.limits, clock, core.events, restraint)
+        self.agent_state = AgentState(core, memory, account, requests, reports, self)
+        self.transcripts = SessionTranscripts(name, requests, self.agent_state, setup)
+        self.runs = Runs(core.events, clock, self)
+        core.events.runs = self.runs.logs
+        self.outbox = Outbox(core, requests, reports, self.runs)
+        self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
+        self.holding = Holding(core, requests, by_key, self)
+        self.sessions = Sessions(core, requests, health, self.session_hooks, self.holding, by_key, self)
+        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
+        self.work = self.recovery.work
+        self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
+        self.watched = Watched(core, setup, health, requests, by_key)
+        deadline = StopDeadline(core, setup, requests)
+        self.lifespan = Lifespan(self, deadline, memory, self)
+        self.lifecycle = Lifecycle(self, deadline, self.sessions, self.watched, self)
+        self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
+        self.submission = Submission(self, self.sessions, self.lifecycle)
+
+    # -- its figures
+
+    @property
+    def name(self) -> str:
+        """How it is called in events, logs and metrics."""
+        return self.core.name
+
+    @property
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        return self.core.clock
+
+    @property
+    def events(self) -> Events:
+        """The bus of its events."""
+        return self.core.events
+
+    @property
+    def hooks(self) -> Hooks:
+        """Its hooks, by point."""
+        return self.core.hooks
+
+    @property
+    def state(self) -> State:
+        """Return what it does now: one of `created running pausing paused stopping stopped failed`."""
+        return self.core.state
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.core.settings
+
+    @property
+    def modules(self) -> dict[Phase, Module]:
+        """The modules in force, by their phase."""
+        return self.setup.modules
+
+    @property
+    def steps(self) -> dict[Phase, Step]:
+        """The terms of each phase."""
+        return self.setup.steps
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the cycles."""
+        return self.setup.pace
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the agent belongs to; None before it was first started or stepped."""
+        return self.requests.loop
+
+    @property
+    def last_completed_at(self) -> float:
+        """Return when the standing session last completed a cycle, as a Unix timestamp; 0.0 before it has."""
+        session, cycles = self.sessions.by_key.get(STANDING), self.account.cycles
+        if session is None or not (cycles.count or cycles.pending):
+            return 0.0
+        return self.clock.now().timestamp() - (self.clock.monotonic() - session.last_completed)
+
+    @property
+    def left_behind(self) -> int:
+        """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
+        tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
+        threads = sum(module.left_behind for module in self.modules.values())
+        return tasks + threads + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
+
+    @property
+    def abilities(self) -> dict[str, Ability]:
+        """Return what is known of the tools at each kind of task."""
+        return self.agent_state.abilities
+
+    @property
+    def pressure(self) -> Pressure:
+        """Memory and disk of the process, if its service watches them; `refusal()` says which work they refuse."""
+        return self.health.pressure
+
+    def caches(self) -> tuple[object, ...]:
+        """The parts that may have something to give up when memory runs short."""
+        return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Return what the background writer has stored, still holds and had to give up."""
+        return self.agent_state.account
+
+    def blocked_for(self) -> float:
+        """Seconds for which the event loop has not answered, as far as the watcher has seen."""
+        return self.watched.blocked_for()
+
+    @property
+    def blocked_by(self) -> str:
+        """The stack of what blocks the event loop, as the watcher sees it; empty while nothing does."""
+        return self.watched.blocked_by
+
+    @property
+    def blocked_since(self) -> float | None:
+        """Since when the event loop is blocked (monotonic seconds); None while it answers."""
+        return self.watched.blocked_since
+
+    @property
+    def failure(self) -> str:
+        """Why the agent gave up; empty while it has not."""
+        return self.lifecycle.failure
+
+    def apply(self, settings: Settings) -> None:
+        """Take the settings that a running agent can change: pace, phases, policies, limits of health, runs."""
+        apply_settings(settings, self.budgets, self.runs, self.health)
+        self.lifespan.apply(settings)
+
+    # -- what its parts ask of it
+
+    def request_pause(self) -> None:
+        """Ask for a pause at the end of the cycles in hand, without waiting."""
+        self.lifecycle.request_pause()
+
+    def push(self, perception: Perception) -> bool:
+        """Hand a perception to its session, which wakes at once; False when its inbox is full.
+
+        From any thread. What another thread pushed and there was no room for after all is counted in `refused`.
+        """
+        return self.submission.push(perception)
+
+    async def open(self) -> None:
+        """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
+        if not self.agent_state.has_loaded:
+            await self.ask_hooks("agent_bootstrap")
+        self.agent_state.listen()
+        await self.lifespan.open(self._load)
+
+    async def restart_module(self, phase: Phase) -> None:
+        """Put a new module in the place of one that fails, or close it and open it again where no other can be made.
+
+        What that raises is reported and leaves the module as it is.
+        """
+        await self.lifespan.restart(phase)
+
+    def request_stop(self) -> asyncio.Task[None]:
+        """Ask for a stop, without waiting."""
+        return self.lifecycle.request_stop()
+
+    def resume_renewed(self) -> None:
+        """Go on: the budget that it was paused for is renewed."""
+        self.requests.in_background(self.lifecycle.resume(), "renewed budget of")
+
+    def fail(self, why: str) -> None:
+        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        self.lifecycle.fail(why)
+
+    def settle(self) -> None:
+        """Take notice that a session turns no more."""
+        self.lifecycle.settle()
+
+    def make_session(self, key: str) -> Session:
+        return Session(self, self.sessions, key)
+
+    async def take_over(self) -> None:
+        """Have the actor in force take up what the one before it has left."""
+        await self.lifespan.take_over()
+
+    def run_is_late(self, run: Run, why: str) -> None:
+        """End a run that takes too long."""
+        self.submission.late(run, why)
+
+    def run_ended(self, run: Run, end: End) -> None:
+        """Tell and keep the end of a run."""
+        self.outbox.ended(run, end)
+        self.transcripts.run_ended(run, end)
+        self.recovery.ends.run_ended(run, end)
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        """Return what became of a run of an earlier process. Raises: LookupError for one that is not known."""
+        return await self.recovery.status_of(run_id)
+
+    def host(self, part: Any) -> Host:
+        """Return what a part is lent."""
+        core, state, sessions = self.core, self.agent_state, self.sessions
+        return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
+                    sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
+                    self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
+                    partial(self.health.model, id(part)), self.runs.used, accept=self.submission.accept)  # fmt: skip
+
+    def wake(self) -> None:
+        """Begin the next cycle of the standing session at once; from any thread."""
+        self.requests.in_loop(self.sessions.wake_standing)
+
+    async def ask_hooks(self, point: str) -> None:
+        """Ask the hooks at a point that is about the agent itself."""
+        await self.reports.ask(point, self)
+
+    async def open_all(self) -> None:
+        """Open everything and take up what is there; what fails leaves all closed."""
+        try:
+            await self.open()
+            await self.recovery.begin()
+            await self.ask_hooks("service_start")
+        except BaseException:
+            self.recovery.end()
+            await self.close_all()
+            raise
+
+    async def _load(self) -> None:
+        """Take over what was kept, and what of the budgets is used."""
+        await self.agent_state.load()
+        journal = self.agent_state.journal
+        if journal is not None:
+            self.runs.logs.count_process(journal.epoch)
+        self.budgets.open(journal, () if journal is None else await journal.spent())
+
+    def close_chain(self) -> None:
+        """End the chain of steps."""
+        self.stepper.close_chain()
+
+    def hand_out_no_more(self) -> None:
+        """Hand out no more of the work that the journal keeps."""
+        self.recovery.end()
+
+    async def close_all(self) -> None:
+        """Close what was opened."""
+        self.budgets.close()
+        await self.lifespan.close()
+
+    async def exchange_now(self, modules: Mapping[str, Any], settings: Settings) -> None:
+        """Put other modules and settings in the place of today's; nobody else may do so meanwhile."""
+        await self.lifespan.exchange(modules)
+        pace = self.pace
+        self.apply(settings)
+        if self.pace != pace and self.pace.interval != "off":
+            self.sessions.wake_all()  # nobody waits any longer than is asked for now
