@@ -32,7 +32,6 @@ ITEMS, DEPTH, NODES = 100, 6, 2000
 
 #: Fields that hold a stack: on a terminal it stands on lines of its own.
 STACKS = ("stack", "error.stack")
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error.type", "error.message", "error.stack"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"

@@ -31,7 +31,7 @@ class Repeats:
     def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
         self._clock, self._limit, self._within = clock, limit, within
         self._windows: dict[Key, _Window] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may log while its thread does
         self.left_out = 0
 
     def __len__(self) -> int:

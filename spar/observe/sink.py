@@ -1,28 +1,35 @@
-"""Sink of all lines once logging is configured: through loguru to the writers, with the lines of other libraries.
+"""Sink of all lines once logging is configured: it leaves out repetitions and hands the rest to each output's writer.
 
-loguru and the standard library's logging are set up here and nowhere else, and put back as they were on `close`.
+Lines of the standard library's logging and of loguru arrive here, too. Both are set up here and nowhere else, and put
+back as they were on `close`. loguru writes nothing itself: its rotation gives files other names than `.1` to `.5`, its
+formats show values whole and unmasked, and its queue is a pipe that stops whoever logs when nobody reads it.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TextIO
 
 import loguru
 from loguru import logger
 
 from spar.data.scrub import Scrubber
-from spar.observe.formatting import LEVELS, Line, make_line
+from spar.errors import ConfigError
+from spar.observe import logs
+from spar.observe.formatting import Line, json_line, make_line, pretty_line
+from spar.observe.logs import LEVELS
 from spar.observe.repeats import IDENTITY, Repeats
-from spar.observe.writer import Target, Writer
+from spar.observe.writer import RotatedFile, Target, Writer, target_of
 
 Render = Callable[[Line, datetime], bytes]
-Said = Callable[[int, str, Any, Mapping[str, Any], BaseException | None], None]
 
 #: Libraries that tell each request and each job; from them only what went wrong.
 QUIET = (
@@ -30,47 +37,67 @@ QUIET = (
     "asyncio",
 )  # fmt: skip
 
-_FOREIGN_LEVELS = {"trace": "debug", "success": "info"}
+
+def configure(
+    level: Literal["debug", "info", "warning", "error"] = "info",
+    format: Literal["auto", "json", "pretty"] = "auto",
+    *,
+    stream: TextIO | None = None,
+    file: str | Path | None = None,
+) -> Logs:
+    """Begin to write logs for the whole process; an earlier configuration is closed first.
+
+    Args:
+        level: the least important lines to write.
+        format: "json", "pretty" (with colour on a terminal, unless NO_COLOR is set), "auto": pretty on a terminal.
+        stream: `sys.stderr` as it is now, by default.
+        file: gets the same lines as JSON.
+    Raises: ConfigError if the file cannot be opened.
+    """
+    if _active is not None:
+        _active.close()
+    stream = sys.stderr if stream is None else stream
+    is_terminal = _is_terminal(stream)
+    colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    is_pretty = format == "pretty" or (format == "auto" and is_terminal)
+    outputs: list[tuple[str, Target, Render]] = []
+    if file is not None:
+        try:
+            outputs.append(("file", RotatedFile(Path(file)), json_line))
+        except OSError as error:
+            sentence = f"log.file = {str(file)!r}: cannot be opened: {error.strerror or error}"
+            raise ConfigError(sentence, path=("log", "file")) from None
+    if stream is not None:
+        outputs.append(("stream", target_of(stream), partial(pretty_line, colour=colour) if is_pretty else json_line))
+    return Logs(level, outputs)
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 class Logs:
-    """Logging as it was configured; made by `spar.observe.logs.configure`."""
+    """Logging as it was configured; made by `configure`."""
 
-    def __init__(
-        self,
-        level: str,
-        outputs: Sequence[tuple[str, Target, Render]],
-        said: Said,
-        context: Callable[[], Mapping[str, Any]],
-        switch: Callable[[Logs, str | None], None],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        repeats: int = 10,
-    ) -> None:
-        self.level = level
+    def __init__(self, level: str, outputs: Sequence[tuple[str, Target, Render]]) -> None:
+        global _active
         self._scrub = Scrubber()
-        self._context, self._switch = context, switch
-        self._repeats = Repeats(clock, limit=repeats)
+        self._repeats = Repeats(time.monotonic)
         self._writers = [
             (
-                Writer(
-                    name,
-                    target,
-                    note=self._note(render),
-                    # One thread is enough to tell of repetitions.
-                    wait=self._repeats.wait if number == 0 else lambda: None,
-                    idle=self._tell_repeats if number == 0 else lambda: None,
-                ),
+                Writer(name, target, note=partial(_note, render), wait=self._repeats.wait, idle=self._tell_repeats),
                 render,
             )
-            for number, (name, target, render) in enumerate(outputs)
+            for name, target, render in outputs
         ]
-        self._stdlib = _Interception(said, level)
-        self._handler = self._add_handler()
-        self._default = _Default()
+        self._stdlib, self._loguru = _StandardLibrary(), _Loguru(self.emit)
         self._is_open = True
         atexit.register(self.close)
-        switch(self, level)
+        self.set_level(level)
+        _active = self
 
     @property
     def dropped(self) -> int:
@@ -95,74 +122,98 @@ class Logs:
     def set_level(self, level: str) -> None:
         """Change the least important level that is written."""
         self.level = level
-        old, self._handler = self._handler, self._add_handler()
-        logger.remove(old)
-        logging.root.setLevel(LEVELS[level])
-        self._switch(self, level)
+        logs.direct(self.emit, level)
+        self._stdlib.set_level(level)
+        self._loguru.set_level(level)
 
     def emit(self, level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
-        """Take one line of our own. It is copied before loguru takes its lock."""
+        """Take one line, whoever logs it."""
         line = make_line(level, name, message, fields, error, self._scrub)
-        logger.bind(spar=line).log(level.upper(), line.message)
+        if level in ("debug", "info") or self._repeats.admit(line):
+            self._write(line)
 
     def close(self, timeout: float = 2.0) -> bool:
         """Write what is queued, for at most `timeout` seconds, and put everything back as it was.
 
         Returns: whether everything was written in time.
         """
+        global _active
         if not self._is_open:
             return True
         self._is_open = False
-        self._switch(self, None)
+        if _active is self:
+            _active = None
+            logs.direct(None)
         atexit.unregister(self.close)
         self._stdlib.undo()
-        logger.remove(self._handler)
-        self._default.restore()
+        self._loguru.undo()
         self._tell_repeats(all_of_them=True)
         until = time.monotonic() + timeout
         # Every one is closed, also after one that was too late.
         in_time = [writer.close(max(until - time.monotonic(), 0.0)) for writer, _ in self._writers]
         return all(in_time)
 
-    def _add_handler(self) -> int:
-        return logger.add(
-            self._receive,
-            level=LEVELS[self.level],
-            format=lambda record: "",
-            colorize=False,
-            backtrace=False,
-            diagnose=False,
-        )
-
-    def _receive(self, message: loguru.Message) -> None:
-        """Called by loguru, in whatever thread, one at a time."""
-        record = message.record
-        line = record["extra"].get("spar")
-        if not isinstance(line, Line):
-            level = record["level"].name.lower()
-            fields = {**self._context(), **record["extra"]}
-            error = record["exception"].value if record["exception"] else None
-            level = _FOREIGN_LEVELS.get(level, level)
-            line = make_line(level, record["name"] or "", record["message"], fields, error, self._scrub)
-        if record["level"].no < LEVELS["warning"] or self._repeats.admit(line):
-            self._write(line, record["time"])
-
-    def _write(self, line: Line, at: datetime) -> None:
+    def _write(self, line: Line) -> None:
+        at = datetime.now(UTC)
         for writer, render in self._writers:
             writer.put(render(line, at))
 
     def _tell_repeats(self, all_of_them: bool = False) -> None:
         for line, count in self._repeats.due(all_of_them=all_of_them):
-            said: dict[str, Any] = {key: line.fields[key] for key in IDENTITY if key in line.fields}
-            said |= {"of": line.message, "count": count}
-            self._write(Line(line.level, "repeated lines left out", line.logger, said, {}), datetime.now(UTC))
+            fields: dict[str, Any] = {key: line.fields[key] for key in IDENTITY if key in line.fields}
+            fields |= {"of": line.message, "count": count}
+            self._write(Line(line.level, "repeated lines left out", line.logger, fields, {}))
+
+
+_active: Logs | None = None
+
+
+def _note(render: Render, count: int) -> bytes:
+    return render(Line("warning", "log lines dropped", "spar.logs", {"count": count}, {}), datetime.now(UTC))
+
+
+class _Loguru:
+    """Handler of loguru's lines, in the place of the one that loguru begins with, whose like is given back once."""
+
+    _default = 0
+
+    def __init__(self, emit: logs.Emit) -> None:
+        self._emit = emit
+        self._handler: int | None = None
+        self._had_default = self._remove(type(self)._default)
+
+    def set_level(self, level: str) -> None:
+        before = self._handler
+        self._handler = logger.add(
+            self._receive,
+            level=LEVELS[level],
+            format=lambda record: "",
+            colorize=False,
+            backtrace=False,
+            diagnose=False,
+        )
+        self._remove(before)
+
+    def undo(self) -> None:
+        self._remove(self._handler)
+        if self._had_default:
+            type(self)._default = logger.add(_to_stderr, diagnose=False)
+
+    def _receive(self, message: loguru.Message) -> None:
+        """Take a line from loguru, in whatever thread, one at a time."""
+        record = message.record
+        level, error = record["level"].name.lower(), record["exception"]
+        level = "info" if level == "success" else level
+        fields = {**logs.context(), **record["extra"]}
+        self._emit(level, record["name"] or "", record["message"], fields, error.value if error else None)
 
     @staticmethod
-    def _note(render: Render) -> Callable[[int], bytes]:
-        def note(count: int) -> bytes:
-            return render(Line("warning", "log lines dropped", "spar.logs", {"count": count}, {}), datetime.now(UTC))
-
-        return note
+    def _remove(handler: int | None) -> bool:
+        try:
+            logger.remove(-1 if handler is None else handler)
+        except ValueError:  # the program has taken it away itself
+            return False
+        return True
 
 
 def _to_stderr(text: str) -> None:
@@ -170,54 +221,34 @@ def _to_stderr(text: str) -> None:
         sys.stderr.write(text)
 
 
-class _Default:
-    """The handler that loguru begins with, taken away while our own is there. Its like is given back, once."""
-
-    _number = 0
+class _StandardLibrary(logging.Handler):
+    """Handler of the lines of the standard library's logging and of warnings, in the place of all others."""
 
     def __init__(self) -> None:
-        try:
-            logger.remove(type(self)._number)
-        except ValueError:  # the program has taken it away itself
-            self._was_there = False
-        else:
-            self._was_there = True
-
-    def restore(self) -> None:
-        if self._was_there:
-            type(self)._number = logger.add(_to_stderr, diagnose=False)
-
-
-class _Interception:
-    """The standard library's logging and warnings, sent our way."""
-
-    def __init__(self, said: Said, level: str) -> None:
+        super().__init__()
         root = logging.root
-        self._handlers, self._level = root.handlers[:], root.level
+        self._before = root.handlers[:], root.level
         self._levels = {name: logging.getLogger(name).level for name in QUIET}
-        root.handlers[:] = [_Forward(said)]
-        root.setLevel(LEVELS[level])
+        root.handlers[:] = [self]
         for name in QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(True)
 
+    def set_level(self, level: str) -> None:
+        self.setLevel(LEVELS[level])
+        logging.root.setLevel(LEVELS[level])
+
     def undo(self) -> None:
         logging.captureWarnings(False)
-        logging.root.handlers[:] = self._handlers
-        logging.root.setLevel(self._level)
+        logging.root.handlers[:], level = self._before
+        logging.root.setLevel(level)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
-
-
-class _Forward(logging.Handler):
-    def __init__(self, said: Said) -> None:
-        super().__init__()
-        self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
         except Exception:  # arguments that do not fit the message: say what there is
             message = f"{record.msg} {record.args}"
-        error = record.exc_info[1] if record.exc_info else None
-        self._said(record.levelno, record.name, message.strip(), {}, error)
+        level = next((name for name in reversed(LEVELS) if LEVELS[name] <= record.levelno), "debug")
+        logs.say(level, record.name, message.strip(), {}, record.exc_info[1] if record.exc_info else None)

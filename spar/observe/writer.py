@@ -12,6 +12,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -52,7 +53,7 @@ class Writer:
         self._target, self._note, self._wait, self._idle = target, note, wait, idle
         self._max_lines, self._max_bytes = max_lines, max_bytes
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may log while its thread does
         self._accepted = self._taken = 0  # bytes; one is written by those who log, the other by the thread
         self._refused = self._lost = self._reported = 0
         self._is_closed = False
@@ -124,8 +125,8 @@ class Writer:
 class Descriptor:
     """A file descriptor of our own: Python's lock on `sys.stderr` is not held while a write blocks."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._fd = os.dup(stream.fileno())
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     def write(self, lines: bytes) -> None:
         rest = memoryview(lines)
@@ -155,42 +156,33 @@ class Stream:
         return None
 
 
-class RotatedFile:
-    """A file that is renamed to `.1`, `.2`, … when it grows too large; readable by its owner alone."""
+class RotatedFile(Descriptor):
+    """A file that is renamed to `.1`, `.2`, … when it grows too large; readable by its owner alone.
+
+    The standard library renames. It does not write: what it could not flush to a full disk it would write again later,
+    when it was already counted as lost.
+    """
 
     def __init__(self, path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> None:
-        self._path, self._max_bytes, self._older = path, max_bytes, older
-        self._fd = self._open()
-        self._size = os.fstat(self._fd).st_size
+        self._path, self._max_bytes = path, max_bytes
+        self._older = RotatingFileHandler(path, backupCount=older, delay=True)
+        super().__init__(self._open())
 
     def write(self, lines: bytes) -> None:
-        if self._size and self._size + len(lines) > self._max_bytes:
-            self._set_aside()
-        rest = memoryview(lines)
-        while rest:
-            written = os.write(self._fd, rest)
-            self._size += written
-            rest = rest[written:]
-
-    def close(self) -> None:
-        os.close(self._fd)
+        size = os.fstat(self._fd).st_size
+        if size and size + len(lines) > self._max_bytes:
+            self._older.doRollover()
+            full, self._fd = self._fd, self._open()
+            os.close(full)
+        super().write(lines)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
-    def _set_aside(self) -> None:
-        for number in range(self._older, 0, -1):
-            older = Path(f"{self._path}.{number - 1}") if number > 1 else self._path
-            if older.exists():
-                older.replace(f"{self._path}.{number}")
-        fresh = self._open()
-        os.close(self._fd)
-        self._fd, self._size = fresh, 0
-
 
 def target_of(stream: Any) -> Target:
-    """The best way to write to a text stream."""
+    """Return the best way to write to a text stream."""
     try:
-        return Descriptor(stream)
+        return Descriptor(os.dup(stream.fileno()))
     except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
         return Stream(stream)

@@ -30,8 +30,8 @@ from spar.failpoints import arm
 from spar.health import relief
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
-from spar.observe.logs import configure, get_logger
-from spar.observe.sink import Logs
+from spar.observe.logs import get_logger
+from spar.observe.sink import Logs, configure
 from spar.observe.stacks import stack_of_task
 from spar.service import exit_codes as exits
 from spar.service.app import Service, describe_session, warnings_of

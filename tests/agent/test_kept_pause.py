@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.testing import RecordingStore, ScriptedSense, VirtualClock
 
 

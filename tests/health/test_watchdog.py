@@ -19,7 +19,7 @@ from spar import Agent
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.watchdog import FRAMES, FRAMES_TOLD, TOLD_A_TURN, _Beat, confirm, look, stack_of, watcher
-from spar.observe import logs
+from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
 
@@ -93,7 +93,7 @@ async def test_a_blocked_loop_is_found_with_the_stack_that_blocks_while_it_canno
     events: list[Any] = []
     agent.events.subscribe(HealthAlert, events.append)
     agent.events.subscribe(HealthRecovered, events.append)
-    with closing(logs.configure(stream=out, format="json")):
+    with closing(configure(stream=out, format="json")):
         async with agent:
             seen = look_from_a_thread(agent, module)
             module.is_to_block.set()
@@ -143,7 +143,7 @@ async def test_a_block_is_logged_once_for_all_agents_and_alerts_carry_only_the_i
 
     out, module, told = io.StringIO(), Blocking(), []
     agents = [Agent(sense=sense, name=f"a{i}", loop_interval=0.05, settings={"health": HEALTH}) for i in range(5)]
-    with closing(logs.configure(stream=out, format="json")):
+    with closing(configure(stream=out, format="json")):
         for agent in agents:
             agent.events.subscribe(HealthAlert, told.append)
             await agent.start()

@@ -14,7 +14,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
 from spar.records.abilities import ability_key
 from spar.testing import VirtualClock

@@ -19,8 +19,8 @@ import loguru
 import pytest
 
 from spar.errors import ConfigError
-from spar.observe.logs import bound, configure, get_logger
-from spar.observe.sink import Logs
+from spar.observe.logs import bound, get_logger
+from spar.observe.sink import Logs, configure
 from tests.effort import effort, hang_guard
 
 log = get_logger("spar.test")
@@ -188,7 +188,7 @@ def test_the_standard_librarys_logging_arrives(said: Said) -> None:
 def test_arguments_that_do_not_fit_their_message_are_said_beside_it() -> None:
     done = run("""
         import logging
-        from spar.observe.logs import configure
+        from spar.observe.sink import configure
         configure("info", "json")
         logging.getLogger("lib").info("mismatch %s %s", 1)
     """)
@@ -262,7 +262,8 @@ def test_a_file_that_cannot_be_opened_is_refused_by_its_key(tmp_path: Path) -> N
 
 CONFIGURED = """
     import sys
-    from spar.observe.logs import configure, get_logger
+    from spar.observe.logs import get_logger
+    from spar.observe.sink import configure
     logs = configure("info", "auto")
     log = get_logger("x")
     log.info("hello", n=1)
@@ -329,7 +330,8 @@ def test_in_somebody_elses_program_only_warnings_are_said_with_their_fields_and_
 
 STALLED = """
     import asyncio, json, sys
-    from spar.observe.logs import configure, get_logger
+    from spar.observe.logs import get_logger
+    from spar.observe.sink import configure
     logs = configure("info", "json")
     log = get_logger("x")
     async def main():
@@ -392,7 +394,8 @@ def test_when_the_pipe_is_read_again_everything_kept_arrives_and_the_loss_is_tol
 def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
     code = """
         import sys, time
-        from spar.observe.logs import configure, get_logger
+        from spar.observe.logs import get_logger
+        from spar.observe.sink import configure
         logs = configure("info", "json")
         log = get_logger("x")
         sys.stdin.readline()

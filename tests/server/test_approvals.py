@@ -20,7 +20,7 @@ from spar import Agent
 from spar.config.load import load
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.records.approvals import Approval, DecidedError, DigestMismatchError, Grant
 from spar.review.pending_approvals import Waiting
 from spar.server.peers import peer

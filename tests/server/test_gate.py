@@ -19,7 +19,7 @@ from spar import Agent
 from spar.cli.client import connect
 from spar.config.load import load
 from spar.errors import NotReadyError
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.server.answers import on_loop
 from spar.server.routes.control import control
 from spar.service.app import Service

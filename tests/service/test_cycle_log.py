@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from spar import Action, Agent, Call, Perception, tool
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.service.event_log import log_cycles
 from spar.testing import VirtualClock
 

@@ -24,7 +24,7 @@ from spar.cli.main import cli
 from spar.cli.tables import model_lines
 from spar.config.load import Loaded, from_mapping
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
-from spar.observe import logs
+from spar.observe.sink import configure
 from spar.protocols import ModelState
 from spar.server.answers import encode
 from spar.service.app import Service, describe, warnings_of
@@ -71,7 +71,7 @@ class Lab:
 async def test_a_provider_that_goes_down_and_comes_back_is_told_once_each(clock: VirtualClock) -> None:
     model, written = Model("fake", away=True), io.StringIO()
     lab = Lab(clock, model)
-    with closing(logs.configure(level="info", format="json", stream=written)):
+    with closing(configure(level="info", format="json", stream=written)):
         async with lab.agent:
             receipt = await lab.agent.submit("hello", session="bob")
             await clock.sleep(5)

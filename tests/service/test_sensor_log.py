@@ -8,7 +8,8 @@ from typing import Any
 
 from perception.sense import Sense
 from spar import Action, Agent, Call, LoopCompleted, Perception, tool
-from spar.observe.logs import configure, get_logger
+from spar.observe.logs import get_logger
+from spar.observe.sink import configure
 from spar.protocols import SensorSpec
 from spar.service.event_log import log_sensors, log_tools
 from spar.testing import RecordingStore, ScriptedSensor, VirtualClock

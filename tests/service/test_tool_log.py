@@ -7,7 +7,7 @@ import json
 
 from spar import Agent, ErrorOccurred, Fault
 from spar.events import ContractViolation
-from spar.observe.logs import configure
+from spar.observe.sink import configure
 from spar.service.event_log import log_tools
 
 

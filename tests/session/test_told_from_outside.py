@@ -17,7 +17,7 @@ import pytest
 from spar import Agent
 from spar.bus.bus import Events
 from spar.events import Event
-from spar.observe import logs
+from spar.observe.sink import configure
 from spar.service.app import describe
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Perception
@@ -46,7 +46,7 @@ async def test_a_phase_that_failed_for_good_is_an_error_in_the_log(
     written = io.StringIO()
     agent = Agent(sense=ScriptedSense([OSError("no route")], then=None), loop_interval=100.0, clock=clock,
                   settings={"agent": {"errors": {"sense": policy}}})  # fmt: skip
-    with closing(logs.configure(level="debug", format="json", stream=written)):
+    with closing(configure(level="debug", format="json", stream=written)):
         async with agent:
             await clock.sleep(50)
     assert [line["level"] for line in said(written) if line["msg"] == "phase failed"] == [level]
@@ -57,7 +57,7 @@ async def test_background_work_that_fails_is_a_warning_and_what_somebody_awaits_
         raise OSError("disk on fire")
 
     agent, written = Agent(clock=clock), io.StringIO()
-    with closing(logs.configure(level="debug", format="json", stream=written)):
+    with closing(configure(level="debug", format="json", stream=written)):
         async with agent:
             await asyncio.wait([agent.requests.in_background(fails(), "saving of")])
             with pytest.raises(OSError, match="disk on fire"):
