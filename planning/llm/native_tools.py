@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from planning.output_check import closed
 from planning.ports import ProvidedCall
-from planning.strict_json import strict
+from planning.strict_json import Signs, strict
 
 #: The function that ends the work, where the answer has a schema.
 ANSWER: Final = "answer"
@@ -123,56 +123,31 @@ def _names(tools: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 # -- what comes back
 
 
-#: What matters outside and inside a string; a backslash takes the next character with it.
-_OUTSIDE = re.compile(r'["{}\[\]]')
-_INSIDE = re.compile(r'"|\\(?s:.?)')
+_OPENING, _CLOSING = frozenset("{["), frozenset("}]")
+_BRACKETS = re.compile(r'["{}\[\]]')
 
 
 class _Arguments:
     """The arguments of one call as they come: knows when the object is complete without reading it twice."""
 
-    __slots__ = (
-        "_depth",
-        "_is_escaped",
-        "_is_inside",
-        "_parts",
-        "has_more",
-        "is_complete",
-        "name",
-        "provided",
-        "value",
-    )
+    __slots__ = ("_depth", "_parts", "_signs", "has_more", "is_complete", "name", "provided", "value")
 
     def __init__(self, name: str) -> None:
         self.name, self.provided = name, ""
         self.value: Mapping[str, Any] | None = None  # where a provider hands it over as such
-        self.is_complete = self.has_more = self._is_inside = self._is_escaped = False
-        self._depth = 0
+        self.is_complete = self.has_more = False
+        self._signs, self._depth = Signs(), 0
         self._parts: list[str] = []
 
     def take(self, fragment: str) -> None:
         """Take the next fragment. What comes behind a complete object is another one, which has no name."""
-        if self.is_complete:
-            self.has_more = self.has_more or bool(fragment.strip())
-            return
-        at = 1 if self._is_escaped and fragment else 0
-        self._is_escaped = self._is_escaped and not fragment
-        while found := (_INSIDE if self._is_inside else _OUTSIDE).search(fragment, at):
-            at, sign = found.end(), found[0]
-            if sign == '"':
-                self._is_inside = not self._is_inside
-            elif sign == "\\":  # the last one of this fragment: it is for the first of the next
-                self._is_escaped = True
-            elif sign in "{[":
-                self._depth += 1
-            elif sign in "}]":
-                self._depth -= 1
-                if self._depth <= 0:
-                    self.is_complete = True
-                    self._parts.append(fragment[:at])
-                    self.has_more = bool(fragment[at:].strip())
-                    return
-        self._parts.append(fragment)
+        at = 0
+        while at < len(fragment) and not self.is_complete:
+            sign, at = self._signs.next(fragment, at, _BRACKETS)
+            self._depth += (sign in _OPENING) - (sign in _CLOSING)
+            self.is_complete = sign in _CLOSING and self._depth <= 0
+        self._parts.append(fragment[:at])
+        self.has_more = self.has_more or bool(fragment[at:].strip())
 
     def read(self) -> Mapping[str, Any]:
         """The object. Raises: ValueError saying why it is none."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from planning.ports import TextDelta
-from planning.strict_json import lenient, strict
+from planning.strict_json import Signs, lenient, strict
 from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain, text
 from spar.data.paths import MAX_DEPTH
@@ -27,7 +27,6 @@ LONGEST: Final = 4_000_000
 
 _BREAK = re.compile(r'["{}\[\],]')
 _BREAK_DEEP = re.compile(r'["{}\[\]]')  # where a comma separates nothing that is told by itself
-_BREAK_STRING = re.compile(r'["\\]')
 _SIGN = re.compile(r"\S")
 _CLOSES = {"}": "{", "]": "["}
 _THINK, _THOUGHT = "<think>", "</think>"
@@ -55,7 +54,8 @@ class PartialSolution:
         self._kept: list[str] = []  # the text of the value in hand
         self._key: str | None = None  # the member in hand
         self._has_begun = False  # its value
-        self._in_calls = self._is_told = self._is_escaped = False
+        self._in_calls = self._is_told = False
+        self._signs = Signs()
         self._calls: list[Any] = []
         self._growing: _StringDecoder | None = None
 
@@ -160,18 +160,13 @@ class PartialSolution:
         """Outside of strings."""
         depth = len(self._stack)
         pattern = _BREAK if depth == 1 or (depth == 2 and self._in_calls) else _BREAK_DEEP
-        stop = pattern.search(piece, at)
-        if stop is None:
-            self._kept.append(piece[at:])
-            return len(piece)
-        sign, end = stop[0], stop.end()
+        sign, end = self._signs.next(piece, at, pattern)
+        self._kept.append(piece[at : end - len(sign)])
         if sign == ",":
-            self._kept.append(piece[at : end - 1])
             self._separate(found)
-        elif sign in "}]":
-            self._shut(sign, piece[at : end - 1], found)
-        else:
-            self._kept.append(piece[at : end - 1])
+        elif sign and sign in "}]":
+            self._shut(sign, found)
+        elif sign:
             self._enter(sign, depth)
         return end
 
@@ -195,12 +190,11 @@ class PartialSolution:
             self._stack.append(sign)
         self._kept.append(sign)
 
-    def _shut(self, sign: str, before: str, found: list[Any]) -> None:
+    def _shut(self, sign: str, found: list[Any]) -> None:
         """A list or object ends."""
         if self._stack[-1] != _CLOSES[sign]:
             self._break(f"{sign!r} closes a {self._stack[-1]!r} after about {self._length} characters")
             return
-        self._kept.append(before)
         depth = len(self._stack)
         if depth == 1:
             self._separate(found)
@@ -271,22 +265,12 @@ class PartialSolution:
 
     def _string(self, piece: str, at: int, found: list[Any]) -> int:
         """Inside a string."""
-        if self._is_escaped:
-            self._is_escaped = False
-            end, sign = at + 1, ""
-        else:
-            stop = _BREAK_STRING.search(piece, at)
-            end, sign = (len(piece), "") if stop is None else (stop.end(), stop[0])
-            self._is_escaped = sign == "\\"
-        part = piece[at:end]
-        self._kept.append(part)
-        growing = self._growing
-        if growing is not None and not growing.is_over:
-            growing.feed(part[:-1] if sign == '"' else part)
-        if sign == '"':
+        sign, end = self._signs.next(piece, at, _BREAK)
+        self._kept.append(piece[at:end])
+        if self._growing is not None:
+            self._growing.feed(piece[at : end - len(sign)], is_over=bool(sign))
+        if sign:
             self._step = self._between
-            if growing is not None:
-                growing.end()
             if len(self._stack) == 1 and self._key is None:
                 self._name()
         return end
@@ -302,71 +286,40 @@ class PartialSolution:
     def _break(self, why: str) -> None:
         self.problem = self.problem or why
         self._kept, self._step = [], self._pass
-        if self._growing is not None:
-            self._growing.end()
 
 
 # -- the text of a string while it grows
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-#: A pair of surrogates, one unit, any other escape, or no escape.
-_TOKEN = re.compile(
-    r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u([0-9a-f]{4})|\\([^u])|([^\\]+)", re.IGNORECASE | re.DOTALL
+#: Signs and escapes that are complete; of a pair of surrogates the first is, once something else has come than a part
+#: of the second.
+_COMPLETE = re.compile(
+    r"(?:[^\\]++|\\[^u]|\\u(?!d[89ab])[0-9a-f]{4}|\\ud[89ab][0-9a-f]{2}(?=[^\\]|\\[^u]|\\u[0-9a-f]{4}))*+",
+    re.IGNORECASE | re.DOTALL,
 )
-_HIGH = re.compile(r"d[89ab]", re.IGNORECASE)
-_BEGINS_UNIT = re.compile(r"\\?u?[0-9a-f]{0,3}", re.IGNORECASE)
+
+
+_LONGEST_ESCAPE: Final = 12  # two units; what is longer and not complete is none
 
 
 class _StringDecoder:
-    """Decodes a string's inside; an escape that is cut waits for its rest."""
+    """Decodes the inside of the first string that it is fed; an escape that is cut waits for its rest."""
 
-    __slots__ = ("_raw", "_read", "is_over")
+    __slots__ = ("_is_over", "_raw")
 
     def __init__(self) -> None:
-        self.is_over = False
-        self._raw: list[str] = []
-        self._read: list[str] = []
+        self._is_over, self._raw = False, ""
 
-    def feed(self, raw: str) -> None:
-        self._raw.append(raw)
-
-    def end(self) -> None:
-        """The string is over."""
-        self.is_over = True
+    def feed(self, raw: str, *, is_over: bool) -> None:
+        if not self._is_over:
+            self._raw, self._is_over = self._raw + raw, is_over
 
     def take(self) -> str:
         """Return the text that is complete by now."""
-        if not self._raw:
-            return ""
-        raw = "".join(self._raw)
-        self._raw = []
-        if "\\" not in raw:
-            return text(raw)
-        read, at = [], 0
-        while at < len(raw):
-            token = _TOKEN.match(raw, at)
-            if not self.is_over and self._may_go_on(raw, at, token):
-                self._raw = [raw[at:]]
-                break
-            read.append("\ufffd" if token is None else _decoded(token))
-            at = at + 1 if token is None else token.end()
-        return text("".join(read))
-
-    def _may_go_on(self, raw: str, at: int, token: re.Match[str] | None) -> bool:
-        """Return whether what comes next may be part of this escape."""
-        if token is None:
-            return len(raw) - at < 6
-        if token[3] is None or not _HIGH.match(token[3]):
-            return False
-        return _BEGINS_UNIT.fullmatch(raw, token.end()) is not None
-
-
-def _decoded(token: re.Match[str]) -> str:
-    high, low, unit, escape, plainly = token.groups()
-    if plainly is not None:
-        return str(plainly)
-    if escape is not None:
-        return _ESCAPES.get(escape, str(escape))
-    if unit is not None:
-        return chr(int(unit, 16))
-    return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00))
+        raw = self._raw
+        found = None if self._is_over or "\\" not in raw else _COMPLETE.match(raw)
+        complete = len(raw) if found is None or len(raw) - found.end() > _LONGEST_ESCAPE else found.end()
+        self._raw = raw[complete:]
+        try:
+            return text(lenient(f'"{raw[:complete]}"')) if complete else ""
+        except ValueError:  # an escape that is none: what is wrong with it is said at the end
+            return text(raw[:complete])

@@ -125,7 +125,7 @@ def test_what_is_wrong_is_said(text: str, problem: str) -> None:
     ids=["calls", "strings", "lists", "blanks", "nesting"],
 )
 def test_the_work_grows_with_the_text_also_when_it_comes_sign_by_sign(unit: str) -> None:
-    for head in ('{"calls": [', '{"output": [', '{"output": "', "{ prose ", "<think>"):
+    for head in ('{"calls": [', '{"output": [', '{"output": "', '{"output": "\\u', "{ prose ", "<think>"):
         assert growth(lambda times, head=head: read(*(head + unit * times)), 200) < 2.5  # type: ignore[misc]
 
 
