@@ -22,7 +22,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -78,14 +78,12 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """The virtual wall clock, UTC."""
-        if self._loop is None:
-            self._attach_if_running()
+        self._attach_if_running()
         return self._wall + timedelta(seconds=self._at - self._wall_from)
 
     def monotonic(self) -> float:
         """Return the loop's own `time()`: deadlines of `asyncio` and of this clock can be mixed."""
-        if self._loop is None:
-            self._attach_if_running()
+        self._attach_if_running()
         return self._at
 
     async def sleep(self, seconds: float) -> None:
@@ -105,11 +103,16 @@ class VirtualClock:
             self._last_id = max(self._last_id + 1, moment)
             return f"{self._last_id:020x}{self._id_tail}"
 
-    def working(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def working(self) -> Iterator[None]:
         """Hold time while something works outside the loop: really wait for it, up to `patience` seconds."""
-        if self._loop is None:
-            self._attach_if_running()
-        return self._working()
+        self._attach_if_running()
+        token = object()
+        self._workers[token] = time.monotonic() + self.patience
+        try:
+            yield
+        finally:
+            self._workers.pop(token, None)
 
     # -- for tests
 
@@ -150,8 +153,7 @@ class VirtualClock:
 
     def __enter__(self) -> VirtualClock:
         self._is_closed = False
-        if self._loop is None:
-            self._attach_if_running()
+        self._attach_if_running()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -172,7 +174,7 @@ class VirtualClock:
         return loop
 
     def _attach_if_running(self) -> None:
-        if not self._is_closed and (loop := asyncio._get_running_loop()) is not None:
+        if self._loop is None and not self._is_closed and (loop := asyncio._get_running_loop()) is not None:
             self._attach(loop)
 
     def _attach(self, loop: Any) -> None:
@@ -184,10 +186,8 @@ class VirtualClock:
         if isinstance(selector, _Selector):
             raise RuntimeError("this event loop already has a VirtualClock; share it, or close it first")
         if selector is None or not hasattr(loop, "_scheduled"):
-            kind = f"{type(loop).__module__}.{type(loop).__qualname__}"
-            raise RuntimeError(
-                f"VirtualClock needs asyncio's default event loop, found {kind}, which waits in its own way"
-            )
+            kind = f"{type(loop).__module__}.{type(loop).__qualname__}, which waits in its own way"
+            raise RuntimeError(f"VirtualClock needs asyncio's default event loop, found {kind}")
         elapsed, wall = self._at - self._origin, self._at - self._wall_from
         self._at = _aligned(loop.time())
         self._origin, self._wall_from = self._at - elapsed, self._at - wall
@@ -230,15 +230,6 @@ class VirtualClock:
         loop = self._loop
         self._release()  # the loop ends: joining its threads takes real time
         await type(loop).shutdown_default_executor(loop, *args)
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        token = object()
-        self._workers[token] = time.monotonic() + self.patience
-        try:
-            yield
-        finally:
-            self._workers.pop(token, None)
 
     # -- moving time (called by the selector, in the loop's thread)
 

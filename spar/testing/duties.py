@@ -14,7 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
 from spar.clock import Clock, SystemClock
+from spar.errors import ConflictError
 from spar.hooks import Hooks
+from spar.ids import new_id
 from spar.loop.module_adapter import Module
 from spar.protocols import Context, Host
 from spar.testing.recording import RecordingEvents
@@ -275,8 +277,8 @@ def legal_result(what: str, action: Action, found: Any) -> None:
     owed(not bad or found.status != "ok", f"{what} must not be ok as a whole when a call is not")
     is_good = all(item.status == "ok" for item in found.results) and found.fault is None
     owed(not is_good or found.status in ("ok", "interrupted"), f"{what} must be ok as a whole when all calls are")
-    is_same = found.action is None or found.action.id == action.id
-    owed(is_same, f"{what} must lead back to the action it was given, found another")
+    are_same = found.action is None or found.action.id == action.id
+    owed(are_same, f"{what} must lead back to the action it was given, found another")
     are_json(f"state, messages and errors of {what}", found.state, found.messages, found.errors)
 
 
@@ -300,3 +302,42 @@ def legal_reflection(what: str, result: ActionResult, found: Any) -> None:
         owed(are_texts, f"{what} must write experiences in text, found {item!r:.120}")
     is_near = found.next_look is None or is_duration(found.next_look)
     owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")
+
+
+class Duty:
+    """One subject: `write` makes it so, `look` must find it so, any number of times."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness, self.mark = harness, f"w{new_id()}"
+
+    async def write(self, store: Any) -> None:
+        raise NotImplementedError
+
+    async def look(self, store: Any) -> None:
+        raise NotImplementedError
+
+    async def value(self, what: str, work: Awaitable[Any]) -> Any:
+        return await self.harness.value(what, work)
+
+    async def conflicts(self, what: str, work: Awaitable[Any]) -> None:
+        """It raises ConflictError."""
+        await self.refuses(what, work, ConflictError)
+
+    async def refuses(self, what: str, work: Awaitable[Any], kind: type[Exception]) -> None:
+        """It raises an error of this kind."""
+        _, error = await self.harness.outcome(what, work)
+        owed(isinstance(error, kind), f"{what} must raise {kind.__name__}, found {error!r:.200}")
+
+
+def are_same(found: Any, expected: Any) -> bool:
+    """Return whether two values are equal to their types: True is not 1, and 1 is not 1.0."""
+    return bool(found == expected) and repr(_listed(found)) == repr(_listed(expected))
+
+
+def _listed(value: Any) -> Any:
+    """The value with lists for tuples, which JSON does not know, and the keys of objects in order."""
+    if isinstance(value, dict):
+        return {key: _listed(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [_listed(each) for each in value]
+    return value

@@ -1,0 +1,190 @@
+"""Duties of a store towards what it keeps beside work: state, rows, records, budgets, transcripts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from spar.errors import FencedError, TooLargeError
+from spar.protocols import Records
+from spar.records.journal import RowChange, Spend
+from spar.records.transcript import Entry
+from spar.testing.duties import ODD_TEXTS, Duty, are_same, owed
+
+#: Values of JSON that have come back as something else before.
+EXACT: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 0.1, -0.0, 5e-324, 1.7976931348623157e308, "",
+    "null", [], {}, [[]], {"": {"": None}}, [1, [2.5, {"a": [None, False]}]], {"ключ": "†\U0001d11e"}, *ODD_TEXTS,
+)  # fmt: skip
+#: What small state is refused for.
+_HUGE = "x" * (2 << 20)
+
+
+class StateDuty(Duty):
+    """Small state: exact or refused, the last of what was told counts."""
+
+    async def write(self, store: Any) -> None:
+        self.values = {f"{self.mark}{n}{how}": value for n, value in enumerate(EXACT) for how in ("told", "saved")}
+        for key, value in self.values.items():
+            if key.endswith("told"):
+                store.journal.save(key, value)
+            else:
+                await self.value("store.save()", store.save(key, value))
+        for n in range(3):  # told and saved in turns: what comes last stands
+            store.journal.save(f"{self.mark}turn", {"told": n})
+            await self.value("store.save()", store.save(f"{self.mark}turn", {"saved": n}))
+        self.values[f"{self.mark}turn"] = {"saved": 2}
+        for number, (value, kind) in enumerate(((_HUGE, TooLargeError), (object(), ValueError))):
+            key = f"{self.mark}refused{number}"
+            self.values[key] = "former"
+            await self.value("store.save()", store.save(key, "former"))
+            await self.refuses("store.save() of what cannot be kept", store.save(key, value), kind)
+            told = _told(store.journal.save, key, value)
+            await self.refuses("journal.save() of what cannot be kept", told, kind)
+
+    async def look(self, store: Any) -> None:
+        for key, value in self.values.items():
+            found = await self.value("store.load()", store.load(key))
+            owed(
+                are_same(found, value),
+                f"store must load what was saved exactly, saved {value!r:.80}, found {found!r:.80}",
+            )
+
+
+class RowsDuty(Duty):
+    """Small rows: in order, all of one change or none."""
+
+    async def write(self, store: Any) -> None:
+        journal, mark = store.journal, self.mark
+        self.rows = {str(n): value for n, value in enumerate(EXACT)}
+        journal.change([RowChange(mark, key, value) for key, value in self.rows.items()])
+        journal.change((RowChange(mark, "order", 1), RowChange(mark, "order", 2), RowChange(mark, "gone", 1),
+                        RowChange(mark, "gone", is_dropped=True), RowChange(mark, "back", 1),
+                        RowChange(mark, "back", is_dropped=True), RowChange(mark, "back", 2)))  # fmt: skip
+        await self.value("store.change()", store.change((RowChange(mark, "stored", 1),)))
+        self.rows |= {"order": 2, "back": 2, "stored": 1, "renewed": 3}
+        made: list[int] = []
+
+        def make() -> RowChange:
+            made.append(1)
+            return RowChange(mark, "renewed", 3)
+
+        for _ in range(5):
+            journal.renew(f"{mark}renewed", make)
+        await self.value("journal.safe()", journal.safe())
+        owed(len(made) == 1, f"a row that is renewed must be made once for each transaction, found {len(made)}")
+        for value, kind in ((_HUGE, TooLargeError), (object(), ValueError)):
+            changes = (RowChange(mark, "half", 1), RowChange(mark, "refused", value))
+            told = _told(journal.change, changes)
+            await self.refuses("journal.change() of what cannot be kept", told, kind)
+
+    async def look(self, store: Any) -> None:
+        for what, rows in (("journal.rows()", store.journal.rows), ("store.rows()", store.rows)):
+            found = await self.value(what, rows(self.mark))
+            names = sorted(set(found) ^ set(self.rows))
+            owed(not names, f"{what} must return the rows of all changes that were accepted and no other, but: {names}")
+            for key, value in self.rows.items():
+                owed(
+                    are_same(found[key], value),
+                    f"{what} must return values exactly, kept {value!r:.80}, found {found[key]!r:.80}",
+                )
+
+
+class RecordsDuty(Duty):
+    """Records: changed by compare-and-set, and not before what the journal was told."""
+
+    async def write(self, store: Records) -> None:
+        kind = self.mark
+        owed(await self.value("store.keep()", store.keep(kind, "a", EXACT[-4], expect=0)) == 1, "versions begin at 1")
+        owed(await self.value("store.keep()", store.keep(kind, "a", [1], expect=1)) == 2, "versions count up")
+        for expect in (0, 1, 3):
+            await self.conflicts("store.keep() of another version", store.keep(kind, "a", "lost", expect=expect))
+        for id in ("c", "b"):
+            await self.value("store.keep()", store.keep(kind, id, {"id": id}))
+        owed(await self.value("store.drop()", store.drop(kind, "c")), "store.drop() must say that there was a row")
+        owed(not await self.value("store.drop()", store.drop(kind, "c")), "store.drop() must say that there was none")
+        both = await asyncio.gather(*(store.keep(kind, "d", n, expect=0) for n in range(2)), return_exceptions=True)
+        won = [n for n, each in enumerate(both) if each == 1]
+        owed(len(won) == 1, f"of two who create a row exactly one must succeed, found {both!r:.200}")
+        self.won = won[0]
+
+    async def look(self, store: Records) -> None:
+        found = [(each.id, each.version, each.value) for each in await self.value("records", store.records(self.mark))]
+        expected = [("a", 2, [1]), ("b", 1, {"id": "b"}), ("d", 1, self.won)]
+        owed(found == expected, f"store.records() must be the rows by id, expected {expected}, found {found!r:.200}")
+
+
+class BudgetsDuty(Duty):
+    """Budgets: sums of all amounts, by window and quantity."""
+
+    async def write(self, store: Any) -> None:
+        windows = [f"hour:{self.mark}", f"day:{self.mark}"]
+        for _ in range(100):
+            store.journal.spend([Spend(window, "tokens", 1_000_003) for window in windows])
+        store.journal.spend(
+            [Spend(windows[0], "tokens", -3), Spend(windows[0], "calls", 5), Spend(windows[1], "calls", 0)]
+        )
+        self.spent = {
+            (windows[0], "tokens"): 100_000_297,
+            (windows[1], "tokens"): 100_000_300,
+            (windows[0], "calls"): 5,
+        }
+
+    async def look(self, store: Any) -> None:
+        found = await self.value("journal.spent()", store.journal.spent())
+        sums = {(each.window, each.quantity): each.amount for each in found if each.window.endswith(self.mark)}
+        sums = {key: amount for key, amount in sums.items() if amount}
+        owed(
+            sums == self.spent,
+            f"journal.spent() must be the sums of what was spent, expected {self.spent}, found {sums}",
+        )
+
+
+class TranscriptsDuty(Duty):
+    """Transcripts: in order, by one run at a time, read from the last compaction on."""
+
+    async def write(self, store: Any) -> None:
+        texts, agent, session = store.transcripts, self.mark, "s"
+        self.texts = [*ODD_TEXTS[:5], "last"]
+        first = [Entry("user", {"text": text}, at=self.harness.clock.now()) for text in self.texts[:3]]
+        await self.value("transcripts.append()", texts.append(agent, session, "one", first))
+        await self.value("transcripts.append()", texts.append(agent, "other", "one", [Entry("user", {"text": "o"})]))
+        rest = [Entry("turn", {"text": text}) for text in self.texts[3:]]
+        await self.value("transcripts.append()", texts.append(agent, session, "two", rest))
+        _, error = await self.harness.outcome(
+            "append", texts.append(agent, session, "one", [Entry("end", {"text": "!"})])
+        )
+        owed(
+            isinstance(error, FencedError),
+            f"a run whose session was taken over must raise FencedError, found {error!r}",
+        )
+        entries = [Entry("turn", {"text": "half"}), Entry("turn", {"text": "strange"}, "three")]
+        more = texts.append(agent, session, "two", entries)
+        await self.refuses("transcripts.append() of another run's entry", more, ValueError)
+        kept = await self.value("transcripts.tail()", texts.tail(agent, session, 1))
+        owed(len(kept) == 1, "transcripts.tail() must return as many entries as are asked for")
+        body = {"summary": "so far", "first_kept": kept[0].seq, "tokens_before": 2, "tokens_after": 1}
+        await self.value("transcripts.append()", texts.append(agent, session, "two", [Entry("compaction", body)]))
+
+    async def look(self, store: Any) -> None:
+        texts, agent = store.transcripts, self.mark
+        found = await self.value("transcripts.tail()", texts.tail(agent, "s", 100))
+        said = [each.body.get("text", each.kind) for each in found]
+        owed(said == [*self.texts, "compaction"], f"entries must come back exactly and in order, found {said!r:.200}")
+        numbers = [each.seq for each in found]
+        owed(all(a < b for a, b in pairwise(numbers)), f"seq must grow strictly, found {numbers}")
+        before = await self.value("transcripts.tail()", texts.tail(agent, "s", 2, numbers[2]))
+        owed([each.seq for each in before] == numbers[:2], "transcripts.tail(before=…) must be what came before that")
+        read = await self.value("transcripts.read()", texts.read(agent, "s"))
+        kinds = [each.body.get("text", each.kind) for each in read]
+        owed(kinds == ["compaction", "last"], f"transcripts.read() must begin with the last compaction, found {kinds}")
+        held = await self.value("transcripts.sessions()", texts.sessions(agent))
+        sessions = [(each.session, each.entries) for each in held]
+        owed(sessions == [("s", len(found)), ("other", 1)],
+             f"transcripts.sessions() must be those with entries, the newest first, found {sessions}")  # fmt: skip
+
+
+async def _told(tell: Callable[..., object], *given: Any) -> object:
+    return tell(*given)
