@@ -78,7 +78,8 @@ class Parameters:
         """Read a signature. Raises: ConfigError naming the tool and what about it cannot be called from JSON."""
         try:
             found = Signature.of(tool, function, context_type)
-            schema, take = cache(lambda: found.schema), cache(lambda: _strictly(TypeAdapter(found.exact).validator))
+            adapter: Callable[[], TypeAdapter[Any]] = cache(lambda: TypeAdapter(found.exact))
+            schema, take = cache(lambda: found.schema(adapter())), cache(lambda: _strictly(adapter().validator))
             if not found.is_sure:
                 schema()
                 take()

@@ -48,29 +48,20 @@ class Signature(Struct, frozen=True):
         return all(_is_sure(kind) for kind, _ in self.fields.values())
 
     @property
-    def typed(self) -> Any:
-        """A TypedDict of the parameters."""
+    def exact(self) -> Any:
+        """A TypedDict of the parameters, each integer exact."""
         kinds = {name: _described(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
         return _typed_dict(kinds, extra=self.is_open)
 
     @property
-    def exact(self) -> Any:
-        """Return the same type with each integer exact."""
-        return _exact(self.typed)
-
-    @property
     def loose(self) -> Any:
-        """Return the same type with each field optional."""
-        fields = get_type_hints(self.exact, include_extras=True)
-        return _typed_dict(
-            {name: kind if get_origin(kind) is NotRequired else NotRequired[kind] for name, kind in fields.items()},
-            extra=self.is_open,
-        )
+        """A TypedDict of the parameters, each integer exact and each field optional."""
+        kinds = {name: NotRequired[_exact(kind)] for name, (kind, _) in self.fields.items()}
+        return _typed_dict(kinds, extra=self.is_open)
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON schema of a call."""
-        return _schema(self.tool, self.description, TypeAdapter(self.typed).json_schema(), self)
+    def schema(self, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+        """Return the JSON schema of a call; `adapter` is that of the exact type."""
+        return _schema(self.tool, self.description, adapter.json_schema(), self)
 
     @classmethod
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
@@ -129,6 +120,7 @@ def _fields(
 
 
 def _described(kind: Any, description: str | None, default: Any) -> Any:
+    kind = _exact(kind)
     if description:
         kind = Annotated[kind, Field(description=description)]
     return kind if default is inspect.Parameter.empty else NotRequired[kind]
