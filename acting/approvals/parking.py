@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial, reduce
 from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from acting.calls import fault
 from spar.data.blackboard import Board
@@ -49,16 +49,13 @@ def _either(one: bool, other: bool) -> bool:
     return one or other
 
 
-class Parking(Generic[S]):
+class Parking(Struct, Generic[S], eq=False):
     """The calls that one batch leaves behind, collected while it runs."""
 
-    __slots__ = ("_by_id", "_kept", "_writers", "steps")
-
-    def __init__(self) -> None:
-        self.steps: list[S] = []
-        self._kept: dict[S, bool] = {}
-        self._by_id: dict[str, _Producers] = {}
-        self._writers: dict[str | None, PathIndex[_Producers]] = {}  # by instance
+    steps: list[S] = field(default_factory=list)
+    _kept: dict[S, bool] = field(default_factory=dict)
+    _by_id: dict[str, _Producers] = field(default_factory=dict)
+    _writers: dict[str | None, PathIndex[_Producers]] = field(default_factory=dict)  # by instance
 
     def add(self, step: S) -> None:
         """Its result is that it is parked: because it waits for an answer, or for another one that does."""

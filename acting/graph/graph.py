@@ -60,6 +60,7 @@ class Graph:
         self._suspects: list[tuple[int, Node]] = []  # a heap: whom nobody feeds, as far as was seen when it was noted
         self._left: deque[Node] = deque()
         self._count = 0
+        self.is_watched = False  # whether a call has ever waited for a value to be written
         self.pending = 0  # neither ready nor ended
         self.ready: list[Node] = []
         self.doomed: list[Node] = []
@@ -255,6 +256,7 @@ class Graph:
         self._watch(read, path)
 
     def _watch(self, read: ReadRequirement, path: Path) -> None:
+        self.is_watched = True
         self._index.watch(read, path)
         self._suspect(read.node)
 

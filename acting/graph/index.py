@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct, field
+
 from acting.graph.nodes import NOBODY, Barrier, Group, Node, ReadRequirement
 from spar.data.dataflow import PathNode, child, descend, upwards
 from spar.data.paths import MISSING, Path, get
 
 
-class Index:
+class Index(Struct, eq=False):
     """The places of all paths, those of each instance apart: who writes where one reads, who waits where one writes.
 
     What is read by an instance stands in two places: its own, and the one for all.
     """
 
-    __slots__ = ("_instances", "_roots")
-
-    def __init__(self) -> None:
-        self._roots: dict[str, IndexNode] = {}
-        self._instances: dict[str, dict[str, IndexNode]] = {}
+    _roots: dict[str, IndexNode] = field(default_factory=dict)
+    _instances: dict[str, dict[str, IndexNode]] = field(default_factory=dict)
 
     def block(self, waiter: Node | Barrier, path: Path, instance: str | None) -> bool:
         """Make `waiter` wait for those who live and write where `path` reads; False if there are none."""

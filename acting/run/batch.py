@@ -414,7 +414,7 @@ class Batch:
         """No further calls come: return when each has its result."""
         self._is_closed = True
         self._drain()
-        if self._breakdown is None and (self._busy or not all(step.result for step in self.steps)):
+        if self._breakdown is None and (self._busy or None in [step.result for step in self.steps]):
             self._done = asyncio.get_running_loop().create_future()
             await self._done
         if self._breakdown is not None:
@@ -477,7 +477,7 @@ class Batch:
 
     def result(self, action: Action, began: float) -> ActionResult:
         """Return the result of the whole batch."""
-        results = tuple(step.result for step in self.steps if step.result is not None)
+        results = tuple([step.result for step in self.steps if step.result is not None])
         duration = self._runtime.clock.monotonic() - began
         corrections = [each for step in self.steps if step.corrections for each in step.final_corrections()]
         return self._collector.outcome(

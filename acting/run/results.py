@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct, field
+
 from acting.calls import Scope, fault, wire_of
 from acting.graph.graph import Graph
 from acting.run.call.call_state import Step
@@ -66,7 +68,8 @@ class ResultCollector:
                 self._note(step, None, "set", value)
                 data = {"call": call.id, "tool": call.tool, "output": value}
                 self._board.patch("result", data)
-                self._graph.written(_RESULT, data)
+                if self._graph.is_watched:
+                    self._graph.written(_RESULT, data)
             return result, None
         try:
             self._write(step, target.alternatives[0], value, call.output_method)
@@ -108,7 +111,8 @@ class ResultCollector:
                 )
                 if rival is not None:
                     self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))
-            graph.written(path, found, call.instance)
+            if graph.is_watched:
+                graph.written(path, found, call.instance)
 
     def _append(self, step: Step, message: Message, result: CallResult) -> tuple[CallResult, int | None]:
         """A message that a tool returned goes in as it is, whatever path the call named."""
@@ -254,15 +258,12 @@ def _status(odd: list[CallResult], count: int, why: Fault | None) -> ActionStatu
     return "partial" if len(odd) < count or any(each.reason == "parked" for each in odd) else "failed"
 
 
-class WriteLog:
-    """The last write at and below each path, with the moment (a count) at which it was made."""
+class WriteLog(Struct, eq=False):
+    """The last write at and below each path, with the moment (a count) at which it was made; `last`: of them all."""
 
-    __slots__ = ("_at", "_below", "last")
-
-    def __init__(self) -> None:
-        self._at: dict[Path, tuple[str, str, int]] = {}
-        self._below: dict[Path, tuple[str, str, int]] = {}
-        self.last = -1  # the moment of the last one
+    last: int = -1
+    _at: dict[Path, tuple[str, str, int]] = field(default_factory=dict)
+    _below: dict[Path, tuple[str, str, int]] = field(default_factory=dict)
 
     def note(
         self, path: Path, id: str, method: str, *, began: int, now: int, instance: str | None = None

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct, field
+
 _SEQUENCE: Final = "\0"  # in no name of a resource
 
 
@@ -38,21 +40,18 @@ class Queued(Protocol):
 S = TypeVar("S", bound=Queued)
 
 
-class StartOrder(Generic[S]):
+class StartOrder(Struct, Generic[S], eq=False):
     """The lines of one run. `waiting` are calls that are ready and wait for their turn, `due` are those of them that
     may be the first now."""
 
-    __slots__ = ("_are_behind", "_behind", "_count", "_lines", "_nameless", "_next", "due", "waiting")
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[tuple[int, S]]] = {}
-        self._nameless: list[tuple[int, S]] = []  # whose names are not known yet
-        self._behind: list[tuple[int, S]] = []  # waiting for those
-        self._are_behind: set[S] = set()
-        self.waiting: set[S] = set()
-        self._next: list[tuple[int, int, S]] = []  # a heap of those that wait
-        self._count = 0
-        self.due: list[S] = []
+    waiting: set[S] = field(default_factory=set)
+    due: list[S] = field(default_factory=list)
+    _lines: dict[str, list[tuple[int, S]]] = field(default_factory=dict)
+    _nameless: list[tuple[int, S]] = field(default_factory=list)  # whose names are not known yet
+    _behind: list[tuple[int, S]] = field(default_factory=list)  # waiting for those
+    _are_behind: set[S] = field(default_factory=set)
+    _next: list[tuple[int, int, S]] = field(default_factory=list)  # a heap of those that wait
+    _count: int = 0
 
     def enter(self, step: S, names: Iterable[str] | None) -> None:
         """Let a call that has arrived take its places; None: its names are not known yet."""

@@ -61,8 +61,9 @@ class Resolved(Mapping[str, Any]):
 class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its concurrency), `target` (what was registered)."""
 
-    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "is_blocking",
-                 "is_free", "is_let", "name", "output", "parameters", "rules", "slots", "target", "terms")  # fmt: skip
+    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "function",
+                 "is_blocking", "is_free", "is_let", "name", "output", "parameters", "rules", "slots", "target",
+                 "terms")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
@@ -70,6 +71,10 @@ class BoundTool:
         self.name, self.target, self.terms, self.parameters, self._call = name, target, terms, parameters, call
         self.context = parameters.context  # the parameter that wants the tool's context, or ""
         self.is_blocking = not is_async(call)
+        #: What gives the coroutine of an attempt when it is called with the parameters, if it is as simple as that.
+        self.function: Callable[..., Coroutine[Any, Any, Any]] | None = (
+            call if inspect.iscoroutinefunction(call) else None
+        )
         self.slots = Slots(terms.concurrency or (BLOCKING_LIMIT if self.is_blocking else 0))
         self._threads: Threads | None = None
         self.output: Output | None = None
@@ -168,7 +173,7 @@ class SchemaTool(BoundTool):
 
     def __init__(self, rules: ToolSchema, activity: str, handler: Activity) -> None:
         super().__init__(rules.name, handler, rules.terms, rules.parameters, handler)
-        self.rules, self.output, self.activity = rules, rules.output, activity
+        self.rules, self.output, self.activity, self.function = rules, rules.output, activity, None
 
     @property
     def wants_messages(self) -> bool:
@@ -192,7 +197,7 @@ class LatentTool(BoundTool):
 
     def __init__(self, rules: ToolSchema) -> None:
         super().__init__(rules.name, rules, replace(rules.terms, effect="read"), rules.parameters, _nothing)
-        self.rules, self.output, self.activity = rules, rules.output, ""
+        self.rules, self.output, self.activity, self.function = rules, rules.output, "", None
 
     def invoke(
         self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()

@@ -42,11 +42,11 @@ Objections = Callable[[Any, Collection[str]], list[str]]
 class Parameters:
     """The parameters of one tool: `schema` for who plans, `validate` for what comes; both made when first needed.
 
-    `context` is the name of the parameter that wants the tool's context, or "".
+    `context` is the name of the parameter that wants the tool's context, or ""; `is_empty`: it takes none.
     """
 
-    __slots__ = ("_is_empty", "_make_schema", "_names", "_objections", "_required", "_some", "_take", "_tool",
-                 "context")  # fmt: skip
+    __slots__ = ("_make_schema", "_names", "_objections", "_required", "_some", "_take", "_tool",
+                 "context", "is_empty")  # fmt: skip
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Parameters:
         self._some = some
         self._required = frozenset(required) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
-        self._is_empty = not names and not is_open
+        self.is_empty = not names and not is_open
 
     @property
     def schema(self) -> Schema:
@@ -126,8 +126,6 @@ class Parameters:
         Those named in `unresolved` still hold references and are not judged; what is returned is then of no use.
         Raises: ParametersError.
         """
-        if self._is_empty and not params:
-            return {}
         if unresolved:
             if len(unresolved) == len(params) and params.keys() == self._names:
                 return {}

@@ -176,7 +176,10 @@ def begin(runtime: Runtime, attempt: Attempt) -> AttemptOutcome | None:
     context = attempt.context.copy()
     attempt.is_in_flight = True
     try:
-        coroutine = entry.invoke(params, runtime.clock, call, attempt.messages)
+        if entry.function is not None:
+            coroutine = entry.function(**params)
+        else:
+            coroutine = entry.invoke(params, runtime.clock, call, attempt.messages)
         # A tool that never waits needs no timer: nothing could cancel it before it is done.
         waits_for = context.run(coroutine.send, None)
     except StopIteration as stop:

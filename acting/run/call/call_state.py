@@ -210,7 +210,9 @@ class Step(Node):
                         self.arguments = entry.parameters.validate(params, found)
                         return reads, objection_to(self.call, self.entry, self.target)
                     self.params = params = resolve(params, board.look)
-            self.arguments = entry.parameters.validate(params)
+            if params or not entry.parameters.is_empty:
+                params = entry.parameters.validate(params)
+            self.arguments = params
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # what holds itself many times has no end for anybody
             return (), fault(fault_kind(error), str(error), call.tool)

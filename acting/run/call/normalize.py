@@ -59,7 +59,7 @@ def normalize(value: Any, call: Call, entry: BoundTool, limit: int) -> AttemptOu
     Args: limit: bytes that it may take as JSON.
     """
     try:
-        value = fit(value, limit)
+        value = fit(value, limit) if type(value) is Message else whole(value, limit)
     except (ValueTooLargeError, NotJsonError) as error:
         return AttemptOutcome("failed", fault=unfit(error, value, entry.name, limit))
     if entry.output is not None and type(value) is not Message and (wrong := entry.output.check(value)):
