@@ -24,7 +24,7 @@ from planning.ports import Kind, Model, Request, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Past
 from planning.prompt.prompts import MAIN
-from planning.prompt.request import compose
+from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import TokenEstimator
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, PermanentError
@@ -104,9 +104,8 @@ class PlannerState:
         self._frames: BoundedDict[str, Frame] = BoundedDict(_MOST_RUNS)
         self.host: Host | None = None
         self._loading: set[asyncio.Task[None]] = set()
-        #: What need not be made anew for each request: the turns of each session so far, the schema of the same tools.
         self._pasts: BoundedDict[str, Past] = BoundedDict(_MOST_PASTS)
-        self.schema: tuple[list[Any], Mapping[str, Any]] = [], {}
+        self.composer = Composer()
         self.estimator = TokenEstimator()
         #: The last requests as they were sent, the newest last, and how often what has happened.
         self.requests: deque[Request] = deque(maxlen=_KEPT)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from planning.llm.delegates import FRAME, Frame
 from planning.llm.response import AnswerFaults, ModelResponse
@@ -22,7 +22,7 @@ from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, objection, planned, undecided
 from planning.prompt.plans.versions import versioned
 from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
-from planning.prompt.request import compose, is_plain, plan_mode
+from planning.prompt.request import Composer, plan_mode
 from planning.prompt.tool_specs import read_tool_specs
 from planning.resilience.progress import Progress
 from spar.clock import Clock
@@ -62,6 +62,7 @@ class LoopSettings(Struct, frozen=True):
     approve: Callable[[list[dict[str, Any]]], Any] | None = None
     confirm: Callable[..., Any] | None = None
     instructions: str | None = None
+    composer: Composer = field(default_factory=Composer)
 
 
 class RequestRun:
@@ -89,7 +90,6 @@ class RequestRun:
         self._tools = {name: catalog[name] for name in catalog if name != CONSULT}
         self._activities = getattr(catalog, "activities", {})
         self._check = OutputCheck(output)
-        self._schema: Mapping[str, Any] | None = None  # of the request before, if the next one's is the same
         self._progress = Progress()
         self._last: ActionResult | None = None  # what came of the step before
         self._results: list[ActionResult] = []  # of all steps
@@ -121,8 +121,7 @@ class RequestRun:
     async def _step(self) -> Answered | None:
         """One request and its calls; what it came to, if that is the end."""
         self._left_out, self._objections = False, []
-        keeps_schema = not self._advisors and is_plain(self.messages)
-        request = compose(
+        request = self._settings.composer.compose(
             self.messages,
             tools=self._tools,
             activities=self._activities,
@@ -132,10 +131,8 @@ class RequestRun:
             instructions=self._instructions,
             results=self._last.results if self._last is not None else (),
             steps=self._results,
-            schema=self._schema if keeps_schema else None,
             purpose=self._kind,
         )
-        self._schema = request.schema if keeps_schema else None
         is_lazy = plan_mode(self.messages) == "lazy"
         async with ModelResponse(self._settings.model, request) as response:
             try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
-from operator import is_
 from typing import Any, Final, Literal
 
 from planning.llm.deltas import DeltaPublisher
@@ -24,7 +23,6 @@ from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, planned, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
 from planning.prompt.prompts import EMPTY, UNVERIFIED
-from planning.prompt.request import compose, is_plain
 from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
 from planning.prompt.tool_specs import read_tool_specs
@@ -309,9 +307,8 @@ class PlanningTurn:
         self._task = told.task
         self._trust = "untrusted" if "untrusted" in (told.trust, talk.trust) or self._is_misled() else "trusted"
         messages = self._versioned([*self._standing(), *told.messages])
-        tools = {name: tool for name, tool in self._tools.items() if name != CONSULT}
         make = partial(
-            compose,
+            planner.composer.compose,
             messages,
             activities=planner.activities,
             output=self._output,
@@ -324,19 +321,15 @@ class PlanningTurn:
             cycle_id=self._context.cycle_id,
             run_id=self._run_id,
         )
-        made_of: list[Any] = [*tools.values(), self._output]
-        known, schema = planner.schema
-        if is_plain(messages) and len(known) == len(made_of) and all(map(is_, known, made_of)):
-            return make(tools=tools, schema=schema)
         try:
-            request = make(tools=tools)
+            return make(tools=self._offered())
         except (TypeError, ValueError):
             if not self._left_out():
                 raise
-            return make(tools={name: tool for name, tool in self._tools.items() if name != CONSULT})
-        if is_plain(messages):
-            planner.schema = made_of, request.schema
-        return request
+            return make(tools=self._offered())
+
+    def _offered(self) -> dict[str, Any]:
+        return {name: tool for name, tool in self._tools.items() if name != CONSULT}
 
     def _is_misled(self) -> bool:
         """Return whether this run was planned from text from outside so far, or has brought any."""

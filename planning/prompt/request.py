@@ -8,6 +8,7 @@ errors), so that a provider's cache serves the beginning. How much of it fits is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any, Final
 
 from planning.ports import History, Kind, Request, Turn
@@ -86,6 +87,34 @@ def compose(
         cycle_id=cycle_id,
         run_id=run_id,
     )
+
+
+class Composer:
+    """Composes the requests of runs that share tools; what those alone decide, the schema, is made once."""
+
+    def __init__(self) -> None:
+        self._made_of: list[Any] = []
+        self._schema: Mapping[str, Any] = {}
+
+    def compose(
+        self,
+        context: Sequence[Wire],
+        *,
+        tools: Mapping[str, Any],
+        activities: Collection[str],
+        output: Mapping[str, Any] | None,
+        advisors: Sequence[Mapping[str, Any]] = (),
+        **more: Any,
+    ) -> Request:
+        """Compose a request as the function `compose` does."""
+        made_of = [*tools.values(), *activities, output]
+        is_shared = not advisors and is_plain(context)
+        is_known = is_shared and len(made_of) == len(self._made_of) and all(map(is_, made_of, self._made_of))
+        request = compose(context, tools=tools, activities=activities, output=output, advisors=advisors,
+                          schema=self._schema if is_known else None, **more)  # fmt: skip
+        if is_shared:
+            self._made_of, self._schema = made_of, request.schema
+        return request
 
 
 def told(
