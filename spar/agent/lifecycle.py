@@ -75,13 +75,14 @@ class Lifecycle:
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_loop_watcher", "_pause_task",
-                 "_pause_wanted", "_requests", "_runs", "_sessions", "_stop_task", "_watched", "ends_pause", "failure",
-                 "has_stepped")  # fmt: skip
+                 "_pause_wanted", "_requests", "_runs", "_session_hooks", "_sessions", "_stop_task", "_watched",
+                 "ends_pause", "failure", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watched: Watched,
                  actions: Actions) -> None:  # fmt: skip
         self._core, self._requests, self._runs = parts.core, parts.requests, parts.runs
-        self._agent_state, self._sessions, self._watched = parts.agent_state, sessions, watched
+        self._agent_state, self._session_hooks = parts.agent_state, parts.session_hooks
+        self._sessions, self._watched = sessions, watched
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped = "", False
         self._stop_task: asyncio.Task[None] | None = None
@@ -286,7 +287,8 @@ class Lifecycle:
                 await self._drain()
                 self._actions.close_chain()
                 self._actions.hand_out_no_more()
-                await self._deadline.in_time(self._sessions.see_off(), "hooks at session_end")
+                self._sessions.end()
+                await self._deadline.in_time(self._session_hooks.see_off(), "hooks at session_end")
                 if self.ends_pause:
                     self._keep_pause(is_paused=False)
                 await self._deadline.in_time(self._pause_kept(), "the pause on disk")

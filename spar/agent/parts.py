@@ -78,7 +78,7 @@ class AgentParts(SessionParts):
         self.outbox = Outbox(core, requests, reports, self.runs)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
         self.holding = Holding(core, requests, by_key, self)
-        self.sessions = Sessions(core, requests, health, self.session_hooks, self.holding, by_key, self)
+        self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)

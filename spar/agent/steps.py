@@ -133,7 +133,7 @@ class Stepper:
                 outcome.set_exception(error or asyncio.CancelledError())
                 outcome.exception()  # retrieved here in case nobody waits any more
 
-        self._sessions.begin(session, main(), ended)
+        session.begin(main(), ended)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:

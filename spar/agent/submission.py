@@ -208,8 +208,8 @@ class Submission:
         """Why nothing more can wait for this session; None if there is room. From any thread."""
         sessions = self._sessions.by_key
         session = sessions.get(key)
-        if session is not None and session.waiting >= INBOX_LIMIT:
-            return f"session {key!r} already has {session.waiting} messages waiting"
+        if session is not None and session.inbox.waiting >= INBOX_LIMIT:
+            return f"session {key!r} already has {session.inbox.waiting} messages waiting"
         if session is None and len(sessions) >= SESSIONS_LIMIT:
             return f"{SESSIONS_LIMIT} sessions already wait for their turn"
         return None

@@ -293,7 +293,6 @@ class Runs:
         run = self._runs.get(run_id)
         if run is None:
             return await self._owner.status_of(run_id)
-        run = run or self.get(run_id)
         if run.status is None and (timeout is None or timeout > 0):
             await run.has_ended.wait(self._clock, timeout)
         return run.status_at(None, self._clock.now())

@@ -110,15 +110,15 @@ class SessionTranscripts:
 
     async def _add_end(self, run: Run, end: End) -> None:
         """A run ended that no cycle ended."""
-        if entries := self.entries_of(run, None, end):
-            if (store := self._state.transcripts) is not None:
-                await store.append(self._name, run.session, run.id, entries)
-            else:
-                self.keep(run.session, entries)
+        if (store := self._state.transcripts) is None:
+            self.add(run, None, end)
+        elif entries := entries_of(run, None, end, self._setup.tools()):
+            await store.append(self._name, run.session, run.id, entries)
 
-    def entries_of(self, run: Run, cycle: Cycle | None, end: End | None) -> tuple[Entry, ...]:
-        """Return what a run's cycle adds, or its end without one."""
-        return entries_of(run, cycle, end, self._setup.tools())
+    def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
+        """Keep what a run's cycle adds, or its end without one, where no store does."""
+        if entries := entries_of(run, cycle, end, self._setup.tools()):
+            self.keep(run.session, entries)
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""

@@ -71,7 +71,7 @@ def _longest_calls(agent: Measured) -> Rows:
 def _depths(agent: Measured) -> Rows:
     store = agent.health.pressure.store
     depths = {
-        "inbox": sum(session.waiting for session in list(agent.sessions.by_key.values())),
+        "inbox": sum(session.inbox.waiting for session in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
         "store": agent.kept["waiting"],
         "journal": store.get("queued", 0),
@@ -82,7 +82,7 @@ def _depths(agent: Measured) -> Rows:
 
 def _ages(agent: Measured) -> Rows:
     now = agent.core.clock.monotonic()
-    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.oldest) is not None]
+    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.inbox.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 

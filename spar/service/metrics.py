@@ -207,7 +207,7 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
      lambda a: [([kind], float(kind in open_kinds)) for open_kinds in [a.health.kinds] for kind in KINDS]),
     (gauge, "spar_lanes", "Open sessions", ["agent"], lambda a: [([], len(a.sessions.by_key))]),
     (gauge, "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
-     lambda a: [([], sum(session.waiting for session in list(a.sessions.by_key.values())))]),
+     lambda a: [([], sum(session.inbox.waiting for session in list(a.sessions.by_key.values())))]),
     (gauge, "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
      lambda a: [([], a.left_behind)]),
     (counter, "spar_handler_errors_total", "Event handlers that raised", ["agent"],

@@ -1,6 +1,8 @@
 """Sessions: one loop for each, with its messages and its run.
 
-session        one session: its queue, its run, and its loop of cycles
+session        one session: its life, cycle after cycle, and when the next one comes
+cycles         opens the cycles of a session, and sees to what follows from the end of each
+work           the work of a session: its run, what waits, and which comes next
 sessions       starts and ends the sessions of an agent
 parts          the parts of an agent that its sessions share
 holding        holds sessions between two cycles while modules are exchanged

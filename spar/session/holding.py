@@ -55,7 +55,7 @@ class Holding:
         self._leavers = _NOBODY
         self.is_holding = False  # every cycle asks, so that it is kept
 
-    def left(self, session: HeldSession) -> None:
+    def left(self, session: object) -> None:
         """A session has ended a cycle."""
         for users in self.awaited:
             users.discard(session)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,11 +22,9 @@ from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
 from spar.session.holding import Holding
 from spar.session.session import Session
-from spar.session.session_hooks import SessionHooks
 from spar.types import Fault
 
 #: Notes that are kept with a cycle, the last ones.
@@ -50,13 +48,13 @@ class Sessions:
     Args: by_key: empty; whoever else knows the sessions has it, too.
     """
 
-    __slots__ = ("_agent", "_alive", "_core", "_health", "_holding", "_hooks", "_number", "_places", "_queue",
-                 "_requests", "_restarts", "by_key")  # fmt: skip
+    __slots__ = ("_agent", "_alive", "_core", "_health", "_holding", "_number", "_places", "_queue", "_restarts",
+                 "by_key")  # fmt: skip
 
-    def __init__(self, core: Core, requests: Requests, health: Health, hooks: SessionHooks,
-                 holding: Holding, by_key: dict[str, Session], agent: SessionOwner) -> None:  # fmt: skip
-        self._core, self._requests, self._health, self._hooks = core, requests, health, hooks
-        self._holding, self.by_key, self._agent = holding, by_key, agent
+    def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session],
+                 agent: SessionOwner) -> None:  # fmt: skip
+        self._core, self._health, self._holding = core, health, holding
+        self.by_key, self._agent = by_key, agent
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
         self._places = 0  # how many are taken
@@ -97,12 +95,15 @@ class Sessions:
         self.of(STANDING)
         self.spawn(*list(self.by_key.values()))
 
-    def spawn(self, *sessions: Session) -> None:
-        """Have sessions turn that have something to do: at once where there is a place, else when it is their turn."""
+    def spawn(self, *sessions: Session, until: float = 0.0) -> None:
+        """Have sessions turn that have something to do: at once where there is a place, else when it is their turn.
+
+        Args: until: when they may at the earliest (monotonic seconds).
+        """
         if self._core.state != "running":
             return
         for session in sessions:
-            self._offer(session, is_alone=len(sessions) == 1)
+            self._offer(session, until, is_alone=len(sessions) == 1)
         if self._queue:
             self._fill()
 
@@ -112,19 +113,13 @@ class Sessions:
         return bool(self._queue)
 
     def give_back(self, session: Session) -> None:
-        """Take the place of a session that has no run in hand any more; who is to have it next shows with `offer`."""
+        """Take the place of a session that has no run in hand any more; who is to have it next shows with `spawn`."""
         if session.has_place:
             session.has_place = False
             self._places -= 1
 
-    def offer(self, session: Session, rest: float = 0.0) -> None:
-        """Have a session wait for a place if it wants one, like everybody, after so many seconds."""
-        self._offer(session, self._core.clock.monotonic() + rest if rest else 0.0, is_alone=True)
-        if self._queue:
-            self._fill()
-
-    def _offer(self, session: Session, until: float = 0.0, *, is_alone: bool = False) -> None:
-        """Have a session wait for a place, from this time on (monotonic seconds) at the earliest.
+    def _offer(self, session: Session, until: float, *, is_alone: bool) -> None:
+        """Have a session wait for a place if it wants one.
 
         Args: is_alone: nobody else is offered one now, so that it may take one at once where nobody waits.
         """
@@ -199,7 +194,7 @@ class Sessions:
         session.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
         session.wake.clear()  # its first cycle comes at once
         self._alive[session] = None
-        self.begin(session, session.live(), partial(self._ended, session))
+        session.begin(session.live(), partial(self._ended, session))
 
     def resume(self, key: str) -> None:
         """The actor has calls of this session to go on with: its next cycle comes at once."""
@@ -207,13 +202,6 @@ class Sessions:
         session.is_resuming = True
         session.wake.set()
         self.spawn(session)
-
-    def begin(
-        self, session: Session, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]
-    ) -> None:
-        """Run work on a session that does not turn; `done(error)` is called at its end."""
-        with self._requests.inside():
-            session.runner.start(work, done)
 
     def left(self, session: Session) -> None:
         """A run of this session was called off: what waited for its end goes on."""
@@ -235,13 +223,12 @@ class Sessions:
         if session.resting is not None:
             session.resting.cancel()
 
-    async def see_off(self) -> None:
-        """Nothing turns any more: ask the hooks about the ends of the sessions."""
+    def end(self) -> None:
+        """Nothing turns any more until the next start."""
         for session in self.by_key.values():
             if session.resting is not None:
                 session.resting.cancel()
                 session.resting = None
-        await self._hooks.see_off()
 
     def revive(self) -> None:
         """Free the sessions from a loop that ended amid their work; those with nothing to do are forgotten."""
@@ -282,9 +269,10 @@ class Sessions:
             # Cancelled by nobody we know: the event loop is being shut down under us.
             self._agent.fail("its task was cancelled from outside")
         self.retire(session)
-        if core.state == "running" and self.by_key.get(session.key) is session:
-            self._offer(session, session.rests_until or 0.0)
-        self.spawn()
+        if self.by_key.get(session.key) is session:
+            self.spawn(session, until=session.rests_until or 0.0)
+        elif self._queue:
+            self.spawn()
         self._agent.settle()
 
     def _broke(self, session: Session, error: BaseException) -> None:

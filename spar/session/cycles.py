@@ -1,0 +1,289 @@
+"""The cycles of one session: how each is opened, what hooks say of it, and what follows from its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec.structs import asdict
+
+from spar.events import LoopCompleted, LoopStarted
+from spar.failpoints import crashpoint
+from spar.health.health import NEVER_SLOW
+from spar.hooks import REWRITABLE, HookContext, Outcome
+from spar.loop.cycle import Cycle, Skip
+from spar.loop.loop import Loop
+from spar.loop.module_adapter import result_of
+from spar.loop.plan_stream import OpenPlan
+from spar.observe.logs import get_logger
+from spar.ports.optional import TellsInterrupted, offers
+from spar.ports.trust import answering
+from spar.records.journal import Interrupted
+from spar.runs.run import End, EndedRun, Run
+from spar.runs.verdict import verdict
+from spar.session.parts import SessionParts
+from spar.session.phases import SessionPhases
+from spar.session.work import SessionWork
+from spar.types import Action, ActionResult, Fault
+
+log = get_logger("spar.lane")
+
+#: Seconds after which a run that waits for a provider is planned again at the latest.
+LONGEST_DEFERRAL = 300.0
+#: How a run ends about whose last cycle nothing can be said.
+_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
+
+
+class SessionCycles(SessionWork):
+    """A session as its loop knows it: it gives the loop its cycles, and sees to what follows from them."""
+
+    __slots__ = ("_messages", "calls", "ended", "last_completed", "loop", "modules", "rests_until", "stop_reason")
+
+    def __init__(self, parts: SessionParts, key: str) -> None:
+        super().__init__(parts, key)
+        core, setup = parts.core, parts.setup
+        #: The run that has ended in the last cycle, until people have been told; its messages, for hooks.
+        self.ended: tuple[Run, End] | None = None
+        self._messages: tuple[dict[str, Any], ...] = ()
+        self.last_completed = core.clock.monotonic()
+        self.rests_until: float | None = None
+        self.stop_reason = ""
+        self.modules = setup.modules  # those that its cycle in hand works with
+        self.phases = SessionPhases(self)
+        self.calls = self.phases.calls
+        self.loop = Loop(self, self.runner, setup.steps, core.events, core.hooks, core.clock,
+                         plan_when_idle=setup.plan_when_idle)  # fmt: skip
+
+    # -- its beginning
+
+    def change_over(self) -> None:
+        """Work with the modules and the terms that are in force now."""
+        self.modules = self.parts.setup.modules
+        self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
+
+    def opened(self, *, is_stepped: bool = False) -> Cycle:
+        core, parts = self.core, self.parts
+        if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
+            self.change_over()
+        piece = None if is_stepped or not self.interrupted.number else self.next_interrupted()
+        run = self.run
+        if piece is not None:  # it has a cycle of its own, which is no part of the run in hand
+            run = piece.run
+            self.interrupted.take(piece)
+            parts.recovery.tries(piece)
+        cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
+        if piece is not None:
+            cycle.items = piece.items
+        self.cycle = cycle
+        if core.events.wanted[LoopStarted]:
+            core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=cycle.started_at, session=self.key))
+        return cycle
+
+    async def may_begin(self, run: Run, cycle: Cycle) -> bool:
+        """Return whether no hook is against a run that begins; one that is ends it."""
+        if not self.core.hooks.used:
+            return True
+        await self.parts.session_hooks.run_begins(self.key)
+        outcome = await self._consult("before_run", cycle, run.message)
+        if outcome is not None and outcome.denied:
+            self.parts.runs.end(run, End("error", outcome.reason or "refused by a hook"))
+            return False
+        return True
+
+    # -- what hooks and modules say of it
+
+    async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
+        """Return what the hooks at a point say, their faults reported; None where nobody is asked."""
+        hooks = self.core.hooks
+        if point not in hooks.used:
+            return None
+        about = run_id or (cycle.run.id if cycle.run else None)
+        outcome = await hooks.run(HookContext(point, self.core.name, value, self.key, about, cycle.id))
+        self.parts.reports.hooks_failed(cycle.id, outcome, self.key)
+        return outcome
+
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
+        """Return what the hooks at a point make of a value. Raises: Skip when one of them is against it."""
+        outcome = await self._consult(point, cycle, value)
+        if outcome is None:
+            return value
+        if outcome.stop_run and cycle.run is not None:
+            run = self.parts.runs.get(cycle.run.id)
+            self.parts.runs.end(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+            self.leave(run)
+        if outcome.denied:
+            cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
+            raise Skip
+        if point == "before_plan":
+            cycle.noticed, cycle.perceptions = tuple(cycle.perceptions), tuple(outcome.value)
+            return cycle.perceptions
+        if point == "after_plan" and isinstance(outcome.value, Action):
+            return answering(outcome.value, cycle.perceptions)
+        return outcome.value if point in REWRITABLE else value
+
+    def failed(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
+        self.parts.reports.phase_failed(cycle, fault, error, policy)
+
+    def salvage(self, action: Action) -> ActionResult | None:
+        """Return what the actor knows of an action that was cut off, if it can tell."""
+        module = self.modules["act"]
+        try:
+            known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
+            return None if known is None else result_of(known, module.name, action)
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
+            return None
+
+    def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
+        """Run work while it does not turn; `done(error)` is called at its end."""
+        with self.parts.requests.inside():
+            self.runner.start(work, done)
+
+    def cut(self, reason: str) -> None:
+        """Cancel the phase in hand; its cycle is recorded as interrupted."""
+        self.stop_reason = reason
+        self.runner.cancel()
+
+    # -- its end
+
+    def closed(self, cycle: Cycle) -> None:
+        """See to everything that follows from a cycle's end.
+
+        Each consequence is guarded by itself: what one of them runs into is reported, and the others come all the same,
+        the end of the run and `LoopCompleted` among them.
+        """
+        core, parts, guarded = self.core, self.parts, self.parts.reports.guarded
+        if self.stop_reason:
+            cycle.is_cut = True
+        if cycle.is_cut or cycle.faults:
+            guarded(cycle, self._broken_off, cycle)
+        crashpoint("cycle.closing")
+        self.last_completed = now = core.clock.monotonic()
+        self.rests_until = self.cycle = None
+        self.is_open = True
+        outcome, duration = cycle.conclude(), cycle.duration(now)
+        parts.account.cycle(outcome, duration)
+        if cycle.result is not None and cycle.result.results:
+            guarded(cycle, parts.account.calls.add, cycle.result.results)
+        parts.session_accounts.cycle(self.key, cycle, duration)
+        if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
+            guarded(cycle, parts.health.observe, cycle, duration)
+        if self.is_resuming:
+            self.is_resuming = guarded(cycle, self.phases.resumed) is not None
+        run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
+        if cycle.taken is None or not self._is_put_back(cycle, cycle.taken):
+            end = None
+            if run is not None and not cycle.is_refused:
+                end = guarded(cycle, self._judge, run, cycle, now, otherwise=_UNJUDGED)
+            if parts.work.journal is not None:
+                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, self._is_put_off(cycle))
+            else:
+                if not (outcome == "idle" or cycle.is_refused):
+                    guarded(cycle, parts.agent_state.remember, cycle, duration)
+                if run is not None:
+                    guarded(cycle, parts.transcripts.add, run, cycle, end)
+            if run is not None and end is not None:
+                self._end(run, end, cycle)
+        if core.events.wanted[LoopCompleted]:
+            core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=core.clock.now(), duration=duration,
+                                               outcome=outcome, session=self.key, calls=cycle.calls,
+                                               deferred=cycle.deferred))  # fmt: skip
+        if parts.holding.awaited:
+            parts.holding.left(self)
+
+    def _broken_off(self, cycle: Cycle) -> None:
+        """Nothing further comes of a plan that is still being written; what was done of the action is not forgotten."""
+        if isinstance(cycle.action, OpenPlan):
+            cycle.action.close()
+        if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
+            cycle.result = self.salvage(cycle.written_action)
+
+    def _is_put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
+        """Have interrupted work wait as it was if its cycle ended before its plan phase; whether that is so."""
+        was_called_off = cycle.is_cut and self.stop_reason not in ("", "stop")
+        is_put_back = cycle.phase == "sense" and not (cycle.faults and piece.cycle is None) and not was_called_off
+        if is_put_back and (piece.run is None or piece.run.status is None):
+            self.interrupted.put_back(piece)
+        elif is_put_back:
+            self.parts.recovery.cut.give_up(piece)
+        self.parts.recovery.tried(piece, is_put_back=is_put_back)
+        return is_put_back
+
+    def _is_put_off(self, cycle: Cycle) -> bool:
+        """Return whether a cycle was cut off by a stop, not called off: it goes on at the next start."""
+        return cycle.is_cut and self.stop_reason in ("", "stop") and self.runner.is_cancelled
+
+    # -- the end of a run
+
+    def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
+        """Return whether a run is over after this cycle."""
+        assert run is self.run or cycle.taken is not None, "a cycle ends in the name of another run"
+        runs = self.parts.runs
+        if cycle.deferred and cycle.next_look:
+            runs.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
+        run.touched = now
+        end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.limits)
+        if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
+            end = End("error", self.stop_reason)
+        return end
+
+    def _end(self, run: Run, end: End, cycle: Cycle) -> None:
+        """Leave a run that is over, and tell people of it where there is nothing to wait for, or nobody who would."""
+        parts = self.parts
+        self.ended = (run, end)
+        self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
+        self.leave(run)
+        if cycle.is_cut or cycle.is_stepped or not (cycle.is_journalled or parts.outbox.is_guarded):
+            parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)
+            parts.runs.end(run, end)
+
+    def leave(self, run: Run) -> None:
+        """A run has ended: what interrupted work it has is given up, and the next one may begin."""
+        for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
+            self.parts.recovery.cut.give_up(piece)
+            self.parts.recovery.wake_next()
+        self.parts.session_hooks.run_ended(self.key)
+        if self.run is run:
+            self.run = None
+            self.rehouse()
+        elif not self.is_busy:
+            self.rehouse()
+
+    async def say_ended(self, cycle: Cycle, run: Run, end: End) -> None:
+        """A run's answer is on disk before anybody is told."""
+        crashpoint("run.before_answer")
+        if run.status is None:
+            self.parts.runs.end(run, await self.parts.outbox.answer(run, end))
+        self.ended = None
+        if "after_run" in self.core.hooks.used:
+            status = await self.parts.runs.wait(run.id, 0)
+            await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._messages), run.id)
+
+    def is_pursuing(self, run: Run) -> bool:
+        """Return whether the cycle in hand is this run's, though the run may not have begun yet in this process."""
+        cycle = self.cycle
+        if cycle is None or cycle.run is None:
+            return False
+        return self.run is run or (cycle.taken is not None and cycle.taken.run is run)
+
+    def is_answering(self, run: Run) -> bool:
+        """Return whether a run is over, or what it is a part of, and people are just being told the answer."""
+        return self.ended is not None and self.ended[0] in (run, run.into)
+
+    @property
+    def is_asking(self) -> bool:
+        """Return whether hooks are asked about a cycle of a session that has taken nothing yet."""
+        cycle = self.cycle
+        return (
+            not self.is_standing and self.run is None and cycle is not None and cycle.phase == "sense"
+            and not cycle.items and not self.stop_reason
+        )  # fmt: skip
+
+    def let_go(self) -> None:
+        """Its task has ended, perhaps while people were still being told an answer: it stands as it is on disk."""
+        self.cycle = None
+        if self.parts.holding.awaited:
+            self.parts.holding.left(self)
+        if self.ended is not None:
+            self.parts.runs.end(*self.ended)
+            self.ended = None
