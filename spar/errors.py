@@ -7,10 +7,9 @@ exception means. A group never hides what it holds: `unwrap` looks through it.
 from __future__ import annotations
 
 import functools
-import sysconfig
+import os
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,10 @@ TOLD_FRAMES, TOLD_CHARACTERS = 12, 4_000
 #: Exceptions that end the process, whoever raises them.
 ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
-_HOME = Path(__file__).parents[1]
+_HOME = __file__.removesuffix("/spar/errors.py")
 _PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 #: Where code lies that is nobody's own: this program's, Python's, that of libraries.
-_SHARED = (*(f"{_HOME / name}/" for name in _PACKAGES), sysconfig.get_path("stdlib"), "<")
+_SHARED = (*(f"{_HOME}/{name}/" for name in _PACKAGES), os.__file__.removesuffix("/os.py"), "<")
 
 
 class SparError(Exception):
@@ -160,7 +159,7 @@ def place_of(error: BaseException) -> str:
         code = frame.f_code
         is_shared = code.co_filename.startswith(_SHARED) or "/site-packages/" in code.co_filename
         if not is_shared or not is_own:
-            place, is_own = f"{Path(code.co_filename).name}:{line} in {code.co_name}", is_own or not is_shared
+            place, is_own = f"{code.co_filename.rpartition('/')[2]}:{line} in {code.co_name}", is_own or not is_shared
     return place
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import time
 
 _OFFSET = time.time_ns() - time.monotonic_ns()
 _count = itertools.count().__next__
 _call_count = itertools.count(1).__next__
-_tail, _process = secrets.token_hex(3), secrets.token_hex(7)
+_tail, _process = os.urandom(3).hex(), os.urandom(7).hex()
 
 
 def new_id() -> str:
@@ -30,7 +29,7 @@ def new_call_id() -> str:
 
 def _reseed() -> None:
     global _tail, _process
-    _tail, _process = secrets.token_hex(3), secrets.token_hex(7)
+    _tail, _process = os.urandom(3).hex(), os.urandom(7).hex()
 
 
 os.register_at_fork(after_in_child=_reseed)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spar.agent.approvals import AgentApprovals
@@ -120,7 +119,7 @@ class Agent(AgentParts):
         from spar.config.load import load
 
         given = {key.replace("__", "."): value for key, value in overrides.items()}
-        return build_agent(load(Path(path) if path is not None else None, overrides=given))
+        return build_agent(load(path, overrides=given))
 
     # -- what it knows of itself
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import PydanticBaseSettingsSource
 
 from spar.config.fields import problems, shown
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
 from spar.config.lines import PACKAGED, KeyPath, Problem, Refusal, Sources, dotted, find, read
-from spar.config.model import LAYERS, Settings
+from spar.config.model import Settings
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError
 
@@ -89,7 +87,7 @@ class Loaded(Struct, frozen=True):
 
 
 def load(
-    path: Path | None = None,
+    path: str | Path | None = None,
     *,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -100,7 +98,7 @@ def load(
     Raises: ConfigError that lists all that is wrong.
     """
     environ = os.environ if environ is None else environ
-    found = find(environ) if path is None else path
+    found = find(environ) if path is None else Path(path)
     # The packaged file describes a service that lives in the current folder, not in the package.
     folder = Path.cwd() if path is None and found == PACKAGED else None
     file = read(found, folder=folder) if found is not None else None
@@ -108,8 +106,8 @@ def load(
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
-    settings = _build([options.table, variables.table, file.table if file else {}], sources, wrong)
-    return Loaded(settings, sources)
+    given = _merged(_merged(file.table if file else {}, variables.table), options.table)
+    return Loaded(_build(given, sources, wrong), sources)
 
 
 def as_settings(given: Mapping[str, Any] | Settings | None) -> Settings:
@@ -121,7 +119,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Settings:
     """Settings from a table shaped like `config.toml`; environment and files are not looked at. Raises: ConfigError."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _build([_copy(mapping)], Sources(), [])
+    return _build(_copy(mapping), Sources(), [])
 
 
 def schema() -> dict[str, Any]:
@@ -151,24 +149,20 @@ def reloads(key: str) -> Literal["live", "restart"]:
 # -- building
 
 
-class _Layer(PydanticBaseSettingsSource):
-    """One source of values; pydantic-settings merges them, highest first."""
-
-    def __init__(self, table: dict[str, Any]) -> None:
-        super().__init__(Settings)
-        self._table = table
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._table.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._table
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with what another one says in its place, tables inside it key by key."""
+    merged = dict(below)
+    for key, value in above.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _merged(inner, value)
+        merged[key] = value
+    return merged
 
 
-def _build(tables: Iterable[dict[str, Any]], sources: Sources, wrong: list[Problem]) -> Settings:
+def _build(table: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
     try:
-        arguments: Any = {LAYERS: [_Layer(table) for table in tables]}
-        settings = Settings(**arguments)
+        settings = Settings.model_validate(table)
     except ValidationError as error:
         wrong = [*wrong, *problems(error, Settings)]
     if wrong:

@@ -6,14 +6,12 @@ and may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. Everything is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from pydantic import BeforeValidator, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spar.config.amounts import Cap, Count, Money
 from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
@@ -32,9 +30,6 @@ from spar.config.parts import (
 )
 from spar.ports.budgets import QUANTITIES, WINDOWS, Limits, in_micro
 from spar.records.approvals import GRANTABLE
-
-#: The reserved argument through which `spar.config.load` hands over its sources.
-LAYERS = "_layers"
 
 
 def _lower(value: Any) -> Any:
@@ -444,10 +439,8 @@ class LogSettings(Section):
 # -- the whole
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """Everything that can be configured. Made by hand it takes what it is given and looks nowhere else."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     agent: AgentSettings = AgentSettings()
     """The loop: its name, its pace, its answer to errors."""
@@ -465,7 +458,7 @@ class Settings(BaseSettings):
     """The module that acts."""
     reflect: ReflectPart = ReflectPart()
     """The module that reflects."""
-    perception: Options = {}
+    perception: Options = Field({})
     """The stages of the pipeline, which checks them itself."""
     sensors: tuple[SensorPart, ...] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
@@ -497,20 +490,6 @@ class Settings(BaseSettings):
                 _refuse((index, "name" if sensor.name else "use"), sensor.label, _SAME_NAME)
             seen.add(sensor.label)
         return sensors
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The sources that `spar.config.load.load` made, highest first; none for settings made by hand."""
-        assert isinstance(init_settings, InitSettingsSource)
-        layers: Sequence[PydanticBaseSettingsSource] = init_settings.init_kwargs.pop(LAYERS, ())
-        return (init_settings, *layers)
 
 
 _SAME_NAME = "is the name of another sensor already; give this one a `name` of its own"

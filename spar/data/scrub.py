@@ -17,7 +17,6 @@ import base64
 import re
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 from spar.data.patterns import any_of
 
@@ -210,6 +209,8 @@ class Scrubber:
 
     def hide(self, *values: str) -> None:
         """Never show these again. Values of fewer than six characters are ignored."""
+        from urllib.parse import quote  # not at the top: most programs hide no values
+
         found = set(self._hidden)
         for value in values:
             if len(value) >= SHORTEST_HIDDEN:
