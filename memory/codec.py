@@ -224,13 +224,18 @@ def read(plain: Any, kind: type[T]) -> T:
         return msgspec.convert(_with_numbers(plain, kind), kind, strict=False)
 
 
+def is_safe(text: str, limit: int = MAX_TEXT) -> bool:
+    """Return whether a quick look finds that a column takes a text as it is."""
+    return len(text) <= limit and text.isascii() and "\0" not in text
+
+
 def safe(text: object, limit: int = MAX_TEXT) -> str:
     """Text that a column takes: lone surrogates and NUL replaced by their escapes, never longer than `limit`.
 
     What is longer keeps its beginning and has a digest of the whole at its end: what differs stays different.
     """
     kept = text if type(text) is str else _text_of(text)
-    if len(kept) <= limit and kept.isascii() and "\0" not in kept:
+    if is_safe(kept, limit):
         return kept
     if len(kept) > limit:
         mark = blake2b(kept.encode(errors="surrogatepass"), digest_size=12).hexdigest()

@@ -16,13 +16,27 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw, Struct, ValidationError, field
 from msgspec.json import encode as as_json
 
 from memory import events, pieces
-from memory.codec import decode, encode, look, read, safe, sealed, seconds, seems_small, shortened, unsealed
+from memory.codec import (
+    MAX_DEPTH,
+    decode,
+    encode,
+    is_safe,
+    look,
+    read,
+    safe,
+    sealed,
+    seconds,
+    seems_small,
+    shortened,
+    unsealed,
+)
 from memory.sqlite import seals
 from spar.data.scrub import mask_json, masked, may_hold
 from spar.errors import ContractError
@@ -121,8 +135,10 @@ def row(cycle: CycleRecord) -> CycleRow:
 def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
     duration = float(cycle.duration) if math.isfinite(cycle.duration) else None
     size = len(body) + _ROW_OVERHEAD
-    names = (safe(cycle.outcome), safe(cycle.session), safe(cycle.agent))
-    return (safe(cycle.cycle_id), seconds(cycle.started_at), size, *names, duration, summary, body)
+    names: tuple[str, ...] = cycle.cycle_id, cycle.outcome, cycle.session, cycle.agent
+    if not is_safe("".join(names)):
+        names = tuple(map(safe, names))
+    return (names[0], seconds(cycle.started_at), size, *names[1:], duration, summary, body)
 
 
 def size_of(row: CycleRow) -> int:
@@ -139,48 +155,54 @@ def insert(connection: Connection, row: CycleRow) -> None:
 
 
 def prepared(cycle: CycleRecord) -> CycleRow | CycleRecord:
-    """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has nothing to do but
-    to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`."""
+    """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has little to do but
+    to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`,
+    which also masks what is encoded here."""
     try:
-        text = "\n".join(_words(cycle) or ())
-        if not text or len(text) > _FEW or may_hold(text):
+        if not _holds_little(cycle):
             return cycle
         raw = as_json(CycleBody(cycle))
+        if not raw.isascii() or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+            return cycle
+        return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {})
     except Exception:  # a field that is not what it should be, or a lone surrogate
         return cycle
-    return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {}) if raw.isascii() else cycle
 
 
-def _words(cycle: CycleRecord) -> list[str] | None:
-    """Return all texts of a cycle that made no calls, where nothing went wrong and nothing was noted; None of others.
+def _holds_little(cycle: CycleRecord) -> bool:
+    """Return whether a cycle made no calls, nothing went wrong and nothing was noted, and its texts are short.
 
-    Field by field, because it is done for each cycle: what is taken for empty here is all that there is besides.
+    It is done for each cycle: what is taken for empty here is all that there is besides texts and numbers.
     """
     action, result, reflection = cycle.action, cycle.result, cycle.reflection
-    if cycle.notes or cycle.faults or cycle.calls.get("failed"):
-        return None
-    if action is not None and (action.calls or action.perceptions or action.answers or action.output is not None):
-        return None
-    if result is not None and (
-        result.action or result.results or result.state or result.messages or result.errors or result.fault
+    if (
+        any(_of_cycle(cycle))
+        or cycle.calls.get("failed")
+        or (action is not None and any(_of_action(action)))
+        or (result is not None and any(_of_result(result)))
+        or (reflection is not None and any(_of_reflection(reflection)))
     ):
-        return None
-    if reflection is not None and (
-        reflection.result or reflection.successes or reflection.failures or reflection.abilities
-        or reflection.experiences
-    ):  # fmt: skip
-        return None
-    words = [cycle.cycle_id, cycle.agent, cycle.session]
+        return False
+    left = _FEW - len(cycle.agent) - len(cycle.session)
     if action is not None:
-        words += (action.goal, action.id, action.reason, action.deferred, action.run_id or "")
+        left -= sum(map(len, _texts_of_action(action)))
     for each in cycle.perceptions:
-        if each.attributes or each.evidence:
-            return None
-        words += (each.content, each.source, each.kind, each.id, each.key or "", each.subject or "", each.session,
-                  each.intent)  # fmt: skip
-        if len(words) > _FEW:
-            return None
-    return words
+        if type(each.content) is not str or any(_of_perception(each)):
+            return False
+        left -= sum(map(len, _texts_of_perception(each))) + len(each.key or "") + len(each.subject or "")
+        if left < 0:
+            return False
+    return left >= 0
+
+
+#: What is empty in a cycle that holds little.
+_of_cycle = attrgetter("notes", "faults")
+_of_action = attrgetter("calls", "perceptions", "answers", "output")
+_of_result = attrgetter("action", "results", "state", "messages", "errors", "fault")
+_of_reflection = attrgetter("result", "successes", "failures", "abilities", "experiences")
+_of_perception = attrgetter("attributes", "evidence")
+_texts_of_action = attrgetter("goal", "id", "reason", "deferred")
+_texts_of_perception = attrgetter("content", "source", "kind", "id", "session", "intent")
 
 
 def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> None:
@@ -197,10 +219,19 @@ def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> N
     _insert_all(connection, encoded)
 
 
+def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """Mask the bodies of rows that were encoded alone: they are searched together, which is much quicker."""
+    if not may_hold("\n".join([row[-1] for row in rows])):
+        return rows
+    bodies = [sealed(mask_json(unsealed(row[-1]))) for row in rows]
+    return [(*row[:-1], body) for row, body in zip(rows, bodies, strict=True)]
+
+
 def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
     """Write rows that have no pieces, and tell them to who keeps their seals."""
     if not rows:
         return
+    rows = _without_secrets(rows)
     sealing = seals.of(connection)
     if sealing is None:
         connection.executemany(UPSERT, rows)

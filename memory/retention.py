@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from memory import pieces
-from memory.journal import orphans
+from memory.journal import counts, orphans
 from memory.sqlite import hash_chain
 from spar.failpoints import crashpoint
 
@@ -123,6 +123,7 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
             orphans.fold(connection, live, end)
         except ValueError:  # its facts stay, and it is put aside in time
             return 0
+    counts.fold(connection, end - 1)
     crashpoint("retention.delete")
     hash_chain.move_anchor(connection, end - 1)
     connection.execute("DELETE FROM fact WHERE seq < ?", (end,))

@@ -26,7 +26,7 @@ from memory.codec import decode, encode, exactly, safe, sealed
 from memory.experiences import jsonl
 from memory.experiences import rows as experiences
 from memory.experiences.rows import ExperienceFilter
-from memory.journal import budgets, orphans, replay
+from memory.journal import budgets, counts, orphans, replay
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.sqlite import database
@@ -506,7 +506,7 @@ class Memory:
         # A wall clock that has jumped ahead since the opening makes nothing old.
         now = min(self._clock.now().timestamp(), self._opened_at + self._clock.monotonic())
         live = self._journal.live if self._journal is not None else None
-        gone = retention.trim(connection, self._limits, now)
+        gone = counts.fold(connection) + retention.trim(connection, self._limits, now)
         gone += retention.trim_facts(connection, self._limits, now, live)
         if live and self._clock.monotonic() - self._opened_mono >= orphans.AFTER:
             self._bury(connection, live, now)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from memory import cycle_log, events, own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import rows as experiences
-from memory.journal import budgets, replay
+from memory.journal import budgets, counts, replay
 from memory.journal.batch import Batch, Write, many
 from memory.journal.in_flight import NOTED, InFlightFile, trait
 from memory.journal.queries import JournalQueries
@@ -74,7 +74,6 @@ class Journal(JournalQueries):
         #: Begun in this moment: by id, the agent's name and what makes it.
         self._opening: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # changes of rows, by the open cycle that they are for
-        self._renewed: dict[str, Callable[[], RowChange]] = {}
         self._held: deque[Batch] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
@@ -253,7 +252,11 @@ class Journal(JournalQueries):
             self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
             return
         record = closing.record
-        told = {"outcome": closing.outcome, "done": closing.done}
+        told: dict[str, Any] = {"outcome": closing.outcome, "done": closing.done}
+        if closing.took is not None:
+            told |= {"agent": agent, "took": closing.took}
+        if closing.besides is not None:
+            told["besides"] = closing.besides
         self._tell(cycle_id, closing.run_id or "", "closed", told)
         if record is not None:
             self._batch.size += _ABOUT_A_CYCLE
@@ -332,13 +335,10 @@ class Journal(JournalQueries):
             self._batch.size += len(given[-1])
             self._add(_CHANGES[sql], given)
 
-    def renew(self, name: str, make: Callable[[], RowChange]) -> None:
-        """Write a small row that changes all the time as it is when this moment's transaction is made, and only then.
-
-        Args: name: by which the same row is known when it is told again in the same moment.
-        """
-        self._renewed[name] = make
-        self._change()
+    def count(self, agent: str, total: Mapping[str, Any]) -> None:
+        """Write what the counts of an agent come to, in place of all that was told of them before."""
+        self._add(counts.put, (agent, dict(total)))
+        self.hand_over()  # what is told from now on comes on top
 
     def _try(self, tell: Callable[[], None]) -> None:
         """Tell something that must not keep the rest from being told; a failure is said."""
@@ -422,7 +422,7 @@ class Journal(JournalQueries):
 
     @property
     def _has_told(self) -> bool:
-        return bool(self._batch.events or self._batch.writes or self._opening or self._renewed)
+        return bool(self._batch.events or self._batch.writes or self._opening)
 
     def _submit(self) -> None:
         """Hand over with somebody waiting: the writer then has room and flushes."""
@@ -461,9 +461,6 @@ class Journal(JournalQueries):
 
     def _taken(self) -> Batch:
         batch, self._batch, self._is_full = self._batch, Batch(), False
-        renewed, self._renewed = self._renewed, {}
-        for sql, given in own_rows.statements([make() for make in renewed.values()]):
-            batch.add(_CHANGES[sql], given)
         if self._opening:
             begun = [(name, agent, make()) for name, (agent, make) in self._opening.items()]
             self._opening.clear()

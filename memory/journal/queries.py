@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import own_rows
-from memory.journal import budgets, replay
+from memory.journal import budgets, counts, replay
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
@@ -91,6 +91,10 @@ class JournalQueries(SessionQueries):
     async def rows(self, owner: str) -> dict[str, Any]:
         """Return the small rows of an owner, by key."""
         return await self._read(partial(own_rows.all_of, owner=owner))
+
+    async def counts(self, agent: str) -> dict[str, Any]:
+        """Return what the counts of an agent come to."""
+        return await self._read(partial(counts.of, agent=agent))
 
     async def spent(self) -> list[Spend]:
         """Return the amounts used of the budgets, by window and quantity."""

@@ -37,8 +37,9 @@ _FENCE = "fence"  # up to where fences are reserved
 _FENCES = 1 << 24
 _CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
 FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
+COUNTED = "counted"  # the number of the fact up to which `memory.journal.counts` has added up
 #: Keys in the table `state` that are not the agent's.
-OWN_KEYS = (_EPOCH, _FENCE, hash_chain.ANCHOR, FLUSHED, seals.HEAD)
+OWN_KEYS = (_EPOCH, _FENCE, hash_chain.ANCHOR, FLUSHED, seals.HEAD, COUNTED)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
 TAIL = 1_000  # facts whose chain is looked at when it is opened
 
@@ -159,6 +160,8 @@ def _next_epoch(connection: Connection) -> tuple[int, int]:
         fence = _first_fence(number_of(connection, _FENCE), earlier)
         for key, value in ((_EPOCH, earlier + 1), (_FENCE, fence + _FENCES)):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
+        newest = str(hash_chain.newest(connection))
+        connection.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (COUNTED, newest))
         sealing.write()
         connection.execute("COMMIT")
     except BaseException:

@@ -1,7 +1,7 @@
 """State of an agent that outlives it: experiences, the log of cycles, statistics, abilities, numbers of events.
 
-Abilities and statistics are small rows. With a journal they change in the closing transaction of each cycle that was
-not idle, so that a killed process has lost none of them; else at the stop.
+Abilities are small rows, statistics counts. With a journal they change in the closing transaction of each cycle that
+was not idle, so that a killed process has lost none of them; else at the stop.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from spar.ports.store import (
 )
 from spar.protocols import Rows
 from spar.records.abilities import ability_key
+from spar.records.counts import count
 from spar.records.journal import RowChange
 from spar.types import Ability, CycleRecord, Experience, Fault, Perception
 
@@ -71,6 +72,7 @@ class AgentState:
 
     __slots__ = (
         "_agent",
+        "_besides",
         "_core",
         "_paused_since",
         "_reports",
@@ -78,6 +80,7 @@ class AgentState:
         "_reserved",
         "_rows",
         "_stats",
+        "_told_errors",
         "_written",
         "abilities",
         "has_loaded",
@@ -96,6 +99,8 @@ class AgentState:
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
         self._written: dict[str, Ability] = {}  # as the rows say
+        self._besides: dict[str, Any] = {}
+        self._told_errors = dict(stats.errors_by_phase)
         #: The first number of an event that is not reserved; 0 while nothing is.
         self._reserved = 0
 
@@ -182,9 +187,20 @@ class AgentState:
                 written[change.key] = known[change.key]
         return tuple(changes)
 
-    def statistics(self) -> RowChange:
-        """The row of the statistics as they are now."""
-        return RowChange(self._statistics, ACCOUNT, self._stats.state())
+    def passed(self, cycle: Cycle, duration: float) -> None:
+        """Count a cycle that leaves nothing behind; the next one that does tells of it."""
+        count(self._besides, cycle.outcome, (("cycle", duration), *cycle.durations))
+
+    def besides(self) -> dict[str, Any] | None:
+        """Take what was counted besides the cycles of which the journal is told; None for nothing."""
+        errors, told = self._stats.errors_by_phase, self._told_errors
+        if errors != told:
+            self._besides["errors_by_phase"] = {phase: number - told[phase] for phase, number in errors.items()}
+            self._told_errors = dict(errors)
+        elif not self._besides:
+            return None
+        found, self._besides = self._besides, {}
+        return found
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Hand what a cycle came to to the background writer of a memory that keeps no journal."""
@@ -267,17 +283,24 @@ class AgentState:
     async def _take_over(self, store: Any, rows: Rows) -> None:
         events = self._core.events
         state = await _in_time(store.load(self._key), "the store's load")
-        stats = await _in_time(rows.rows(self._statistics), "the store's rows")
+        stats = await _in_time(self._counts(rows), "the store's rows")
         abilities = await _in_time(rows.rows(self._abilities), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all of it was one value
         events.seq = max(events.seq, int(former.get("seq") or 0))
-        self._stats.restore(stats.get(ACCOUNT) or former.get("stats") or {})
+        self._stats.restore(stats or former.get("stats") or {})
+        self._told_errors = dict(self._stats.errors_by_phase)
         for item in former.get("abilities") or []:
             self._ability_of(item)
         self._written.clear()  # those are no rows yet
         for item in sorted(abilities.values(), key=_tried_at):
             if (ability := self._ability_of(item)) is not None:
                 self._written[ability_key(ability.tool, ability.task)] = ability
+
+    async def _counts(self, rows: Rows) -> dict[str, Any]:
+        """Return what was counted in earlier processes."""
+        if (journal := self.journal) is not None:
+            return dict(await journal.counts(self._core.name))
+        return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
 
     def _ability_of(self, item: Any) -> Ability | None:
         try:
@@ -320,9 +343,13 @@ class AgentState:
         known = dict(self.abilities)
         changes = [RowChange(self._abilities, key, is_dropped=True) for key in self._written.keys() - known.keys()]
         changes += [self._row_of(key, each) for key, each in known.items() if self._written.get(key) is not each]
-        if self._stats.snapshot().total_cycles:
-            changes.append(self.statistics())
+        journal, counts = self.journal, self._stats.state() if any(self._stats.outcomes.values()) else None
+        if counts is not None and journal is None:
+            changes.append(RowChange(self._statistics, ACCOUNT, counts))
         try:
+            if counts is not None and journal is not None:
+                self._besides, self._told_errors = {}, dict(self._stats.errors_by_phase)
+                journal.count(self._core.name, counts)
             await _in_time(rows.change(changes), "the store's rows")
             self._written = known
             await _in_time(store.save(self._key, {"seq": seq}), "the store's save")

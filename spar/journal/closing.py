@@ -65,6 +65,8 @@ def closing(
     parts: tuple[Any, ...],
     entries: tuple[Entry, ...],
     is_to_go_on: bool,
+    took: dict[str, float] | None,
+    besides: dict[str, Any] | None,
 ) -> Closing:
     """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `parts` those of
     the messages that were a part of it, `entries` what its session's transcript gains."""
@@ -87,4 +89,7 @@ def closing(
         to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,
         cycle.session,
+        (),
+        took,
+        besides,
     )

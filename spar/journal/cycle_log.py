@@ -90,6 +90,7 @@ class CycleLog:
         """
         core, is_idle, guarded = self._core, cycle.outcome == "idle", self._reports.guarded
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
+            self._agent_state.passed(cycle, duration)
             return
         journal = demanded(self._work.journal)
         failed: tuple[Item, ...] = ()
@@ -108,17 +109,20 @@ class CycleLog:
         entries: tuple[Entry, ...] = ()
         if run is not None and not is_to_go_on:
             entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
+        took = besides = None
+        if record is None:
+            self._agent_state.passed(cycle, duration)
+        else:
+            took, besides = {"cycle": duration, **record.phases}, self._agent_state.besides()
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
-                          entries=entries, is_to_go_on=is_to_go_on)  # fmt: skip
-        if not is_idle:
-            if changes := guarded(cycle, self._agent_state.closing, cycle):
-                account = replace(account, changes=changes)
-            journal.renew(f"statistics of {core.name}", self._agent_state.statistics)
+                          entries=entries, is_to_go_on=is_to_go_on, took=took, besides=besides)  # fmt: skip
+        if not is_idle and (changes := guarded(cycle, self._agent_state.closing, cycle)):
+            account = replace(account, changes=changes)
         try:
             journal.closed(core.name, cycle.id, account)
         except Exception as error:
             self._reports.closing_failed(cycle, error)
-            bare = replace(account, record=None, experiences=(), entries=())
+            bare = replace(account, record=None, experiences=(), entries=(), took=None, besides=None)  # told already
             journal.closed(core.name, cycle.id, bare)
         for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
             self._work.in_hand.pop(item_id, None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from datetime import datetime, timedelta
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -240,11 +240,14 @@ class Cycle(Struct, eq=False):
         return {**found, "truncated": True} if is_cut else found
 
 
+_copied = methodcaller("__copy__")  # what `copy.copy` comes to in the end
+
+
 def _with(value: V, name: str, content: Any) -> V:
     """Return a copy with something else in one field, which needs no check; the value where it holds that already."""
     if getattr(value, name) is content:
         return value
-    copied = copy(value)
+    copied: V = _copied(value)
     force_setattr(copied, name, content)
     return copied
 

@@ -37,8 +37,7 @@ class Series:
     be most of what it costs.
     """
 
-    __slots__ = ("_added", "_has_histogram", "_lock", "_upto", "add", "before", "buckets", "count", "pending",
-                 "recent", "total")  # fmt: skip
+    __slots__ = ("_has_histogram", "_lock", "add", "before", "buckets", "count", "pending", "recent", "total")
 
     def __init__(self, lock: threading.Lock | None = None, *, histogram: bool = True) -> None:
         self._has_histogram = histogram
@@ -47,7 +46,6 @@ class Series:
         self.count = 0
         self.total = 0.0
         self.before = (0, 0.0)
-        self._upto, self._added = 0, 0.0  # how many of what is pending were added up, and to what
         self.buckets: list[int] | None = None
         self.recent: Sequence[float] = ()
         self._lock = lock or threading.Lock()
@@ -61,8 +59,7 @@ class Series:
             values = self.pending[:number]
             del self.pending[:number]
             self.count += number
-            self.total += self._added + sum(values[self._upto :])
-            self._upto, self._added = 0, 0.0
+            self.total += sum(values)
             self.recent = [*self.recent, *values][-RECENT:]  # anew: another thread may be sorting the former
             if not self._has_histogram:
                 return
@@ -78,19 +75,14 @@ class Series:
 
     @property
     def mean(self) -> float:
-        self.fold()
         count, total = self.sums
         return total / count if count else 0.0
 
     @property
     def sums(self) -> tuple[int, float]:
-        """Count and sum in seconds, also of earlier processes. Asked for with each cycle that is written down, so
-        nothing is folded for it and each value is added once."""
-        with self._lock:
-            number = len(self.pending)
-            self._added += sum(self.pending[self._upto : number])
-            self._upto = number
-            return self.before[0] + self.count + number, self.before[1] + self.total + self._added
+        """Count and sum in seconds, also of earlier processes."""
+        self.fold()
+        return self.before[0] + self.count, self.before[1] + self.total
 
     def quantile(self, share: float) -> float:
         """The value below which `share` (0..1) of the most recent durations lie; 0 without any."""

@@ -413,11 +413,13 @@ class StateJournal(Protocol):
         Raises: TooLargeError for a value of more than a megabyte; ValueError for one that is not JSON-able.
         """
 
-    def renew(self, name: str, make: Callable[[], RowChange]) -> None:
-        """Write the row that `make` returns when the next transaction is made; told again before, it is written once.
+    def count(self, agent: str, total: Mapping[str, Any]) -> None:
+        """Write what the counts of an agent come to, in place of all that was told of them before."""
 
-        Args: name: by which the row is known until then.
-        """
+    async def counts(self, agent: str) -> Mapping[str, Any]:
+        """Return what the counts of an agent come to: what `count` wrote last, and what its cycles that were closed
+        since have added (`Closing.took`, `Closing.besides`)."""
+        ...
 
     async def rows(self, owner: str) -> Mapping[str, Any]:
         """Return the values of all small rows of an owner, by key."""

@@ -150,7 +150,8 @@ class Closing(Struct, frozen=True):
     those of the messages that had become a part of that run, `past` is the run's item with this cycle among its past.
     `again` is what is to be gone on with: the cycle was cut off. `entries` are what it adds to the transcript of its
     `session`, for run `run_id` unless they name their own; those of a run that another one has superseded there are not
-    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools, statistics.
+    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools. What it adds
+    to the counts of its agent (`spar.records.counts`): its outcome, what `took` how many seconds, `besides` more.
     """
 
     outcome: str
@@ -166,6 +167,8 @@ class Closing(Struct, frozen=True):
     entries: tuple[Entry, ...] = ()
     session: str = ""
     changes: tuple[RowChange, ...] = ()
+    took: dict[str, float] | None = None
+    besides: dict[str, Any] | None = None
 
     @property
     def leaves_a_trace(self) -> bool:

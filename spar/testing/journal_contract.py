@@ -15,7 +15,7 @@ from spar.ids import new_id
 from spar.ports.optional import offers
 from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.testing.duties import Duty, Harness, owed
-from spar.testing.journal_rows import BudgetsDuty, RecordsDuty, RowsDuty, StateDuty, TranscriptsDuty
+from spar.testing.journal_rows import BudgetsDuty, CountsDuty, RecordsDuty, RowsDuty, StateDuty, TranscriptsDuty
 from spar.testing.journal_work import CyclesDuty, DoubtsDuty, ItemsDuty, LettersDuty, item_of, seen
 from spar.types import replace
 
@@ -29,6 +29,7 @@ DUTIES: tuple[type[Duty], ...] = (
     DoubtsDuty,
     StateDuty,
     RowsDuty,
+    CountsDuty,
     RecordsDuty,
     BudgetsDuty,
     TranscriptsDuty,

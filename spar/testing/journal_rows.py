@@ -9,9 +9,10 @@ from typing import Any
 
 from spar.errors import FencedError, TooLargeError
 from spar.protocols import Records
-from spar.records.journal import RowChange, Spend
+from spar.records.journal import Closing, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
 from spar.testing.duties import ODD_TEXTS, Duty, are_same, owed
+from spar.types import CycleRecord, utcnow
 
 #: Values of JSON that have come back as something else before.
 EXACT: tuple[Any, ...] = (
@@ -64,17 +65,8 @@ class RowsDuty(Duty):
                         RowChange(mark, "gone", is_dropped=True), RowChange(mark, "back", 1),
                         RowChange(mark, "back", is_dropped=True), RowChange(mark, "back", 2)))  # fmt: skip
         await self.value("store.change()", store.change((RowChange(mark, "stored", 1),)))
-        self.rows |= {"order": 2, "back": 2, "stored": 1, "renewed": 3}
-        made: list[int] = []
-
-        def make() -> RowChange:
-            made.append(1)
-            return RowChange(mark, "renewed", 3)
-
-        for _ in range(5):
-            journal.renew(f"{mark}renewed", make)
+        self.rows |= {"order": 2, "back": 2, "stored": 1}
         await self.value("journal.safe()", journal.safe())
-        owed(len(made) == 1, f"a row that is renewed must be made once for each transaction, found {len(made)}")
         for value, kind in ((_HUGE, TooLargeError), (object(), ValueError)):
             changes = (RowChange(mark, "half", 1), RowChange(mark, "refused", value))
             told = _told(journal.change, changes)
@@ -90,6 +82,31 @@ class RowsDuty(Duty):
                     are_same(found[key], value),
                     f"{what} must return values exactly, kept {value!r:.80}, found {found[key]!r:.80}",
                 )
+
+
+class CountsDuty(Duty):
+    """Counts of an agent: what was written of them last, and what cycles have added since."""
+
+    async def write(self, store: Any) -> None:
+        journal, agent = store.journal, self.mark
+        for number, total in enumerate((None, {"outcomes": {"idle": 7}, "durations": {"cycle": [7, 3.5]}})):
+            if total is not None:
+                journal.count(agent, total)
+            for cycle in range(3):
+                id, besides = f"{agent}{number}{cycle}", {"outcomes": {"idle": 2}, "errors_by_phase": {"plan": 1}}
+                journal.opened(agent, id, [], [], lambda id=id: Unfinished(id, "main"), {})
+                record = CycleRecord(id, agent, "main", utcnow(), 0.5, "acted")
+                took = {"cycle": 0.5, "plan": 0.25}
+                journal.closed(agent, id, Closing("acted", record, took=took, besides=besides if cycle else None))
+        await self.value("journal.safe()", journal.safe())
+
+    async def look(self, store: Any) -> None:
+        found = await self.value("journal.counts()", store.journal.counts(self.mark))
+        expected = {"outcomes": {"idle": 11, "acted": 3}, "errors_by_phase": {"plan": 2},
+                    "durations": {"cycle": [10, 5.0], "plan": [3, 0.75]}}  # fmt: skip
+        for name, numbers in expected.items():
+            what = {key: list(each) if isinstance(each, tuple) else each for key, each in found.get(name, {}).items()}
+            owed(what == numbers, f"journal.counts() must add up to {name} {numbers}, found {what!r:.200}")
 
 
 class RecordsDuty(Duty):

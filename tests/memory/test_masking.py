@@ -10,6 +10,7 @@ import pytest
 from msgspec import to_builtins
 
 from memory import Memory, cycle_log
+from memory.sqlite import database, schema
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.config.load import load
 from spar.server.routes.control import control
@@ -77,16 +78,24 @@ async def test_the_status_of_the_service_shows_no_known_secret() -> None:
 
 
 @pytest.mark.parametrize("secret", ["Bearer abcdefgh12345678", "sk-abcdefgh12345678", "AKIA0123456789ABCDEF"])
-def test_a_small_cycle_is_encoded_at_once_as_it_is_later_and_one_with_a_secret_never(secret: str) -> None:
-    def cycle(text: str) -> CycleRecord:
-        return CycleRecord("c", "main", "main", NOW, 0.1, "acted", (Perception(text),), Action(goal=text, id="a"))
+def test_a_small_cycle_is_encoded_at_once_as_it_is_later_and_written_without_its_secret(secret: str) -> None:
+    def cycle(text: str, id: str = "c") -> CycleRecord:
+        return CycleRecord(id, "main", "main", NOW, 0.1, "acted", (Perception(text),), Action(goal=text, id="a"))
 
     plain = cycle_log.prepared(cycle("hello"))
     assert isinstance(plain, cycle_log.CycleRow)
     assert plain.columns[:2] == cycle_log.row(cycle("hello")).columns[:2]
     assert "hello" in plain.columns[-1]
-
-    assert isinstance(cycle_log.prepared(cycle(secret)), CycleRecord), "the writer masks it"
-    assert secret not in str(cycle_log.row(cycle(secret)).columns)
     for other in ("x" * 2_000, "umläut", "\ud800"):
         assert isinstance(cycle_log.prepared(cycle(other)), CycleRecord)
+
+    assert secret not in str(cycle_log.row(cycle(secret)).columns)
+    connection = database.open_writer(database.IN_MEMORY, "off")
+    schema.migrate(connection)
+    texts = ["hello", secret, f"{'x' * 2_000} {secret}", f"so: {secret}"]
+    cycle_log.write(connection, [cycle_log.prepared(cycle(text, str(n))) for n, text in enumerate(texts)])
+    found = [cycle_log.find(connection, str(n)) for n in range(4)]
+    assert secret not in str(list(connection.execute("SELECT * FROM cycle")))
+    assert [each.perceptions[0].text.replace(secret, "***") for each in found if each is not None] == [
+        text.replace(secret, "Bearer ***" if secret.startswith("Bearer") else "***") for text in texts
+    ]

@@ -69,22 +69,6 @@ async def test_changes_belong_together_and_too_large_a_value_is_refused_by_name(
         assert await memory.rows("o") == {}
 
 
-async def test_a_row_that_is_renewed_often_is_written_once_as_it_is_then(tmp_path: Path) -> None:
-    made: list[int] = []
-
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
-        for number in range(100):
-
-            def make(number: int = number) -> RowChange:
-                made.append(number)
-                return RowChange("o", "count", number)
-
-            memory.journal.renew("count", make)
-        assert await memory.rows("o") == {"count": 99}
-
-    assert made == [99]
-
-
 async def test_a_rule_stays_cooled_down_over_the_death_of_the_process(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
 

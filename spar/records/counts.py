@@ -1,0 +1,31 @@
+"""Counts of an agent's cycles: how many ended how, how often a phase failed, how often and how long things ran.
+
+They are objects `{"outcomes": {name: number}, "errors_by_phase": {name: number}, "durations": {name: [number,
+seconds]}}` of which any part may be missing, and add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def count(total: dict[str, Any], outcome: str, took: Iterable[tuple[str, float]]) -> None:
+    """Count one cycle: its outcome, and what took how many seconds."""
+    outcomes, durations = total.setdefault("outcomes", {}), total.setdefault("durations", {})
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    for name, seconds in took:
+        number, before = durations.get(name, (0, 0.0))
+        durations[name] = number + 1, before + seconds
+
+
+def merge(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add counts to others. Raises: TypeError, ValueError, AttributeError for what are none."""
+    for kind in ("outcomes", "errors_by_phase"):
+        known = total.setdefault(kind, {})
+        for name, number in (more.get(kind) or {}).items():
+            known[name] = known.get(name, 0) + number
+    durations = total.setdefault("durations", {})
+    for name, (number, seconds) in (more.get("durations") or {}).items():
+        known_number, before = durations.get(name, (0, 0.0))
+        durations[name] = known_number + number, before + seconds
