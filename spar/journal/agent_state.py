@@ -7,16 +7,16 @@ was not idle, so that a killed process has lost none of them; else at the stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from spar.checks import shorten
 from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.health.error_reporting import Reports
 from spar.journal.background_writer import BackgroundWriter
+from spar.journal.closing import experiences_of
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
@@ -37,7 +37,7 @@ from spar.protocols import Rows
 from spar.records.abilities import ability_key
 from spar.records.counts import count
 from spar.records.journal import RowChange
-from spar.types import Ability, CycleRecord, Experience, Fault, Perception
+from spar.types import Ability, CycleRecord, Experience, Fault
 
 R = TypeVar("R")
 
@@ -209,7 +209,7 @@ class AgentState:
         if writer is None:
             return
         guarded = self._reports.guarded
-        for experience in guarded(cycle, self.experiences, cycle) or ():
+        for experience in guarded(cycle, experiences_of, cycle) or ():
             writer.keep(experience)
         if writer.wants_cycles and (record := guarded(cycle, self.record_of, cycle, duration)) is not None:
             writer.keep(record)
@@ -220,10 +220,6 @@ class AgentState:
         for phase, error in cycle.note_errors:
             self._reports.note_failed(cycle, phase, error)
         return record
-
-    def experiences(self, cycle: Cycle) -> Iterable[Experience]:
-        """Return the experiences of a cycle; if its reflection failed, one that says what was done and how it ended."""
-        return _experiences(cycle)
 
     def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
         """The journal has taken these."""
@@ -388,23 +384,3 @@ async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
     if not done:
         raise TimeoutError(f"{what} took longer than {STORE_WITHIN:g} s")
     return task.result()
-
-
-def _experiences(cycle: Cycle) -> Iterable[Experience]:
-    if cycle.reflection is not None:
-        return cycle.reflection.experiences
-    if cycle.result is None or cycle.written_action is None:
-        return ()
-    action = cycle.written_action
-    situation = "; ".join(_text_of(perception)[:200] for perception in action.perceptions[:3])
-    calls = ", ".join(call.tool for call in action.calls[:20])
-    cause = next((fault.message for fault in cycle.faults), "")
-    return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
-
-
-def _text_of(perception: Perception) -> str:
-    """Return the content as text; of what is no JSON only the beginning of what it looks like."""
-    try:
-        return perception.text
-    except Exception:
-        return shorten(perception.content, 200)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from spar.checks import shorten
 from spar.loop.cycle import Cycle
-from spar.records.journal import Closing, Item, Unfinished
+from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Experience, Fault, Perception, replace
 
@@ -64,6 +65,7 @@ def closing(
     answer: Any,
     parts: tuple[Any, ...],
     entries: tuple[Entry, ...],
+    changes: tuple[RowChange, ...],
     is_to_go_on: bool,
     took: dict[str, float] | None,
     besides: dict[str, Any] | None,
@@ -89,7 +91,28 @@ def closing(
         to_go_on(cycle) if is_to_go_on and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,
         cycle.session,
-        (),
+        changes,
         took,
         besides,
     )
+
+
+def experiences_of(cycle: Cycle) -> Sequence[Experience]:
+    """Return the experiences of a cycle; if its reflection failed, one that says what was done and how it ended."""
+    if cycle.reflection is not None:
+        return cycle.reflection.experiences
+    if cycle.result is None or cycle.written_action is None:
+        return ()
+    action = cycle.written_action
+    situation = "; ".join(_text_of(perception)[:200] for perception in action.perceptions[:3])
+    calls = ", ".join(call.tool for call in action.calls[:20])
+    cause = next((fault.message for fault in cycle.faults), "")
+    return (Experience(situation, calls, cycle.result.status, session=cycle.session, cause=cause, origin=cycle.id),)
+
+
+def _text_of(perception: Perception) -> str:
+    """Return the content as text; of what is no JSON only the beginning of what it looks like."""
+    try:
+        return perception.text
+    except Exception:
+        return shorten(perception.content, 200)

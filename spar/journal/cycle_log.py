@@ -5,18 +5,18 @@ Only agents whose memory keeps a journal have it; whoever calls these has seen t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from spar.errors import FencedError, SparError
 from spar.health.error_reporting import Reports
 from spar.journal.agent_state import AgentState
-from spar.journal.closing import begun, closing, left_over, undealt
+from spar.journal.closing import begun, closing, experiences_of, left_over, undealt
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
-from spar.loop.setup import Setup, cursors, row_changes
+from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.optional import StatesEffect, offers
 from spar.ports.store import StatesDurability
@@ -48,15 +48,14 @@ class CycleLog:
         cycle.is_journalled = True
         if cycle.resumed is not None:  # it stands as open already
             return
-        reached: dict[str, Any] = {}
+        reached: Mapping[str, Any] = {}
         changes: Sequence[RowChange] = ()
         if cycle.session == STANDING:
-            sense = self._setup.modules["sense"].part
-            reached, changes = cursors(sense), row_changes(sense)
+            sense = self._setup.modules["sense"]
+            reached, changes = sense.cursors(), sense.row_changes()
         seen = perceptions or ()
-        name = self._core.name
         make = partial(begun, cycle, seen)
-        demanded(self._work.journal).opened(name, cycle.id, seen, cycle.items, make, reached, changes)
+        demanded(self._work.journal).opened(self._core.name, cycle.id, seen, cycle.items, make, reached, changes)
         if cycle.run is not None and cycle.said:
             self._absorbed(cycle.run.id)
 
@@ -73,10 +72,10 @@ class CycleLog:
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """An actor that writes down nothing of its calls is about to execute this; its attribute `effect` says whether
         that may be repeated ("once" if it has none). What it cannot be let do again is in doubt: then the result."""
-        effect = actor.effect if offers(actor, StatesEffect) else "once"
         if cycle.resumed is not None and cycle.resumed.known:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
+            effect = actor.effect if offers(actor, StatesEffect) else "once"
             journal = demanded(self._work.journal)
             journal.acting(cycle.id, action, effect)
             if effect != "read":
@@ -99,7 +98,7 @@ class CycleLog:
             of_run = {each.id for each in (run.message, *run.said, *cycle.said)} if run is not None else ()
             left, is_sensed = left_over(cycle, self._work.in_hand, of_run)
             failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(guarded(cycle, self._agent_state.experiences, cycle) or ())
+        experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = self._work.in_hand.get(run.id) if run is not None else None
         if item is not None and run is not None and end is None and run.output is not None:
@@ -114,10 +113,10 @@ class CycleLog:
             self._agent_state.passed(cycle, duration)
         else:
             took, besides = {"cycle": duration, **record.phases}, self._agent_state.besides()
+        changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
-                          entries=entries, is_to_go_on=is_to_go_on, took=took, besides=besides)  # fmt: skip
-        if not is_idle and (changes := guarded(cycle, self._agent_state.closing, cycle)):
-            account = replace(account, changes=changes)
+                          entries=entries, changes=changes, is_to_go_on=is_to_go_on, took=took,
+                          besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
         except Exception as error:

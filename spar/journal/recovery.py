@@ -30,7 +30,7 @@ from spar.journal.run_ends import RunEnds
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
-from spar.loop.setup import cursors, row_changes
+from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
@@ -408,7 +408,7 @@ class Recovery:
         self.work.in_hand[item.id] = item
         self._recent[item.id] = None
 
-    def sift(self, polled: list[Perception], session: str, sense: Any) -> list[Perception]:
+    def sift(self, polled: list[Perception], session: str, sense: Module) -> list[Perception]:
         """Return what was polled; nothing, if some was in hand when the process died: then all of it becomes accepted
         work, each piece with a cycle of its own, and the sensors' cursors go on with that."""
         attempts = {each.id: self.suspects.pop(self.journal.trait(each), 0) for each in polled}
@@ -418,9 +418,9 @@ class Recovery:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self.journal.keep(self._core.name, item)
             self._requests.in_background(self.hand_out(item), "recovery of")
-        for key, cursor in cursors(sense).items():
+        for key, cursor in sense.cursors().items():
             self.journal.save(key, cursor)
-        self.journal.change(row_changes(sense))
+        self.journal.change(sense.row_changes())
         return []
 
     # -- what failed

@@ -19,9 +19,10 @@ from spar.checks import LONGEST, json_problem, problem_of
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan
-from spar.ports.optional import offers
+from spar.ports.optional import ChangesRows, KeepsCursors, offers
 from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
+from spar.records.journal import RowChange
 from spar.threads import Threads
 from spar.types import (
     ACTION_STATUSES,
@@ -46,8 +47,8 @@ VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
 class Module:
     """One phase's module: `await call(*values, context)`; `wants_context` says whether to make a context at all."""
 
-    __slots__ = ("_clock", "_function", "_threads", "call", "name", "part", "phase", "streams_with_context",
-                 "wants_context")  # fmt: skip
+    __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "name", "part", "phase", "row_changes",
+                 "streams_with_context", "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -61,6 +62,9 @@ class Module:
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
+        #: What is to be kept of a sense module with what it brought.
+        self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
+        self.row_changes: Callable[[], Sequence[RowChange]] = part.row_changes if offers(part, ChangesRows) else tuple
         self._clock = clock
         self._threads: Threads | None = None  # made by the first blocking call: most modules make none
         # The hot path calls an async function of the right shape directly.

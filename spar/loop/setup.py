@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from spar.loop.cycle import Step
 from spar.loop.module_adapter import Module
 from spar.loop.pacing import Pace
-from spar.ports.optional import ChangesRows, HasTools, KeepsCursors, offers
-from spar.records.journal import RowChange
+from spar.ports.optional import HasTools, offers
 from spar.types import Phase
 
 
@@ -34,13 +33,3 @@ class Setup:
         """Return the tools that the actor can call now, by name; nothing where it does not say."""
         actor = self.modules["act"].part
         return actor.tools if offers(actor, HasTools) and isinstance(actor.tools, Mapping) else {}
-
-
-def cursors(sense: Any) -> dict[str, Any]:
-    """Return the cursors of the sensors, which go on as soon as the journal has what they brought."""
-    return dict(sense.cursors()) if offers(sense, KeepsCursors) else {}
-
-
-def row_changes(sense: Any) -> Sequence[RowChange]:
-    """Return the changes that sensors want in their rows, with what they brought."""
-    return tuple(sense.row_changes()) if offers(sense, ChangesRows) else ()

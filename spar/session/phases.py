@@ -93,7 +93,7 @@ class SessionPhases:
             self.parts.cycle_log.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if is_journalled and not tells_calls(module.part):
+        if is_journalled and (action.calls or cycle.resumed is not None) and not tells_calls(module.part):
             return self._act_told(module, cast(Action, action), cycle)
         return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
 
@@ -117,7 +117,7 @@ class SessionPhases:
             given = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*given), module.name))
             if parts.recovery.suspects:
-                polled = parts.recovery.sift(polled, session.key, module.part)
+                polled = parts.recovery.sift(polled, session.key, module)
         before, pushed = session.run, session.take(cycle)
         run = session.run
         if run is not None and run is not before and not await session.may_begin(run, cycle):
