@@ -78,7 +78,7 @@ class AgentParts(SessionParts):
         self.outbox = Outbox(core, requests, reports, self.runs)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
         self.holding = Holding(core, requests, by_key, self)
-        self.sessions = Sessions(core, health, self.holding, by_key, self)
+        self.sessions = Sessions(self, by_key)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
@@ -242,9 +242,6 @@ class AgentParts(SessionParts):
         """Take notice that a session turns no more."""
         self.lifecycle.settle()
 
-    def make_session(self, key: str) -> Session:
-        return Session(self, self.sessions, key)
-
     async def take_over(self) -> None:
         """Have the actor in force take up what the one before it has left."""
         await self.lifespan.take_over()
@@ -255,8 +252,10 @@ class AgentParts(SessionParts):
 
     def run_ended(self, run: Run, end: End) -> None:
         """Tell and keep the end of a run."""
-        self.outbox.ended(run, end)
-        self.transcripts.run_ended(run, end)
+        if not run.is_told:
+            self.outbox.ended(run, end)
+        if not run.is_transcribed:
+            self.transcripts.run_ended(run, end)
         self.recovery.ends.run_ended(run, end)
 
     async def status_of(self, run_id: str) -> RunStatus:

@@ -108,8 +108,9 @@ class Submission:
 
     def _accepted(self, key: str | None) -> Receipt | None:
         """Return the receipt that was given for this key before. Raises: LifecycleError, NotReadyError."""
-        self._lifecycle.demand("submit")
-        self._recovery.demand_ready("submit")
+        if self._core.state != "running" or not self._recovery.has_begun:
+            self._lifecycle.demand("submit")
+            self._recovery.demand_ready("submit")
         return self._runs.known(key) if key else None
 
     def _place(self, run: Run, mode: Mode) -> None:
@@ -117,7 +118,7 @@ class Submission:
         settings = self._core.settings.runs
         session = self._sessions.of(run.session)
         cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
-        if session.inbox.messages >= cap:
+        if session.inbox.waiting >= cap and session.inbox.messages >= cap:
             if settings.drop == "new":
                 self._drop(run, cap, "it was not taken")
                 return
@@ -129,8 +130,8 @@ class Submission:
         if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
             self._runs.end(superseded, End("error", "superseded"))
         is_busy = session.is_busy
-        place, before = session.queue(run, mode), session.run or session.interrupted.first_run()
-        if place == "front" and before is not None:
+        place = session.queue(run, mode)
+        if place == "front" and (before := session.run or session.interrupted.first_run()) is not None:
             self._runs.say(run, "interrupting")
             self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
         elif is_busy:
@@ -202,7 +203,8 @@ class Submission:
 
     def _refusal(self) -> str:
         """Why nothing more can be kept now; empty when it can. From any thread."""
-        return self._health.pressure.refusal() or self._recovery.refusal
+        journal = self._recovery.work.journal
+        return self._health.pressure.refusal() or (journal.refusal if journal is not None else "")
 
     def _full(self, key: str) -> str | None:
         """Why nothing more can wait for this session; None if there is room. From any thread."""

@@ -459,11 +459,6 @@ class Recovery:
             return RunStatus(run_id, "timeout")
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
-    @property
-    def refusal(self) -> str:
-        """Why nothing more can be accepted now; empty when it can."""
-        return self.journal.refusal if self.journal is not None else ""
-
     def snapshot(self) -> dict[str, Any]:
         """Return how much is in doubt, put aside and waiting; JSON-able, from any thread."""
         journal = self.journal

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from spar.data.json_safe import plain
 from spar.data.reply import Reply, comparable, repeats
 from spar.events import MessageSent
 from spar.health.error_reporting import Reports
@@ -13,7 +14,7 @@ from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.run import End, Run
-from spar.runs.run_events import sent
+from spar.runs.run_events import ANSWER
 from spar.runs.runs import Runs
 
 #: Texts of one run that are remembered; a run that says more than this repeats itself sooner or later.
@@ -53,11 +54,12 @@ class Outbox:
         run.is_told = True
         reply = run.reply = run.reply_to(end)
         if reply.text is not None:
-            text = await self._asked(run.id, run.session, reply.text) if self.is_guarded else reply.text
+            is_guarded = self.is_guarded
+            text = await self._asked(run.id, run.session, reply.text) if is_guarded else reply.text
             if text != reply.text:
                 run.reply, run.is_changed = Reply(text, text is None), True
                 end = End(end.status, end.error, text if end.output is not None else None)
-            if text is not None and self._send_answer(run, text) and self.is_guarded:
+            if text is not None and self._send_answer(run, text) and is_guarded:
                 await self._told(run.id, run.session, text)
         return end
 
@@ -79,8 +81,6 @@ class Outbox:
 
         Where hooks have a say, they are asked in the background, and the run's status shows no reply.
         """
-        if run.is_told:
-            return
         run.is_told = True
         text = run.reply.text
         if text is None or end.status != "error" or run.into is not None:
@@ -120,8 +120,9 @@ class Outbox:
         """Have a text go out. Args: run: the one in whose log it stands."""
         message.at = self._core.clock.now()
         if run is not None and run.log is not None:
-            data = sent(message.text, message.route, is_answer=message.is_answer)
-            run.log.add("assistant", message.at, data, len(data["sent"]))
+            text = plain(message.text, ANSWER)
+            data = {"sent": text, "route": message.route, "is_answer": message.is_answer}
+            run.log.add("assistant", message.at, data, len(text))
         if self._core.events.wanted[MessageSent]:
             self._core.events.publish(message)
 

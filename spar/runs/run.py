@@ -150,7 +150,7 @@ class Run:
         #: Of a run of an earlier process, the perceptions (ids) that its cycles have dealt with.
         self.seen: frozenset[str] = frozenset()
         self.timer: Timer | None = None
-        self.has_ended = Signal()
+        self.has_ended: Signal | None = None  # once somebody waits for that
 
     @property
     def trust(self) -> Trust:

@@ -79,11 +79,6 @@ def terminal(end: RunStatus) -> dict[str, Any]:
     return told
 
 
-def sent(text: str, route: str, *, is_answer: bool) -> dict[str, Any]:
-    """Return what a text that people were told says."""
-    return {"sent": plain(text, ANSWER), "route": route, "is_answer": is_answer}
-
-
 def _call(phase: str, tell: Callable[[Any], Mapping[str, Any]]) -> tuple[Stream, Callable[[Any], dict[str, Any]]]:
     return "tool", lambda event: {"phase": phase, "call": event.call.id, "tool": event.call.tool, **tell(event)}
 

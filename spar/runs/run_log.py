@@ -75,7 +75,7 @@ class RunLog:
     What an earlier process wrote of its answer is void: it is written anew.
     """
 
-    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "is_ended", "lost", "news", "run_id", "seq", "size")
+    __slots__ = ("_base", "_is_resumed", "_is_whole", "_kept", "_news", "is_ended", "lost", "run_id", "seq", "size")
 
     def __init__(self, run_id: str, base: int, *, is_whole: bool) -> None:
         self.run_id, self.seq, self._base, self._is_whole = run_id, base, base, is_whole
@@ -83,8 +83,7 @@ class RunLog:
         self.lost: int | None = None if is_whole else base
         self._kept: list[_Kept] = []
         self.size, self.is_ended = 0, False
-        #: Set when something was added, or the reading is to end.
-        self.news = Signal()
+        self._news: Signal | None = None  # most runs are read by nobody
 
     def add(self, stream: Stream, at: datetime, data: dict[str, Any], size: int = 0) -> None:
         """Add an event. Args: size: about how many bytes it says."""
@@ -103,7 +102,7 @@ class RunLog:
             pieces.append(piece)
             last.last, last.size = self.seq, last.size + size
             self.size += size
-            self.news.set()
+            self.wake()
         else:
             self._keep(_Kept(self.seq, "assistant", at, {"reset": reset}, size + _OVERHEAD, [piece]))
 
@@ -112,7 +111,18 @@ class RunLog:
         self.size += kept.size
         if len(self._kept) > EVENTS or self.size > BYTES:
             self._drop()
-        self.news.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all readers look: something was added, or the reading is to end."""
+        if self._news is not None:
+            self._news.set()
+
+    async def news(self) -> None:
+        """Return when something was added, or the reading is to end."""
+        if self._news is None:
+            self._news = Signal()
+        await self._news.wait()
 
     def _drop(self) -> None:
         """Make room for some time: the oldest go, never the last."""
@@ -185,7 +195,7 @@ class RunStream:
                 return events
             self._is_over = log.is_ended or self._turn != self._logs.turn
             if not self._is_over:
-                await log.news.wait()
+                await log.news()
         return []
 
 
@@ -238,7 +248,7 @@ class RunLogs:
         log = self._ended[status.run_id] = self._open.pop(status.run_id)
         data = terminal(status)
         log.is_ended = True
-        log.add("lifecycle", at, data, size_of(data))
+        log.add("lifecycle", at, data, size_of(data["output"]) + len(data["error"]) + len(data["reply"] or ""))
         self._ended_size += log.size
         while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
             self._ended_size -= self._ended.pop(next(iter(self._ended))).size
@@ -247,7 +257,7 @@ class RunLogs:
         """End all reading; the runs may go on at the next start."""
         self.turn += 1
         for log in self._open.values():
-            log.news.set()
+            log.wake()
 
     async def find(self, run_id: str) -> RunLog | RunEvent:
         """Return what is kept of a run; of one that ended before, or in an earlier process, its terminal event.

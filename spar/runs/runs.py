@@ -27,6 +27,7 @@ from spar.events import (
     RunEnded,
     RunStarted,
 )
+from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
 from spar.runs.run_log import RunLogs
@@ -266,7 +267,8 @@ class Runs:
         self._owner.run_ended(run, end)
         run.sent.clear()
         self._tell_end(run, run.ended_at)
-        run.has_ended.set()
+        if run.has_ended is not None:
+            run.has_ended.set()
         parts, run.absorbed, run.into = run.share(), (), None
         for other in parts:
             if run.is_changed:
@@ -294,6 +296,8 @@ class Runs:
         if run is None:
             return await self._owner.status_of(run_id)
         if run.status is None and (timeout is None or timeout > 0):
+            if run.has_ended is None:
+                run.has_ended = Signal()
             await run.has_ended.wait(self._clock, timeout)
         return run.status_at(None, self._clock.now())
 

@@ -24,8 +24,8 @@ from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
 from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
-from spar.runs.answers import answer_of
 from spar.runs.run import End, Run
+from spar.runs.verdict import answer_of
 from spar.types import Action, ActionResult, CallResult, Perception
 
 #: Without a store: sessions that are kept, the one that was quiet for longest goes first, and entries of each at least.
@@ -104,7 +104,7 @@ class SessionTranscripts:
 
     def run_ended(self, run: Run, end: End) -> None:
         """Add the end of a run that has begun and of whose end nothing is written yet, in the background."""
-        if run.is_transcribed or run.started_at is None or run.into is not None or self._requests.loop is None:
+        if run.started_at is None or run.into is not None or self._requests.loop is None:
             return
         self._requests.in_background(self._add_end(run, end), "transcript of")
 

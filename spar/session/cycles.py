@@ -242,11 +242,13 @@ class SessionCycles(SessionWork):
         for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
             self.parts.recovery.cut.give_up(piece)
             self.parts.recovery.wake_next()
-        self.parts.session_hooks.run_ended(self.key)
+        if self.core.hooks.used:
+            self.parts.session_hooks.run_ended(self.key)
         if self.run is run:
             self.run = None
-            self.rehouse()
-        elif not self.is_busy:
+        elif self.is_busy:
+            return
+        if self.inbox.steers:
             self.rehouse()
 
     async def say_ended(self, cycle: Cycle, run: Run, end: End) -> None:

@@ -44,3 +44,11 @@ class SessionParts:
     health: Health
     account: Stats
     session_accounts: SessionStats
+
+    def fail(self, why: str) -> None:
+        """Give up: nothing turns any more until somebody starts or stops the agent."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Take notice that a session turns no more."""
+        raise NotImplementedError

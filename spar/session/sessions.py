@@ -14,32 +14,19 @@ import heapq
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from spar.backoff import Intensity
 from spar.events import ErrorOccurred
-from spar.health.health import Health
-from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
-from spar.session.holding import Holding
+from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.types import Fault
 
 #: Notes that are kept with a cycle, the last ones.
 MOST_NOTES = 10
-
-
-class SessionOwner(Protocol):
-    """The agent whose sessions they are."""
-
-    def make_session(self, key: str) -> Session: ...
-    def fail(self, why: str) -> None:
-        """Give up."""
-
-    def settle(self) -> None:
-        """Take notice that a session turns no more."""
 
 
 class Sessions:
@@ -51,10 +38,9 @@ class Sessions:
     __slots__ = ("_agent", "_alive", "_core", "_health", "_holding", "_number", "_places", "_queue", "_restarts",
                  "by_key")  # fmt: skip
 
-    def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session],
-                 agent: SessionOwner) -> None:  # fmt: skip
-        self._core, self._health, self._holding = core, health, holding
-        self.by_key, self._agent = by_key, agent
+    def __init__(self, agent: SessionParts, by_key: dict[str, Session]) -> None:
+        self._agent, self._core, self._health, self._holding = agent, agent.core, agent.health, agent.holding
+        self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
         self._places = 0  # how many are taken
@@ -67,7 +53,7 @@ class Sessions:
     def of(self, key: str) -> Session:
         session = self.by_key.get(key)
         if session is None:
-            session = self.by_key[key] = self._agent.make_session(key)
+            session = self.by_key[key] = Session(self._agent, self, key)
         return session
 
     def is_in_hand(self, cycle_id: str) -> bool:
@@ -218,7 +204,8 @@ class Sessions:
         if self.by_key.get(session.key) is not session:  # it is gone already, and there may be another one
             return
         del self.by_key[session.key]
-        self._holding.forget(session)
+        if self._holding.is_holding:
+            self._holding.forget(session)
         self._health.rests(session.key)
         if session.resting is not None:
             session.resting.cancel()

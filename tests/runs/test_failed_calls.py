@@ -13,7 +13,7 @@ from spar import Agent
 from spar.cli.commands.cycles import _calls
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
-from spar.runs.answers import answer_of
+from spar.runs.verdict import answer_of
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
 

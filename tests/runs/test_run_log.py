@@ -21,7 +21,7 @@ from spar.events import (
     CompactionStarted,
 )
 from spar.runs.run import RunStatus
-from spar.runs.run_events import PAYLOAD, RunEvent, sent
+from spar.runs.run_events import PAYLOAD, RunEvent
 from spar.runs.run_log import BYTES, ENDED, EVENTS, RunLog, RunLogs, RunStream
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, VirtualClock
 from spar.types import CallResult
@@ -370,18 +370,28 @@ async def test_an_image_that_a_tool_returned_is_named_and_not_told(desk: Desk, m
     assert (returned.data["truncated"], returned.data["whole"]) == (True, "†state.shot")
 
 
-async def test_compactions_and_what_was_said_on_the_way_are_part_of_it(desk: Desk) -> None:
+async def test_compactions_are_part_of_it(desk: Desk) -> None:
     desk.begin()
     desk.events.publish(CompactionStarted(run_id="r", session="main", reason="overflow"))
     desk.events.publish(CompactionCompleted(run_id="r", session="main", will_retry=True))
-    desk.open["r"].add("assistant", desk.events.clock.now(), sent("on my way", "cli", is_answer=False))
     desk.end()
 
-    _, started, completed, said, _ = await desk.read()
+    _, started, completed, _ = await desk.read()
 
     assert (started.stream, started.data) == ("compaction", {"phase": "start", "reason": "overflow"})
     assert completed.data == {"phase": "end", "completed": True, "will_retry": True, "error": ""}
-    assert (said.stream, said.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False})
+
+
+async def test_what_was_said_on_the_way_is_part_of_it(clock: VirtualClock) -> None:
+    async with Agent(plan=ScriptedPlanner([Hang()]), act=ScriptedActor(), clock=clock) as agent:
+        run_id = (await agent.submit("hello")).run_id
+        await clock.sleep(1)
+        assert await agent.outbox.tell(run_id, "main", "cli", "on my way")
+        await agent.abort(run_id)
+        events = await collected(agent.events.run(run_id))
+
+    [sent] = [event for event in events if "sent" in event.data]
+    assert (sent.stream, sent.data) == ("assistant", {"sent": "on my way", "route": "cli", "is_answer": False})
 
 
 async def test_numbers_begin_with_the_number_of_the_process(clock: VirtualClock) -> None:
