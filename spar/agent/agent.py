@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from spar.config.registry import Registry
 
 
+#: One for all agents that are given none: it keeps nothing.
+_CLOCK = SystemClock()
 #: What an agent is for whoever uses it.
 PUBLIC = (
     "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "from_config", "hook", "hooks",
@@ -97,7 +99,7 @@ class Agent(AgentParts):
             raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
         if memory is not None and not offers(memory, KeepsExperiences):
             raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
-        super().__init__(name or given.agent.name, clock or SystemClock(), given, memory, home)
+        super().__init__(name or given.agent.name, clock or _CLOCK, given, memory, home)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, self.settings, settings, confirm))
         self.apply(self.settings)
         if loop_interval is not None:

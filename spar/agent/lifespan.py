@@ -40,6 +40,7 @@ UNBOUNDED_PHASE = 600.0
 #: Equal ones are one: they are never changed, and agents are many.
 _shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = _shared(Backoff), _shared(Pace)
+_NO_MAKERS: Mapping[Phase, Callable[[], Any]] = {}
 
 
 class Lends(Protocol):
@@ -64,7 +65,7 @@ class Lifespan:
         self._holding, self._health, self._deadline = parts.holding, parts.health, deadline
         self._memory, self._agent = memory, agent
         self._openings: tuple[Opening, ...] = ()
-        self.makers: Mapping[Phase, Callable[[], Any]] = {}
+        self.makers = _NO_MAKERS
         self._is_busy = False
         #: What sees off modules that have been replaced, until they are closed.
         self._former: tuple[asyncio.Task[None], ...] = ()
@@ -120,7 +121,7 @@ class Lifespan:
             phase,
             self._setup.modules[phase].name,
             PRODUCT_OF[phase],
-            self._stats.phases[phase].add,
+            self._stats.phases[phase].pending,
             given.timeout or float("inf"),
             retries + 1,
             _backoff(given.backoff, 60.0),

@@ -25,7 +25,18 @@ from spar.budgets.windows import LADDER, Account, Accounts, CallCharge
 from spar.clock import Clock, Timer
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
 from spar.failpoints import crashpoint
-from spar.ports.budgets import MOST, NOTHING, QUANTITIES, BudgetError, BudgetRefusal, Limits, Measure, Quantity, micro
+from spar.ports.budgets import (
+    MOST,
+    NO_MEASURES,
+    NOTHING,
+    QUANTITIES,
+    BudgetError,
+    BudgetRefusal,
+    Limits,
+    Measure,
+    Quantity,
+    micro,
+)
 from spar.protocols import Publisher
 from spar.records.journal import Spend
 
@@ -59,7 +70,7 @@ class Budgets:
         self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
         self._journal: SpendJournal | None = None
-        self._measures: dict[Measure, str] = {}
+        self._measures = NO_MEASURES
         self._timer: Timer | None = None
         self._refused: dict[Quantity, int] = {}
         self._note_limits()

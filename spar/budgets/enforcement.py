@@ -17,7 +17,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.agent import AgentControl
-from spar.ports.budgets import Measure
+from spar.ports.budgets import NO_MEASURES, Measure
 from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
 from spar.types import Fault
 
@@ -34,7 +34,7 @@ class Enforcement:
 
     def __init__(self, core: Core, setup: Setup, health: Health, agent: AgentControl) -> None:
         self._core, self._setup, self._health, self._agent = core, setup, health, agent
-        self._measures: Mapping[Measure, str] = {}
+        self._measures = NO_MEASURES
         self._degraded = ""  # the reason that the planner was given
         self._watch: Callable[[], None] | None = None  # over the agent's state, while it is paused by this
 

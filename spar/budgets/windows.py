@@ -35,6 +35,8 @@ MOST_REFUSALS: Final = 20
 #: Accounts of windows that are over and still remembered, in case the clock should come back to them.
 _MOST_PAST: Final = 1_000
 _MOST_CYCLES: Final = 1_000
+#: One for all agents without limits.
+_NONE: Final[Mapping[Quantity, tuple[Account, ...]]] = {}
 
 
 def span(window: Window, now: datetime) -> tuple[datetime, datetime]:
@@ -122,10 +124,10 @@ class Accounts:
         self.limits = dict(limits)
         self.starts_at = self.ends_at = datetime.min.replace(tzinfo=UTC)  # of the hour that is accounted for: none yet
         self.current: tuple[Account, ...] = ()
-        self._by_quantity: dict[Quantity, tuple[Account, ...]] = {}
+        self._by_quantity: Mapping[Quantity, tuple[Account, ...]] = _NONE
         self._known: dict[tuple[str, str], Account] = {}  # the lasting ones, in the order of their first use
         self._used: dict[tuple[str, str], int] = {}  # of windows before this process
-        self._cycles: BoundedDict[str, _Cycle] = BoundedDict(_MOST_CYCLES)
+        self._cycles: BoundedDict[str, _Cycle] | None = None  # made with the first one
 
     def load(self, spent: Iterable[Spend]) -> None:
         """Take over what was used, as it was kept; what is known to be more stays."""
@@ -142,9 +144,10 @@ class Accounts:
         self.starts_at, self.ends_at = span("hour", now)
         found = [self._account(window, quantity, now) for quantity in QUANTITIES for window in LASTING
                  if (window, quantity) in self.limits]  # fmt: skip
-        self._by_quantity = {each.quantity: tuple(other for other in found if other.quantity == each.quantity)
-                             for each in found}  # fmt: skip
-        for cycle in self._cycles.values():
+        of_quantity = {each.quantity: tuple(other for other in found if other.quantity == each.quantity)
+                       for each in found}  # fmt: skip
+        self._by_quantity = of_quantity or _NONE
+        for cycle in (self._cycles or {}).values():
             cycle.charges = [None, None]
         self.current = tuple(found)
         past = [key for key, account in self._known.items() if account not in found]
@@ -158,7 +161,7 @@ class Accounts:
         for account in self._known.values():
             if (limit := self.limits.get(_key(account))) is not None:
                 account.allow(limit)
-        self._cycles.clear()
+        self._cycles = None
         return self.turn(now)
 
     def charge(self, cycle: str, *, is_effect: bool) -> CallCharge:
@@ -179,7 +182,7 @@ class Accounts:
 
     def look(self, now: datetime) -> list[Account]:
         """The accounts of this moment and of the last cycle, without a change to anything: from any thread."""
-        last = next(reversed(list(self._cycles.values())), None)
+        last = next(reversed(list((self._cycles or {}).values())), None)
         found: list[Account] = []
         for (window, quantity), limit in list(self.limits.items()):
             if window == "cycle":
@@ -205,6 +208,8 @@ class Accounts:
         return account
 
     def _cycle(self, cycle: str) -> _Cycle:
+        if self._cycles is None:
+            self._cycles = BoundedDict(_MOST_CYCLES)
         entry = self._cycles.get(cycle)
         if entry is None:
             entry = self._cycles[cycle] = _Cycle({

@@ -19,6 +19,8 @@ from spar.types import Fault, Phase
 
 #: Mistakes that are remembered as told; the stacks of further ones stand on the tape only.
 MOST_TOLD = 1_000
+#: One for all agents, since an empty set takes 216 bytes.
+_NONE: frozenset[tuple[str, Any, Any]] = frozenset()
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -33,7 +35,7 @@ class Reports:
         self._core, self._setup, self._stats, self._requests = core, setup, stats, requests
         self._health, self._agent = health, agent
         #: Mistakes whose stack the log has, by part, place and type.
-        self._told: dict[tuple[str, Any, Any], None] = {}
+        self._told = _NONE
 
     def say(self, write: Callable[..., None], message: str, fault: Fault, /, **fields: Any) -> None:
         """Write a line about a fault: with type and place of what nobody raised on purpose, and once with its stack."""
@@ -42,7 +44,7 @@ class Reports:
             fields |= {"type": fault.detail.get("type"), "where": where}
             mistake = (fault.part, where, fault.detail.get("type"))
             if stack and mistake not in self._told and len(self._told) < MOST_TOLD:
-                self._told[mistake] = None
+                self._told |= {mistake}
                 fields["stack"] = stack
         write(message, agent=self._core.name, **fields)
 

@@ -6,8 +6,6 @@ sessions do neither counts nor ends it; that a phase succeeded elsewhere meanwhi
 
 from __future__ import annotations
 
-from collections import Counter
-
 from msgspec import Struct
 
 from spar.types import Fault, Phase
@@ -39,8 +37,9 @@ class Streaks:
     def __init__(self) -> None:
         self._order: dict[tuple[str, Phase], Streak] = {}
         self._of_session: dict[str, dict[Phase, Streak]] = {}
-        self._of_count: Counter[int] = Counter()
-        self._successes: Counter[Phase] = Counter()
+        self._of_count: dict[int, int] = {}
+        #: By phase, how often it has succeeded while there was any streak.
+        self._successes: dict[Phase, int] = {}
         #: The longest streak of any session and phase; 0 without any.
         self.worst = 0
 
@@ -58,7 +57,7 @@ class Streaks:
     def failed(self, session: str, phase: Phase, fault: Fault, cycle_id: str) -> tuple[Streak, Streak | None]:
         """Count a failure. Returns its streak, and the one that was forgotten for it."""
         key = (session, phase)
-        streak = self._order.pop(key, None) or Streak(session, phase, fault, cycle_id, self._successes[phase])
+        streak = self._order.pop(key, None) or Streak(session, phase, fault, cycle_id, self._successes.get(phase, 0))
         streak.fault, streak.cycle_id, streak.count = fault, cycle_id, streak.count + 1
         self._order[key] = streak
         self._recount(streak.count - 1, streak.count)
@@ -71,12 +70,14 @@ class Streaks:
 
     def succeeded(self, session: str, phase: Phase) -> Streak | None:
         """Count a success. Returns the streak that it ends, if there was one."""
-        self._successes[phase] += 1
+        if not self._order:
+            return None
+        self._successes[phase] = self._successes.get(phase, 0) + 1
         return self._forget(session, phase)
 
     def has_succeeded_elsewhere(self, streak: Streak) -> bool:
         """Return whether the phase has succeeded in another session since the streak began."""
-        return self._successes[streak.phase] != streak.mark
+        return self._successes.get(streak.phase, 0) != streak.mark
 
     def _forget(self, session: str, phase: Phase) -> Streak | None:
         streak = self._order.pop((session, phase), None)
@@ -92,8 +93,8 @@ class Streaks:
         """A streak is now so long; the longest is searched for downwards, at most as far as it once grew."""
         for count, change in ((before, -1), (now, 1)):
             if count:
-                self._of_count[count] += change
+                self._of_count[count] = self._of_count.get(count, 0) + change
         self.worst = max(self.worst, now)
-        while self.worst and not self._of_count[self.worst]:
+        while self.worst and not self._of_count.get(self.worst):
             del self._of_count[self.worst]
             self.worst -= 1

@@ -94,6 +94,8 @@ class Recovery:
                  "_sessions", "_timer", "_timers", "_trial", "cut", "doubts", "ends", "has_begun", "letters",
                  "repeated", "resumed", "shed", "suspects", "work")  # fmt: skip
 
+    _recent: BoundedDict[str, None]  # while there is a journal
+
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
                  intake: Intake) -> None:  # fmt: skip
         self._core, self._agent_state, self._requests = core, agent_state, requests
@@ -107,7 +109,6 @@ class Recovery:
         self.ends = RunEnds(core, work)
         self.letters = DeadLetters(core, work, runs, self)
         self.cut = CutCycles(core, work, self.doubts, self)
-        self._recent: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         #: What of what is polled may have killed the process, by its trait, and how often it was tried.
         self.suspects: dict[str, int] = {}
         #: Sessions with work that may have killed the process, which is gone on with one after the other; what of it is
@@ -154,7 +155,7 @@ class Recovery:
             self.has_begun = True
             return
         journal.claim(name, self)
-        self._recent.clear()
+        self._recent = BoundedDict(REMEMBERED)
         for item_id in await journal.recent_ids(name, REMEMBERED):
             self._recent[item_id] = None
         items, cycles = await journal.items(name), await journal.unfinished(name)

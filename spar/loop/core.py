@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from spar.bus.bus import Events
 from spar.clock import Clock
@@ -18,13 +18,13 @@ State = Literal["created", "running", "pausing", "paused", "stopping", "stopped"
 class Core:
     """The name, clock, events, hooks, log, settings and state of one agent, and nothing else."""
 
-    __slots__ = ("clock", "events", "hooks", "log", "name", "settings", "state")
+    __slots__ = ("clock", "events", "hooks", "name", "settings", "state")
 
     settings: Settings
     state: State
+    log: Final[Logger] = get_logger("spar.agent")
 
     def __init__(self, name: str, clock: Clock, settings: Settings) -> None:
         self.name, self.clock, self.settings = name, clock, settings
         self.events, self.hooks = Events(name, clock=clock), Hooks()
-        self.log: Logger = get_logger("spar.agent")
         self.state = "created"

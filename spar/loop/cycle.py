@@ -68,13 +68,13 @@ def asked_patience(fault: Fault) -> float:
 
 
 class Step(Struct, frozen=True):
-    """Terms of one phase: the module's `name`, the contract that its product is `held` to, the sum that its duration is
-    `add`ed to, `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
+    """Terms of one phase: the module's `name`, the contract that its product is `held` to, the list that its durations
+    (seconds) are appended to, `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
 
     phase: Phase
     name: str
     held: Callable[[Any, str, Any], Any]
-    add: Callable[[float], object]
+    durations: list[float]
     timeout: float = float("inf")
     attempts: int = 1
     backoff: Backoff = Backoff()

@@ -29,13 +29,15 @@ from spar.types import Action, ActionResult, Fault, Phase
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
 #: Under which name a cycle keeps what a phase brought, where a hook that is against it cannot undo that.
 DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
-#: Makes the coroutine of one attempt at a phase from what the phase before it brought.
-PhaseCall = Callable[[Cycle, Any], Coroutine[Any, Any, Any]]
+#: Makes the coroutine of one attempt at a phase, of the phases of a session, from what the phase before it brought.
+PhaseCall = Callable[[Any, Cycle, Any], Coroutine[Any, Any, Any]]
 
 
 class CycleOwner(Protocol):
     """The session that a loop belongs to, as far as the loop asks it."""
 
+    @property
+    def phases(self) -> Any: ...
     @property
     def calls(self) -> Mapping[Phase, PhaseCall]: ...
 
@@ -49,14 +51,15 @@ class CycleOwner(Protocol):
 class Loop:
     """The cycle of one session of an agent. No module's failure leaves `cycle`."""
 
-    __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "plan_when_idle", "runner", "steps",
-                 "wanted")  # fmt: skip
+    __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "phases", "plan_when_idle", "runner",
+                 "steps", "wanted")  # fmt: skip
 
     def __init__(self, owner: CycleOwner, runner: PhaseRunner, steps: Mapping[Phase, Step], events: Events,
                  hooks: Hooks, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
         self.owner, self.runner, self.steps, self.events, self.hooks = owner, runner, steps, events, hooks
         self.clock, self.plan_when_idle = clock, plan_when_idle
-        self.calls, self.wanted, self.monotonic = owner.calls, events.wanted, clock.monotonic
+        self.phases, self.calls, self.wanted = owner.phases, owner.calls, events.wanted
+        self.monotonic = clock.monotonic
 
     async def cycle(self) -> Cycle:
         """One turn. Raises only what ends the task it runs in: cancellation from outside, the end of the process."""
@@ -95,7 +98,7 @@ class Loop:
         attempt = 0
         while True:
             try:
-                work = self.calls[phase](cycle, value)
+                work = self.calls[phase](self.phases, cycle, value)
                 try:
                     waiting = work.send(None)
                 except StopIteration as ended:  # most phases end without waiting
@@ -121,7 +124,7 @@ class Loop:
             return product
         duration = self.monotonic() - cycle.phase_began
         cycle.durations.append((phase, duration))
-        step.add(duration)
+        step.durations.append(duration)
         if self.wanted[PhaseCompleted]:
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
                                                session=cycle.session))  # fmt: skip
@@ -139,7 +142,7 @@ class Loop:
         step, duration = self.steps["plan"], self.monotonic() - started
         if error is None and not cycle.is_cut:
             cycle.durations.append(("plan", duration))
-            step.add(duration)
+            step.durations.append(duration)
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration,
                                                session=cycle.session))  # fmt: skip
         elif not cycle.is_cut:

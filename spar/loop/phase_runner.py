@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
@@ -34,10 +33,17 @@ class _HandedOver(BaseException):
 class _Carrier:
     """The coroutine of a task: one that may be exchanged for the hung phase inside it."""
 
-    __slots__ = ("coroutine", "error", "has_begun", "is_left")
+    __slots__ = ("coroutine", "error", "has_begun", "is_left", "runner")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], error: BaseException | None = None) -> None:
-        self.coroutine, self.error, self.has_begun, self.is_left = coroutine, error, False, False
+    def __init__(
+        self, runner: PhaseRunner, coroutine: Coroutine[Any, Any, Any], error: BaseException | None = None
+    ) -> None:
+        self.runner, self.coroutine, self.error = runner, coroutine, error
+        self.has_begun = self.is_left = False
+
+    def carried(self, task: asyncio.Task[Any]) -> None:
+        """Take notice that its task has ended."""
+        self.runner.carried(self, task)
 
     def __await__(self) -> Generator[Any, None, Any]:
         error, self.has_begun = self.error, True
@@ -125,7 +131,7 @@ class PhaseRunner:
         """
         self._main, self._done, self._is_cut = main, done, False
         self._context = contextvars.copy_context()
-        self._carry(_Carrier(main))
+        self._carry(_Carrier(self, main))
 
     @property
     def is_cancelled(self) -> bool:
@@ -250,7 +256,7 @@ class PhaseRunner:
         self.leave(self.task)
         self._phase, self._is_late = None, False
         self._carrier.coroutine, self._carrier.is_left = phase.coroutine, True
-        self._carry(_Carrier(self._main, _HandedOver()))
+        self._carry(_Carrier(self, self._main, _HandedOver()))
 
     def leave(self, task: asyncio.Task[Any]) -> None:
         """Keep account of a task that was cancelled, until it ends."""
@@ -264,9 +270,10 @@ class PhaseRunner:
         self._carrier = carrier
         loop = asyncio.get_running_loop()
         self.task = _Task(self._drive(carrier), loop=loop, name=self.name, context=self._context)
-        self.task.add_done_callback(functools.partial(self._carried, carrier))
+        self.task.add_done_callback(carrier.carried)
 
-    def _carried(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:
+    def carried(self, carrier: _Carrier, task: asyncio.Task[Any]) -> None:
+        """Take notice that a task has ended; one that was cancelled before its first step is followed by another."""
         if not carrier.has_begun and not carrier.is_left:
             # Cancelled before its first step, which no coroutine gets to know of: it is told in another task.
             carrier.error, self._is_cut = carrier.error or asyncio.CancelledError(), True

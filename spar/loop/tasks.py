@@ -22,8 +22,6 @@ from spar.observe.logs import get_logger
 
 log = get_logger("spar.agent")
 R = TypeVar("R")
-#: One for all agents, since an empty set takes 216 bytes.
-_NONE: frozenset[Any] = frozenset()
 
 #: In the middle of whose cycles and hooks the current task is: there, what may have to wait for them is a request.
 _INSIDE: contextvars.ContextVar[tuple[Requests, ...]] = contextvars.ContextVar("inside", default=())
@@ -36,7 +34,7 @@ class CalledOff(Exception):
 class Requests:
     """The event loop of one agent, what goes on in it behind the backs of its callers, and who waits for a change."""
 
-    __slots__ = ("_awaited", "_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
+    __slots__ = ("_changed", "_clock", "_events", "_name", "_tasks", "_thread_id", "exclusive", "loop")
 
     def __init__(self, name: str, clock: Clock, events: Events) -> None:
         self._name, self._clock, self._events = name, clock, events
@@ -44,9 +42,8 @@ class Requests:
         #: The task of what must not overlap with its like, while there is one.
         self.exclusive: asyncio.Task[Any] | None = None
         self._thread_id = 0
-        self._tasks: set[asyncio.Task[Any]] | None = None
-        #: Those of them whose outcome somebody waits for.
-        self._awaited: frozenset[asyncio.Task[Any]] = _NONE
+        #: Whether somebody waits for the outcome of each.
+        self._tasks: dict[asyncio.Task[Any], bool] = {}
         self._changed = Signal()
 
     # -- in which event loop and thread
@@ -118,22 +115,18 @@ class Requests:
         context.run(_INSIDE.set, ())
         context.run(HANDLING.set, ())
         task = asyncio.get_running_loop().create_task(work, name=f"{name} {self._name}", context=context)
-        if self._tasks is None:
-            self._tasks = set()
-        self._tasks.add(task)
+        self._tasks[task] = False
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        assert self._tasks is not None
-        self._tasks.discard(task)
+        is_awaited = self._tasks.pop(task)
         if not self._tasks:
-            self._tasks = None  # an empty set takes memory, too
+            self._tasks = {}  # one that was emptied keeps its memory
         if not task.cancelled() and (error := task.exception()) is not None:
             # What somebody awaits is told to them as well; of the rest nobody hears but here.
-            write = log.debug if isinstance(error, CalledOff) or task in self._awaited else log.warning
+            write = log.debug if isinstance(error, CalledOff) or is_awaited else log.warning
             write("background work failed", agent=self._name, work=task.get_name(), reason=repr(error))
-        self._awaited -= {task}
 
     async def exclusively(self, work: Callable[[], Coroutine[Any, Any, R]], name: str) -> R:
         """Do what must not overlap with its like (a start, a step, a resume), in a task of its own.
@@ -153,7 +146,7 @@ class Requests:
                 self.notify()
 
         task = self.in_background(alone(), name)
-        self._awaited |= {task}
+        self._tasks[task] = True
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

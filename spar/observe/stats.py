@@ -37,18 +37,20 @@ class Series:
     be most of what it costs.
     """
 
-    __slots__ = ("_has_histogram", "_lock", "add", "before", "buckets", "count", "pending", "recent", "total")
+    __slots__ = ("_has_histogram", "_lock", "before", "buckets", "count", "pending", "recent", "total")
 
     def __init__(self, lock: threading.Lock | None = None, *, histogram: bool = True) -> None:
         self._has_histogram = histogram
         self.pending: list[float] = []
-        self.add = self.pending.append
         self.count = 0
         self.total = 0.0
         self.before = (0, 0.0)
         self.buckets: list[int] | None = None
         self.recent: Sequence[float] = ()
         self._lock = lock or threading.Lock()
+
+    def add(self, seconds: float) -> None:
+        self.pending.append(seconds)
 
     def fold(self) -> None:
         """Take what is pending into the sums. Appending meanwhile is safe: nothing is lost or counted twice."""
@@ -108,9 +110,9 @@ class Calls:
 
     __slots__ = ("_lock", "_pending", "durations", "outcomes", "overflow")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
         self._pending: list[tuple[str, str, float]] = []
-        self._lock = threading.Lock()
+        self._lock = lock
         self.outcomes: dict[str, dict[str, int]] = {}
         self.overflow = 0
         self.durations: dict[str, Series] = {}
@@ -192,7 +194,7 @@ class Stats:
         lock = threading.Lock()
         self.phases: dict[Phase, Series] = {phase: Series(lock, histogram=histogram) for phase in PHASES}
         self.cycles = Series(lock, histogram=histogram)
-        self.calls = Calls()
+        self.calls = Calls(lock)
         self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.errors_by_phase: dict[str, int] = dict.fromkeys(PHASES, 0)
         self.consecutive_failures = 0
@@ -206,7 +208,7 @@ class Stats:
             self.consecutive_failures += 1
         elif self.consecutive_failures and outcome in ("acted", "degraded"):
             self.consecutive_failures = 0  # an idle cycle, one skipped or cut off says nothing either way
-        self.cycles.add(duration)
+        self.cycles.pending.append(duration)
         if len(self.cycles.pending) >= FOLD_AT:
             self.fold()
 
@@ -217,7 +219,7 @@ class Stats:
             self.outcomes[outcome] += number
         self.cycles.pending.extend(seconds_of_cycles)
         self.last_seconds = seconds_of_cycles[-1]
-        add = {phase: series.add for phase, series in self.phases.items()}
+        add = {phase: series.pending.append for phase, series in self.phases.items()}
         for phase, seconds in chain.from_iterable(durations):
             add[phase](seconds)
         for fault in chain.from_iterable(faults):

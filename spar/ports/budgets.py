@@ -28,6 +28,8 @@ WINDOWS: Final[tuple[Window, ...]] = ("cycle", "hour", "day", "month")
 #: The largest amount, of a limit as of a use: sums of them stay far below what a database's integer holds.
 MOST: Final = 10**15
 NOTHING: Final[Mapping[Quantity, int]] = dict.fromkeys(QUANTITIES, 0)
+#: The measures of an agent that has used up no budget; one for all.
+NO_MEASURES: Final[Mapping[Measure, str]] = {}
 
 
 class BudgetRefusal(Struct, frozen=True):

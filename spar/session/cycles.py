@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
@@ -22,7 +22,7 @@ from spar.records.journal import Interrupted
 from spar.runs.run import End, EndedRun, Run
 from spar.runs.verdict import verdict
 from spar.session.parts import SessionParts
-from spar.session.phases import SessionPhases
+from spar.session.phases import CALLS, SessionPhases
 from spar.session.work import SessionWork
 from spar.types import Action, ActionResult, Fault
 
@@ -37,7 +37,9 @@ _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 class SessionCycles(SessionWork):
     """A session as its loop knows it: it gives the loop its cycles, and sees to what follows from them."""
 
-    __slots__ = ("_messages", "calls", "ended", "last_completed", "loop", "modules", "rests_until", "stop_reason")
+    __slots__ = ("_messages", "ended", "last_completed", "loop", "modules", "rests_until", "stop_reason")
+
+    calls: ClassVar = CALLS
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         super().__init__(parts, key)
@@ -50,7 +52,6 @@ class SessionCycles(SessionWork):
         self.stop_reason = ""
         self.modules = setup.modules  # those that its cycle in hand works with
         self.phases = SessionPhases(self)
-        self.calls = self.phases.calls
         self.loop = Loop(self, self.runner, setup.steps, core.events, core.hooks, core.clock,
                          plan_when_idle=setup.plan_when_idle)  # fmt: skip
 

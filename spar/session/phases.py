@@ -8,7 +8,7 @@ goes on, and the journal, which is told before anything is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -65,17 +65,14 @@ class SessionState(Protocol):
 
 
 class SessionPhases:
-    """By phase, what makes the coroutine of one attempt (`calls`)."""
+    """The phases of one session: `CALLS` makes of it, by phase, the coroutine of one attempt."""
 
-    __slots__ = ("calls", "core", "parts", "session")
+    __slots__ = ("core", "parts", "session")
 
     def __init__(self, session: SessionState) -> None:
         self.session, self.parts, self.core = session, session.parts, session.core
-        self.calls: dict[Phase, PhaseCall] = {
-            "sense": self._sensed, "plan": self._plan, "act": self._acted, "reflect": self._reflected,
-        }  # fmt: skip
 
-    def _sensed(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+    def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
         is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects
@@ -84,7 +81,7 @@ class SessionPhases:
         session.is_open = False
         return module.call(self._context(cycle)) if module.wants_context else module.call()
 
-    def _acted(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+    def act(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.session.modules["act"]
         if cycle.run is not None and self.session.inbox.steers:
             self.steer(cycle.run.id)  # the plan does not know what was said while it was made
@@ -103,7 +100,7 @@ class SessionPhases:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
-    def _reflected(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+    def reflect(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
         module = self.session.modules["reflect"]
         return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
 
@@ -201,7 +198,7 @@ class SessionPhases:
         except Exception as error:
             log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))
 
-    def _plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
+    def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         if self.parts.work.journal is not None:
             self.parts.cycle_log.opened(cycle, perceptions)
         is_going_on = cycle.taken is not None or cycle.resumable is not None
@@ -303,6 +300,15 @@ class SessionPhases:
 
 async def _awaited(function: Callable[[], Awaitable[object]]) -> None:
     await function()
+
+
+#: By phase, what makes the coroutine of one attempt.
+CALLS: Mapping[Phase, PhaseCall] = {
+    "sense": SessionPhases.sense,
+    "plan": SessionPhases.plan,
+    "act": SessionPhases.act,
+    "reflect": SessionPhases.reflect,
+}
 
 
 def tells_calls(actor: Any) -> bool:

@@ -36,6 +36,7 @@ class Places(Protocol):
     @property
     def do_others_wait(self) -> bool: ...
     def give_back(self, session: Session) -> None: ...
+    def ended(self, session: Session, error: BaseException | None) -> None: ...
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
 
@@ -90,6 +91,7 @@ class Session(SessionCycles):
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else core.clock.monotonic() + wait
                 return
+            del cycle  # a session that rests holds none
             if wait == 0.0:
                 self.wake.clear()
                 await _OTHERS_TURN
@@ -99,6 +101,10 @@ class Session(SessionCycles):
                 self.rests_until = None if wait is None else core.clock.monotonic() + wait
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
             self.is_called = False
+
+    def has_ended(self, error: BaseException | None) -> None:
+        """Give way to others: its task has ended."""
+        self.sessions.ended(self, error)
 
     async def _is_left_alone(self) -> bool:
         """Wait as long as what failed asked for, whatever comes meanwhile; whether the agent still runs then."""

@@ -180,7 +180,7 @@ class Sessions:
         session.last_completed = self._core.clock.monotonic()  # while it did not turn, no cycle was missed
         session.wake.clear()  # its first cycle comes at once
         self._alive[session] = None
-        session.begin(session.live(), partial(self._ended, session))
+        session.begin(session.live(), session.has_ended)
 
     def resume(self, key: str) -> None:
         """The actor has calls of this session to go on with: its next cycle comes at once."""
@@ -244,7 +244,8 @@ class Sessions:
 
     # -- their lives
 
-    def _ended(self, session: Session, error: BaseException | None) -> None:
+    def ended(self, session: Session, error: BaseException | None) -> None:
+        """The task of a session has ended: see who turns next."""
         core = self._core
         was_cut = bool(session.stop_reason)
         self._alive.pop(session, None)
