@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
+from spar.data.dataflow import PathIndex
 from spar.data.paths import Expression, Path, overlaps
 
 
@@ -33,17 +34,12 @@ def reads_any(reference: Expression, written: Collection[Path]) -> bool:
 
 
 def colliding(groups: Sequence[Collection[Path]]) -> set[int]:
-    """Which groups of places overlap with another group; the work is proportional to the number of path segments."""
-    at: defaultdict[Path, set[int]] = defaultdict(set)
-    below: defaultdict[Path, set[int]] = defaultdict(set)
+    """Return which groups of places overlap with another group; the work is proportional to the number of segments."""
+    index = PathIndex[int](lambda one, other: one if one == other else _SEVERAL)
     for number, group in enumerate(groups):
         for place in group:
-            at[place].add(number)
-            for length in range(1, len(place)):
-                below[place[:length]].add(number)
-    found: set[int] = set()
-    for place, owners in at.items():
-        met = owners | below.get(place, set())
-        if len(met) > 1:
-            found |= met
-    return found
+            index.add(place, number)
+    return {number for number, group in enumerate(groups) if any(index.over(place) != number for place in group)}
+
+
+_SEVERAL: Final = -1  # in the place of the only group

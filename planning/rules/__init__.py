@@ -1,6 +1,7 @@
 """Planning by declarative rules.
 
 planner      the rules planner: the same decision for the same perceptions
+firing       the decision of one rule on one perception; pure
 parse        parses rules; pure
 conditions   matches a perception against a rule's conditions; pure
 templates    fills templates: `{content:.80}`; pure

@@ -1,11 +1,11 @@
 """Declarative rules make the plan: no model, no network, the same decision for the same perceptions.
 
 Every rule that matches adds its calls to one action, most urgent perception first. What a perception was fused from is
-looked at as well, each rule used once for all of it. A rule that cannot be used for one
-perception (a template names what that perception lacks) is left out for it alone, the next rules are asked, and
-`Action.reason` and `snapshot()` say so: one odd perception never keeps the others waiting. When that is all there is to
-say, the action has no calls. Only the cooldowns are kept from one plan to the next. Rules are read by
-`planning.rules.parse`, asked by `planning.rules.conditions`, their templates filled by `planning.rules.templates`.
+looked at as well, each rule used once for all of it. A rule that cannot be used for one perception (a template names
+what that perception lacks) is left out for it alone, the next rules are asked, and `Action.reason` and `snapshot()` say
+so: one odd perception never keeps the others waiting. When that is all there is to say, the action has no calls. Only
+the cooldowns are kept from one plan to the next. Rules are read by `planning.rules.parse`, asked by
+`planning.rules.conditions`, and each decides by `planning.rules.firing`.
 
 The operator wrote the rules, so the action is trusted, whoever was noticed. A call that is given text of an untrusted
 perception, by a template or by reading what such a call wrote, says so: `meta["_trust"] = "untrusted"`.
@@ -16,37 +16,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 
-from planning.dataflow import can_be_read, colliding, reads_any
+from planning.dataflow import colliding
 from planning.rules.conditions import MatchInput, sights
-from planning.rules.parse import CallRule, Rule, read_rules, rule_schema
-from planning.rules.templates import Facts, brings_untrusted, fill, render
-from planning.rules.tool_choice import choose
+from planning.rules.firing import Firing, facts_of, fire
+from planning.rules.parse import Rule, read_rules, rule_schema
 from spar.clock import Clock, SystemClock
-from spar.data.paths import Path
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
-from spar.records.abilities import task_name
-from spar.types import Action, Answer, Call, Perception, replace
+from spar.types import Action, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
 COOLDOWN_LIMIT = 10_000
 REASON_LIMIT = 2_000
 _TROUBLE_LIMIT = 200
-
-
-class Firing(Struct, frozen=True):
-    """Decision of one rule on one perception."""
-
-    rule: Rule
-    calls: tuple[Call, ...] = ()
-    writes: tuple[Path, ...] = ()
-    answer: Answer | None = None
-    goal: str = ""
-    left_out: tuple[str, ...] = ()
 
 
 class RulesPlanner:
@@ -124,7 +110,7 @@ class RulesPlanner:
                 if not self._is_ready(rule, perception, clock):
                     counts["cooled_down"] += 1
                 else:
-                    firing = _fire(rule, _facts(match_input, slots, context, clock), context)
+                    firing = fire(rule, facts_of(match_input, slots, context, clock), context)
                     counts["left_out"] += len(firing.left_out)
                     draft.firings.append(firing)
                     self._cool(rule, perception, clock, context.cycle_id)
@@ -260,90 +246,6 @@ class _Draft(Struct):
         # What went wrong is told first: it must not be what is cut off.
         reason = "; ".join([*told, *sentences])
         return reason if len(reason) <= REASON_LIMIT else f"{reason[: REASON_LIMIT - 1]}…"
-
-
-def _fire(rule: Rule, facts: Facts, context: Context) -> Firing:
-    """Return the decision of a rule on one perception. Raises: AbsentError when a template cannot be filled."""
-    task = task_name(facts.perception.kind, facts.perception.intent, rule.name)
-    tools = [choose(call.tools, task, context.abilities, call.min_ability) for call in rule.calls]
-    left_out = {number: "its tools do too badly at this" for number, tool in enumerate(tools) if tool is None}
-    if left_out:
-        _leave_out_dependants(rule.calls, left_out)
-    reason = f"rule {rule.name!r}"
-    tainted = _tainted(rule.calls, facts)
-    made: dict[int, Call] = {}
-    for number, (call, tool) in enumerate(zip(rule.calls, tools, strict=True)):
-        if number not in left_out and tool is not None:
-            params = fill(call.params, facts)
-            meta = {"_task": task} if task else {}
-            if number in tainted:
-                meta["_trust"] = "untrusted"
-            made[number] = Call(tool, params, output_path=call.output, reason=reason, meta=meta)
-    for number, made_call in made.items():
-        if after := rule.calls[number].after:
-            made[number] = replace(made_call, after=tuple(made[other].id for other in after))
-    says = bool(made or not rule.calls)
-    return Firing(
-        rule,
-        tuple(made.values()),
-        tuple(place for number in made for place in rule.calls[number].writes),
-        _answer(rule, facts, made.values()) if says else None,
-        render(rule.goal, facts) if rule.goal is not None else "",
-        tuple(_left_out_sentence(rule, number, why, task) for number, why in sorted(left_out.items())),
-    )
-
-
-def _answer(rule: Rule, facts: Facts, calls: Iterable[Call]) -> Answer | None:
-    """Return a rule's texts for success and for failure. A rule with a text for failure alone says nothing else."""
-    if rule.answer is None and rule.on_failure is None:
-        return None
-    on_failure = render(rule.on_failure, facts) if rule.on_failure is not None else None
-    text = render(rule.answer, facts) if rule.answer is not None else None
-    return Answer(text, tuple(call.id for call in calls), on_failure)
-
-
-def _tainted(calls: Sequence[CallRule], facts: Facts) -> set[int]:
-    """Which calls are given untrusted text: by a template, or by reading what another one of them writes."""
-    found = {number for number, call in enumerate(calls) if any(brings_untrusted(each, facts) for each in call.foreign)}
-    fresh = set(found)
-    while fresh:
-        written = {place for number in fresh for place in calls[number].writes}
-        fresh = {
-            number
-            for number, call in enumerate(calls)
-            if number not in found and any(reads_any(reference, written) for reference in call.reads)
-        }
-        found |= fresh
-    return found
-
-
-def _leave_out_dependants(calls: Sequence[CallRule], left_out: dict[int, str]) -> None:
-    """Add every call that cannot end well without one that is left out."""
-    grew = True
-    while grew:
-        grew = False
-        written = {place for number, call in enumerate(calls) if number not in left_out for place in call.writes}
-        for number, call in enumerate(calls):
-            if number in left_out:
-                continue
-            if any(other in left_out for other in call.after) or not all(
-                can_be_read(ref, written) for ref in call.reads
-            ):
-                left_out[number] = "it needs a call that is left out"
-                grew = True
-
-
-def _left_out_sentence(rule: Rule, number: int, why: str, task: str) -> str:
-    call = rule.calls[number]
-    name = call.name or " or ".join(call.tools)
-    return f"call {name!r} of rule {rule.name!r} is left out for task {task!r}: {why}"
-
-
-def _facts(match_input: MatchInput, slots: Mapping[str, str], context: Context, clock: Clock) -> Facts:
-    perception = match_input.perception
-    given = perception.attributes.get("slots")
-    known = {**given, **slots} if isinstance(given, Mapping) else slots
-    return Facts(perception, known, context.run.goal if context.run else None, clock.now())
 
 
 def _urgency(perception: Perception) -> float:

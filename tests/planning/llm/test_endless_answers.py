@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planning import Requests
-from planning.llm.native_tools import Calls, NativeFunction
 from planning.llm.planner import ModelPlanner
+from planning.llm.provider.native_tools import Calls, NativeFunction
 from planning.llm.response import MOST_CALLS, ModelResponse
 from planning.llm.streaming_json import LONGEST
 from planning.ports import Request, TextDelta

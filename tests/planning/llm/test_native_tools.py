@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import compose_schema
-from planning.llm.native_tools import Calls, NativeFunction, native_functions
+from planning.llm.provider.native_tools import Calls, NativeFunction, native_functions
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:

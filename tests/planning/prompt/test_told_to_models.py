@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planning import Requests, compose_schema
-from planning.llm.native_tools import native_functions
+from planning.llm.provider.native_tools import native_functions
 from planning.prompt.history import conversation
 from planning.prompt.plans.deadlock import circle
 from spar import tool

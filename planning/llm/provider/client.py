@@ -1,0 +1,99 @@
+"""Opening of a model of pydantic-ai: the import of the library, the key, the provider's client and its bounds.
+
+All of it blocks, for half a second the first time: it is called in a thread, and touches no network.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from planning.resilience.timeouts import bound
+from spar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+
+def open_model(
+    name: str, base_url: str | None, key_env: str | None, most: int, too_long: Callable[[], Exception]
+) -> tuple[Model, str]:
+    """Return the model of a name, and the key that it uses ("" if none is known).
+
+    Args: most: bytes of an answer that its client reads; too_long: makes what is raised when there are more.
+    Raises: ConfigError for a library, a provider or a key that is not there.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()  # what an import makes stays: to look through it again and again takes a fifth of the time
+    try:
+        model, key = _opened(name, base_url, key_env)
+        _bound(model, most, too_long)
+        return model, key
+    except ImportError as error:
+        provider = name.partition(":")[0]
+        raise ConfigError(
+            f"the provider of model {name!r} needs a library that is not installed; install it with: "
+            f"pip install 'pydantic-ai-slim[{provider}]'", path=("model",)
+        ) from error  # fmt: skip
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _opened(name: str, base_url: str | None, key_env: str | None) -> tuple[Model, str]:
+    try:
+        from pydantic_ai import models
+    except ImportError as error:
+        raise ConfigError(
+            f"model {name!r} needs a library that is not installed ({error}); install it with: "
+            "pip install 'spar-agent[llm]'"
+        ) from error
+    key = os.environ.get(key_env, "") if key_env is not None else ""
+    if key_env is not None and not key:
+        raise ConfigError(
+            f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set",
+            path=("key_env",),
+        )
+    try:
+        if base_url is not None:
+            model = _compatible(name, base_url, key)
+        else:
+            model = models.infer_model(name, *([partial(_provider, key)] if key else []))
+    except ImportError:
+        raise
+    except Exception as error:  # each provider's library has its own way to say what it lacks
+        why = str(error).replace(key, "…") if key else str(error)
+        raise ConfigError(f"model {name!r} cannot be used: {why.partition('. ')[0]}", path=("model",)) from None
+    found = getattr(getattr(model, "client", None), "api_key", None)
+    return model, found if isinstance(found, str) else key  # also one that the provider found by itself
+
+
+def _provider(key: str, name: str) -> Any:
+    from pydantic_ai.providers import infer_provider_class
+
+    return infer_provider_class(name)(api_key=key)  # type: ignore[call-arg]  # of most of them
+
+
+def _compatible(name: str, base_url: str, key: str) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    name = name.removeprefix("openai-chat:").removeprefix("openai:")
+    provider = OpenAICompatibleProvider("openai-compatible", base_url=base_url, api_key=key or None)
+    return OpenAIChatModel(name, provider=provider)
+
+
+def _bound(model: Model, most: int, too_long: Callable[[], Exception]) -> None:
+    """Bound what a model's client reads of an answer, and import here what it would import later."""
+    client = getattr(model, "client", None)
+    for way in (("chat", "completions"), ("responses",), ("messages",)):
+        part = client  # what it imports when it is first asked for would be imported on the loop
+        for name in way:
+            part = getattr(part, name, None)
+    profile: Any = model.profile
+    # A stream that ends without saying why was cut off.
+    profile.setdefault("openai_chat_streaming_requires_finish_reason", True)
+    bound(getattr(client, "_client", None), most, too_long)
