@@ -107,6 +107,11 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 
+    def act(self, verb: str, body: Any = None) -> Any:
+        """Return the answer of the service's agent to a verb."""
+        name = self.get("/v1/status")["agents"][0]["name"]
+        return self.post(f"/v1/agents/{name}:{verb}", body)
+
     def lines(self, path: str, **params: Any) -> Iterator[str]:
         """Yield the lines of an answer as they come, until it ends or the connection breaks.
 

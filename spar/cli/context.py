@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -28,12 +29,8 @@ class Options(Struct, frozen=True):
 
     def load(self) -> Loaded:
         """Return the configuration. Ends the command with code 78 and what is wrong."""
-        from spar.errors import ConfigError
-
-        try:
+        with refusals():
             return self.load_again()
-        except ConfigError as error:
-            fail(str(error), exits.CONFIG)
 
     def load_again(self) -> Loaded:
         """Return the configuration, for a service that reads it once more. Raises: ConfigError."""
@@ -47,9 +44,39 @@ class Options(Struct, frozen=True):
             given[key] = value
         return load(self.config_path, overrides=given)
 
+    @contextmanager
+    def agent(self) -> Iterator[Any]:
+        """Build an agent here and hold its state directory meanwhile. Ends the command when a service has that."""
+        from spar.agent.agent import build_agent
+        from spar.service.process import CannotStartError, take_state_dir
+
+        loaded = self.load()
+        try:
+            with refusals():
+                lock = take_state_dir(loaded)
+        except CannotStartError as error:
+            fail(str(error), error.code)
+        try:
+            with refusals():
+                agent = build_agent(loaded)
+            yield agent
+        finally:
+            lock.release()
+
     def state_dir(self) -> Path:
         loaded = self.load()
         return loaded.folder / loaded.settings.service.state_dir
+
+
+@contextmanager
+def refusals(code: int = exits.CONFIG) -> Iterator[None]:
+    """End the command, with this code, where the configuration cannot be used."""
+    from spar.errors import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        fail(str(error), code)
 
 
 def fail(message: str, code: int = exits.FAILED) -> NoReturn:
@@ -98,13 +125,12 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]]) -> A
     import msgspec
 
     from spar.config.factory import Parts
-    from spar.errors import ConfigError, SparError
+    from spar.errors import SparError
     from spar.server.answers import encode
 
-    try:
-        memory = Parts(options.load()).memory(read_only=True)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
+    loaded = options.load()
+    with refusals():
+        memory = Parts(loaded).memory(read_only=True)
 
     async def ask() -> Any:
         async with memory as store:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from spar.cli.context import Options, fail
+from spar.cli.context import Options
 from spar.service import exit_codes as exits
 
 BANNER = """spar shell: `agent` is loaded and not started; await works.
@@ -33,22 +33,10 @@ def shell(options: Options) -> int:
     Example:
       echo 'print(await agent.step_sense())' | spar shell
     """
-    from spar.agent.agent import build_agent
-    from spar.errors import ConfigError
-    from spar.service.process import CannotStartError, take_state_dir
-
-    loaded = options.load()
-    try:
-        lock = take_state_dir(loaded)
-        agent = build_agent(loaded)
-    except CannotStartError as error:
-        fail(str(error), error.code)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
     import spar
 
     names = {name: getattr(spar, name) for name in spar.__all__}
-    with asyncio.Runner() as runner:
+    with options.agent() as agent, asyncio.Runner() as runner:
         console = Console({**names, "agent": agent, "spar": spar}, runner)
         try:
             if sys.stdin.isatty():
@@ -58,7 +46,6 @@ def shell(options: Options) -> int:
         finally:
             if agent.event_loop is not None:  # else it was never used
                 runner.run(agent.stop())
-            lock.release()
     return exits.FAILED if console.has_failed else exits.OK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from spar.cli.context import Options, fail, show, write
+from spar.cli.context import Options, fail, refusals, show, write
 from spar.cli.tables import table
 from spar.service import exit_codes as exits
 
@@ -57,15 +57,12 @@ def check(options: Options) -> None:
       spar -c new.toml config check
     """
     from spar.agent.agent import build_agent
-    from spar.errors import ConfigError
     from spar.service.app import warnings_of
 
     loaded = options.load()
-    try:
+    with refusals():
         agent = build_agent(loaded)
         warnings = warnings_of(agent)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
     settings = loaded.settings
     counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
     text = ", ".join(f"{number} {name}" for name, number in counts.items())

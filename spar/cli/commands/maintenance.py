@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, refusals, show
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 
@@ -127,16 +127,13 @@ def doctor(options: Options, acknowledge: bool) -> None:
 def _care(options: Options) -> Care:
     """Return the maintenance part of the configured store. Ends the command when that has nothing of the kind."""
     from spar.config.factory import Parts
-    from spar.errors import ConfigError
     from spar.ports.optional import offers
     from spar.ports.store import HasCare
 
-    try:
-        loaded = options.load()
+    loaded = options.load()
+    with refusals():
         memory = Parts(loaded).memory()
         care = memory.care if offers(memory, HasCare) else None
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
     if care is None:
         fail(f"the store {loaded.settings.memory.use!r} cannot be looked after from here", exits.UNAVAILABLE)
     return care
@@ -144,12 +141,11 @@ def _care(options: Options) -> Care:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    from spar.errors import ConfigError, SparError
+    from spar.errors import SparError
 
     try:
-        yield
-    except ConfigError as error:
-        fail(str(error), exits.UNAVAILABLE)
+        with refusals(exits.UNAVAILABLE):
+            yield
     except SparError as error:
         fail(str(error), exits.DAMAGED)
     except OSError as error:

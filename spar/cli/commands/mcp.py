@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, refusals, show
 from spar.service import exit_codes as exits
 
 
@@ -67,12 +67,9 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
 def _servers(options: Options) -> dict[str, Any]:
     """The configured sources of tools whose tools are accepted, by name. Ends the command when they cannot be built."""
     from spar.config.factory import Parts
-    from spar.errors import ConfigError
     from spar.ports.optional import AcceptsTools, offers
 
     loaded = options.load()
-    try:
+    with refusals():
         tools = Parts(loaded).tools()
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
     return {tool.name: tool for tool in tools if offers(tool, AcceptsTools)}

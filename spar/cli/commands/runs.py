@@ -142,13 +142,11 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
         fail("sense takes nothing: it looks for itself", exits.USAGE)
     folder = options.state_dir()
     try:
-        client = connect(folder, 900.0)
-        name = client.get("/v1/status")["agents"][0]["name"]
-        show(options, client.post(f"/v1/agents/{name}:step_{phase}", body))
+        show(options, connect(folder, 900.0).act(f"step_{phase}", body))
     except NotRunningError:
         from spar.cli.commands.step import step_alone
 
-        show(options, step_alone(options.load(), phase, body, folder))
+        show(options, step_alone(options, phase, body, folder))
 
 
 def _given(text: str | None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spar.cli.client import service
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, refusals, show
 from spar.cli.tables import ID, local, model_lines, took
 from spar.data.text import one_line, printable
 from spar.service import exit_codes as exits
@@ -28,17 +28,15 @@ def run(options: Options, resume: bool) -> int:
       spar --set agent.loop_interval=adaptive --set service.port=0 run
     """
     loaded = options.load()
-    from spar.errors import ConfigError
     from spar.server.front import front_of
     from spar.service.process import CannotStartError
     from spar.service.process import run as run_service
 
     try:
-        return run_service(loaded, front_of, reload=options.load_again, resume=resume)
+        with refusals():
+            return run_service(loaded, front_of, reload=options.load_again, resume=resume)
     except CannotStartError as error:
         fail(str(error), error.code)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
 
 
 @click.command()
@@ -60,8 +58,7 @@ def _verb(verb: str, text: str, example: str, timeout: float = 900.0) -> click.C
     @click.pass_obj
     def command(options: Options) -> None:
         with service(options, timeout=timeout) as client:
-            name = client.get("/v1/status")["agents"][0]["name"]
-            answer = client.post(f"/v1/agents/{name}:{verb}")
+            answer = client.act(verb)
         show(options, answer, f"{answer['agent']}: {_effect(answer)}")
 
     return click.Command(verb, callback=command, help=f"{text}\n\n\b\nExample:\n  {example}")
@@ -102,8 +99,7 @@ def stop(options: Options, seconds: float) -> None:
     from spar.service.lockfile import LockFile
 
     with service(options) as client:
-        name = client.get("/v1/status")["agents"][0]["name"]
-        answer = client.post(f"/v1/agents/{name}:stop")
+        answer = client.act("stop")
     until, lock = time.monotonic() + seconds, LockFile(options.state_dir())
     while lock.is_held():  # the kernel lets go of it, however the process ends
         if time.monotonic() >= until:

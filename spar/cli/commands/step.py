@@ -12,8 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from spar.cli.context import fail
-from spar.errors import ConfigError
+from spar.cli.context import Options, fail
 from spar.server.routes.steps import step_input
 from spar.service import exit_codes as exits
 from spar.types import Action, ActionResult, Perception, Phase
@@ -34,38 +33,28 @@ TAKES: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "r
 BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result"}
 
 
-def step_alone(loaded: Any, phase: Phase, given: Any, folder: Path) -> Any:
+def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
     """Run one phase here and now; its product as plain JSON. Ends the command when it cannot."""
-    from spar.agent.agent import build_agent
     from spar.server.answers import encode
-    from spar.service.process import CannotStartError, take_state_dir
 
-    try:
-        lock = take_state_dir(loaded)
-        agent = build_agent(loaded)
-    except CannotStartError as error:
-        fail(str(error), error.code)
-    except ConfigError as error:
-        fail(str(error), exits.CONFIG)
-    file = folder / LAST_STEP
-    last = LastSteps() if phase == "sense" else _last(file)
-    taken = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
+    with options.agent() as agent:
+        file = folder / LAST_STEP
+        last = LastSteps() if phase == "sense" else _last(file)
+        taken = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
 
-    async def step() -> Any:
+        async def step() -> Any:
+            try:
+                method = getattr(agent, f"step_{phase}")
+                return await (method() if phase == "sense" or taken is None else method(taken))
+            finally:
+                await agent.stop()
+
         try:
-            method = getattr(agent, f"step_{phase}")
-            return await (method() if phase == "sense" or taken is None else method(taken))
-        finally:
-            await agent.stop()
-
-    try:
-        product = asyncio.run(step())
-    except click.ClickException:
-        raise
-    except Exception as error:
-        fail(f"{phase} failed: {error}")
-    finally:
-        lock.release()
+            product = asyncio.run(step())
+        except click.ClickException:
+            raise
+        except Exception as error:
+            fail(f"{phase} failed: {error}")
     if phase in BRINGS:
         setattr(last, BRINGS[phase], product)
         file.write_bytes(encode(last))
