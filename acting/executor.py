@@ -329,6 +329,7 @@ class Executor:
         finally:
             del self._batches[batch]
         result = batch.result(action, began)
+        batch.close()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result
         notice = self._runtime.guard.note(scope.run_id, batch.ended())

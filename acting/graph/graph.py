@@ -34,7 +34,7 @@ from typing import Literal
 
 from acting.graph.deadlock import could_start, knot_from, reaches, verdict
 from acting.graph.index import Index, IndexNode
-from acting.graph.nodes import NOBODY, Barrier, Gate, Node, ReadRequirement, Why
+from acting.graph.nodes import NOBODY, NONE, Barrier, Gate, Node, ReadRequirement, Why
 from spar.checks import shorten
 from spar.data.paths import Expression, Path, overlaps
 
@@ -135,7 +135,11 @@ class Graph:
             if read.fed.get(place) is node:
                 place.set_fed(read, None)
                 self._suspect(read.node)
-        free = node.dependants
+        # What it was tied to is not tied to it any more, so that nothing of a batch waits for the garbage collector.
+        for read in node.requirements:
+            read.gates = ()
+        node.requirements, node.feeds = NOBODY, NONE
+        free, node.dependants = node.dependants, NONE
         if node.followers:
             free = list(free)
             for follower in node.followers:
@@ -144,6 +148,7 @@ class Graph:
                     free.append(follower)
                 else:
                     self._doom(follower, "branch" if node.why == "branch" else "dep_failed")
+            node.followers = NONE
         if free:
             self._free(free)
 
@@ -152,6 +157,10 @@ class Graph:
         for read, found in self._index.awaiting(path, value, instance):
             if found in read.absent:
                 self._arrived(read, found)
+
+    def close(self) -> None:
+        """Forget who writes and waits where: nothing arrives or ends any more."""
+        self._index.close()
 
     def stuck(self) -> Stuck | None:
         """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.
@@ -376,6 +385,7 @@ class Graph:
                     self._look_again(waiter.requirement)
                 else:
                     further += waiter.dependants
+                    waiter.dependants = NONE
 
     # -- what nobody can end from inside
 

@@ -6,12 +6,13 @@ Only data and its upkeep; what it means for a call is decided in `graph`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
 
 from acting.graph.nodes import NOBODY, Barrier, Group, Node, ReadRequirement
-from spar.data.dataflow import PathNode, child, descend, upwards
+from spar.data.dataflow import NOTHING, PathNode, child, descend, upwards
 from spar.data.paths import MISSING, Path, get
 
 
@@ -109,6 +110,14 @@ class Index(Struct, eq=False):
             if place is None:
                 return found
         return [*found, *(item for below in present(place, value) for item in below.waiters.items())]
+
+    def close(self) -> None:
+        """Take the tree apart, whose nodes know those above them."""
+        stack: list[IndexNode] = [*self._roots.values(), *chain(*(each.values() for each in self._instances.values()))]
+        while stack:
+            node = stack.pop()
+            stack += [each for each in node.children.values() if each.children]
+            node.children = NOTHING
 
 
 class IndexNode(PathNode, eq=False):

@@ -98,6 +98,7 @@ class Node:
             for group in self.groups:
                 if group not in written:
                     group.lost |= CHOSE_ANOTHER
+        self.groups = self.branches = ()
 
 
 class ReadRequirement:

@@ -475,6 +475,11 @@ class Batch:
             if step.result is not None:
                 yield step.params, step.result
 
+    def close(self) -> None:
+        """Let go of what refers back to it, so that it goes when nobody holds it: all calls have ended."""
+        del self._workers
+        self._graph.close()
+
     def result(self, action: Action, began: float) -> ActionResult:
         """Return the result of the whole batch."""
         results = tuple([step.result for step in self.steps if step.result is not None])

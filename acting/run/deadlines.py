@@ -7,21 +7,24 @@ first of a row needs a timer. Beginning and ending a call then costs a dictionar
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from spar.clock import Clock, Timer
 
 
 class Deadline:
-    """One call's deadline; `due` is called at `at` unless it was closed before."""
+    """One call's deadline; `due` is called at `at` unless it was closed before. `row` is None while it has none."""
 
-    __slots__ = ("_row", "at", "due")
+    __slots__ = ("at", "row")
 
-    def __init__(self, at: float, due: Callable[[], object], row: _Row) -> None:
-        self.at, self.due, self._row = at, due, row
+    at: float
+    row: _Row | None
+
+    def due(self) -> None:
+        raise NotImplementedError
 
     def close(self) -> None:
-        self._row.remove(self)
+        if self.row is not None:
+            self.row.remove(self)
 
 
 class _Row:
@@ -34,12 +37,11 @@ class _Row:
         self._open: OrderedDict[Deadline, None] = OrderedDict()
         self._timer: Timer | None = None
 
-    def add(self, at: float, due: Callable[[], object]) -> Deadline:
-        deadline = Deadline(at, due, self)
+    def add(self, deadline: Deadline) -> None:
+        deadline.row = self
         self._open[deadline] = None
         if self._timer is None:
-            self._timer = self._clock.call_at(at, self._ring)
-        return deadline
+            self._timer = self._clock.call_at(deadline.at, self._ring)
 
     def remove(self, deadline: Deadline) -> None:
         if self._open.pop(deadline, self) is None and not self._open and self._timer is not None:
@@ -71,11 +73,12 @@ class Deadlines:
         self._clock = clock
         self._rows: dict[float, _Row] = {}
 
-    def add(self, timeout: float, at: float, due: Callable[[], object]) -> Deadline:
-        """Have `due` called at `at`, of a call that began `timeout` seconds before. Close it when the call ends."""
+    def add(self, timeout: float, at: float, deadline: Deadline) -> None:
+        """Have it `due` at `at`, of a call that began `timeout` seconds before. Close it when the call ends."""
+        deadline.at = at
         row = self._rows.get(timeout)
         if row is None:
             if len(self._rows) >= 1000:
                 self._rows = {each: row for each, row in self._rows.items() if not row.is_empty}
             row = self._rows[timeout] = _Row(self._clock)
-        return row.add(at, due)
+        row.add(deadline)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
 from datetime import datetime
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -68,26 +67,25 @@ class Attempt(Struct):
                           duration, ended.verified)  # fmt: skip
 
 
-class _DeadlineGuard:
-    """Cancels the current task when its attempt is due, and calls `leave` when that has not helped after the grace."""
+class _AttemptDeadline(Deadline):
+    """Cancels an attempt's task when it is due, and calls `leave(about)` when that has not helped after the grace."""
 
-    __slots__ = ("_attempt", "_deadline", "_grace", "_leave", "_runtime", "is_left")
+    __slots__ = ("_about", "_attempt", "_grace", "_leave", "_runtime", "is_left")
 
-    def __init__(self, runtime: Runtime, attempt: Attempt, leave: Callable[[], object]) -> None:
-        self._runtime, self._attempt, self._leave = runtime, attempt, leave
+    def __init__(self, runtime: Runtime, attempt: Attempt, leave: Callable[[Any], object], about: Any) -> None:
+        self._runtime, self._attempt, self._leave, self._about = runtime, attempt, leave, about
         self.is_left = False
         self._grace: Timer | None = None
-        self._deadline: Deadline | None = None
+        self.row = None
         if attempt.deadline is not None:
-            self._deadline = runtime.deadlines.add(attempt.entry.terms.timeout, attempt.deadline, self._expire)
+            runtime.deadlines.add(attempt.entry.terms.timeout, attempt.deadline, self)
 
     def close(self) -> None:
-        if self._deadline is not None:
-            self._deadline.close()
+        super().close()
         if self._grace is not None:
             self._grace.cancel()
 
-    def _expire(self) -> None:
+    def due(self) -> None:
         assert self._attempt.task is not None
         self._attempt.is_late = True
         self._attempt.task.cancel()
@@ -96,7 +94,7 @@ class _DeadlineGuard:
 
     def _abandon(self) -> None:
         self.is_left = True
-        self._leave()
+        self._leave(self._about)
 
 
 class _StartedCoroutine:
@@ -240,7 +238,7 @@ async def _wait(
     entry, task = attempt.entry, attempt.task
     assert task is not None
     assert rest is not None
-    limit = _DeadlineGuard(runtime, attempt, partial(leave, about))
+    limit = _AttemptDeadline(runtime, attempt, leave, about)
     try:
         ended = normalize(await rest, attempt.call, entry, runtime.limits.largest_result)
     except asyncio.CancelledError:
