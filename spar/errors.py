@@ -153,14 +153,17 @@ def place_of(error: BaseException) -> str:
     That is the innermost frame that is neither this program's nor a library's, or the innermost of all; empty for an
     exception that was never raised.
     """
-    place = ""
+    innermost: tuple[CodeType, int] | None = None
     is_own = False
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         is_shared = code.co_filename.startswith(_SHARED) or "/site-packages/" in code.co_filename
         if not is_shared or not is_own:
-            place, is_own = f"{code.co_filename.rpartition('/')[2]}:{line} in {code.co_name}", is_own or not is_shared
-    return place
+            innermost, is_own = (code, line), is_own or not is_shared
+    if innermost is None:
+        return ""
+    code, line = innermost
+    return f"{code.co_filename.rpartition('/')[2]}:{line} in {code.co_name}"
 
 
 def stack_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import anyio
@@ -22,6 +22,18 @@ from spar.clock import Clock
 from spar.errors import TransientError
 
 R = TypeVar("R")
+
+
+class OthersTurn:
+    """Awaited, lets every other task of the event loop run once: `asyncio.sleep(0)` without its frames."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+OTHERS_TURN = OthersTurn()
 
 
 class Threads:

@@ -27,13 +27,14 @@ from acting.run.journal import CallJournalWriter
 from acting.run.results import ResultCollector
 from acting.run.runtime import Runtime
 from acting.run.start_order import StartOrder
-from acting.run.workers import OTHERS_TURN, WorkerPool
+from acting.run.workers import WorkerPool
 from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import Expression
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import crashpoint
 from spar.protocols import CALLED_FOR
+from spar.threads import OTHERS_TURN
 from spar.types import Action, ActionResult, CallResult, Fault, replace
 
 READ_LIMIT = 64  # calls read in a row from a list, before others get their turn

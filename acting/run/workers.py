@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from acting.calls import Scope
@@ -19,20 +19,12 @@ from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
 from acting.run.runtime import Runtime
 from spar.failpoints import crashpoint
+from spar.threads import OTHERS_TURN
 from spar.types import CallResult
 
 INLINE_LIMIT = 32  # calls in a row in one worker, before others get their turn
+FAILED_CALL = 8  # calls that end well cost as much as one that fails: its stack, its fault, its line in the log
 LARGEST_START = 64  # workers started at once
-
-
-class OthersTurn:
-    """Awaited, lets every other task run once: `asyncio.sleep(0)` without its frames."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-OTHERS_TURN = OthersTurn()
 
 
 class WorkerPool:
@@ -108,7 +100,7 @@ class WorkerPool:
                     step.draft = await reviewed(self._runtime, self._scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)
-                turns += 1
+                turns += 1 if step.draft.status == "ok" else FAILED_CALL
                 if turns >= INLINE_LIMIT:
                     turns = 0
                     await OTHERS_TURN

@@ -283,7 +283,8 @@ class DirectorySensor:
         return self._perception("file.removed", path, sentence, key, size=kept.size, truncated=False, binary=False)
 
     def _perception(self, kind: str, path: str, content: str, key: str, **attributes: Any) -> Perception:
-        file = Path(path)
+        name = path.rpartition("/")[2]
+        dot = name.rfind(".")
         return Perception(
             content,
             source=self._ctx.name,
@@ -292,7 +293,12 @@ class DirectorySensor:
             key=key,
             subject=path,
             trust="untrusted",
-            attributes={"path": path, "name": file.name, "suffix": file.suffix, **attributes},
+            attributes={
+                "path": path,
+                "name": name,
+                "suffix": name[dot:] if 0 < dot < len(name) - 1 else "",
+                **attributes,
+            },
         )
 
     def _tell(self, error: Exception) -> None:

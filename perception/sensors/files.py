@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from perception.sensors.folder import Entry
 
-BATCH = 100  # files read in one go; the cursor moves on after each
+BATCH = 32  # files read in one go; the cursor moves on after each
 BATCH_BYTES = 16 * 1024 * 1024  # of what is read in one go, one file at least
 
 #: When a file changed, as the order in which files are handed over: ns since 1970, then by name.

@@ -27,11 +27,14 @@ from planning.rules.firing import Firing, facts_of, fire
 from planning.rules.parse import Rule, read_rules, rule_schema
 from spar.clock import Clock, SystemClock
 from spar.protocols import Context, Host, ModuleRows, WrittenCall
+from spar.threads import OTHERS_TURN
 from spar.types import Action, Call, Perception, replace
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
 COOLDOWN_LIMIT = 10_000
 REASON_LIMIT = 2_000
+#: Perceptions in a row, before others get their turn.
+INLINE_LIMIT = 64
 _TROUBLE_LIMIT = 200
 
 
@@ -63,8 +66,10 @@ class RulesPlanner:
         draft = _Draft(context.run.number if context.run else 1)
         if self._rows is not None and not self._has_loaded:
             await self._load(self._rows, clock, draft)
-        for perception in sorted(perceptions, key=_urgency):
+        for number, perception in enumerate(sorted(perceptions, key=_urgency), start=1):
             self._consider(perception, context, clock, draft)
+            if number % INLINE_LIMIT == 0:
+                await OTHERS_TURN
         return draft.action(perceptions)
 
     @staticmethod

@@ -133,6 +133,7 @@ def disk_room(folder: str) -> tuple[int, int]:
 
 def tidy() -> None:
     """Give memory that was freed back to the system, as far as it can be; see malloc_trim(3)."""
+    gc.unfreeze()
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -37,6 +38,21 @@ class Repeats:
     def __len__(self) -> int:
         return len(self._windows)
 
+    def leaves_out(self, level: str, logger: str, message: Any, fields: Mapping[str, Any]) -> bool:
+        """Count a line that repeats others once too often, before it is made; return whether it is one.
+
+        False also where only the line that is made of it can tell: then ask `admit`.
+        """
+        identity = [fields.get(name) for name in IDENTITY]
+        if type(message) is not str or not all(value is None or type(value) is str for value in identity):
+            return False
+        with self._lock:
+            window = self._windows.get((level, logger, message, *map(str, identity)))
+            if window is None or window.count < self._limit or self._clock() >= window.ends:
+                return False
+            self._leave_out(window)
+            return True
+
     def admit(self, line: Line) -> bool:
         """Return whether to write this line; count it if not."""
         key: Key = (line.level, line.logger, line.message, *(str(line.fields.get(name)) for name in IDENTITY))
@@ -47,12 +63,11 @@ class Repeats:
                 if window is None and len(self._windows) >= MAX_KEYS and not self._make_room(now):
                     return True  # a thousand different complaints in a minute: this one is new too
                 window = self._windows[key] = _Window(now + self._within, line)
+            if window.count >= self._limit:
+                self._leave_out(window)
+                return False
             window.count += 1
-            if window.count <= self._limit:
-                return True
-            window.left_out += 1
-            self.left_out += 1
-            return False
+            return True
 
     def wait(self) -> float | None:
         """Seconds until there may be something to tell; None: not before further lines come."""
@@ -68,6 +83,10 @@ class Repeats:
             over = [key for key, window in self._windows.items() if all_of_them or now >= window.ends]
             found = [self._windows.pop(key) for key in over]
         return [(window.line, window.left_out) for window in found if window.left_out]
+
+    def _leave_out(self, window: _Window) -> None:
+        window.left_out += 1
+        self.left_out += 1
 
     def _make_room(self, now: float) -> bool:
         for key in [key for key, window in self._windows.items() if now >= window.ends and not window.left_out]:

@@ -128,8 +128,11 @@ class Logs:
 
     def emit(self, level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
         """Take one line, whoever logs it."""
+        may_repeat = level in ("debug", "info")
+        if not may_repeat and self._repeats.leaves_out(level, name, message, fields):
+            return
         line = make_line(level, name, message, fields, error, self._scrub)
-        if level in ("debug", "info") or self._repeats.admit(line):
+        if may_repeat or self._repeats.admit(line):
             self._write(line)
 
     def close(self, timeout: float = 2.0) -> bool:

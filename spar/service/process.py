@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -34,6 +33,7 @@ from spar.observe.logs import get_logger
 from spar.observe.sink import Logs, configure
 from spar.observe.stacks import stack_of_task
 from spar.service import exit_codes as exits
+from spar.service import garbage
 from spar.service.app import Service, describe_session, warnings_of
 from spar.service.event_log import log_cycles, log_sensors, log_tools
 from spar.service.lockfile import AlreadyRunningError, LockFile
@@ -154,6 +154,7 @@ class Process:
 
     async def main(self) -> int:
         agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
+        collections = garbage.Collections(lambda: None if agent.sessions.is_at_work else agent.stats.total_cycles)
         self._loop = loop
         for number, answer in self.signals().items():
             loop.add_signal_handler(number, answer)
@@ -170,12 +171,12 @@ class Process:
                 self.service.addresses["probes"] = self.listener.address
             if not await self._started():
                 return exits.OK
-            gc.collect()
-            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+            collections.begin()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
                      probes=self.service.addresses.get("probes"), next="spar status")  # fmt: skip
             self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
             self._spawn(self._beat())
+            self._spawn(_collect(collections))
             await agent.run()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
@@ -185,6 +186,7 @@ class Process:
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
+            collections.end()
             self.listener.close()  # the signals stay in our hands until the loop is closed
             for end in chores:
                 end()
@@ -288,6 +290,12 @@ class Process:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _collect(collections: garbage.Collections) -> None:
+    while True:
+        await asyncio.sleep(garbage.EVERY)
+        collections.look()
 
 
 def _run_in_loop(process: Process) -> int:

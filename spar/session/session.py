@@ -8,26 +8,16 @@ does not turn, and leaves it after each run when others wait.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Protocol
 
 from spar.loop.cycle import Cycle
 from spar.loop.pacing import pause_after
 from spar.session.cycles import LONGEST_DEFERRAL, SessionCycles
 from spar.session.parts import SessionParts
+from spar.threads import OTHERS_TURN
 
 #: Seconds after which a cycle that a hook denied is tried again at the latest, while something waits for it.
 LONGEST_REFUSAL = 60.0
-
-
-class _OthersTurn:
-    """Awaited, lets every other task of the event loop run once; what `asyncio.sleep(0)` does, without its frames."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-_OTHERS_TURN = _OthersTurn()
 
 
 class Places(Protocol):
@@ -94,7 +84,7 @@ class Session(SessionCycles):
             del cycle  # a session that rests holds none
             if wait == 0.0:
                 self.wake.clear()
-                await _OTHERS_TURN
+                await OTHERS_TURN
                 # What waits does not bring the next poll forward.
                 self.is_polling = is_idle or self.is_called or self._is_interval_over()
             else:

@@ -60,6 +60,11 @@ class Sessions:
         """Return whether this cycle goes on now."""
         return any(cycle.id == cycle_id for cycle in self._cycles())
 
+    @property
+    def is_at_work(self) -> bool:
+        """Return whether a cycle goes on."""
+        return bool(self._cycles())
+
     def note(self, cycle_id: str, what: Callable[[], dict[str, Any]]) -> None:
         """Have what this returns kept on the tape with a cycle, if it goes on; it is asked where there is a tape."""
         for cycle in self._cycles():

@@ -158,6 +158,30 @@ def test_repetitions_are_left_out_and_counted(said: Said) -> None:
     )
 
 
+def test_a_line_that_is_left_out_is_not_even_made(said: Said) -> None:
+    class Shown:
+        count = 0
+
+        def __repr__(self) -> str:
+            Shown.count += 1
+            return "shown"
+
+    for _ in range(1000):
+        log.warning("sensor failed", agent="main", sensor="host", value=Shown())
+
+    assert [line["msg"] for line in said.lines()].count("sensor failed") == Shown.count == 10
+    assert said.logs.left_out == 990
+
+
+@pytest.mark.parametrize("odd", [7, "api_key=sk-live-0123456789abcdef0123456789", "\ud800"])
+def test_lines_whose_names_are_odd_repeat_like_any_other(said: Said, odd: Any) -> None:
+    for _ in range(25):
+        log.warning("sensor failed", agent="main", sensor=odd)
+
+    assert [line["msg"] for line in said.lines()].count("sensor failed") == 10
+    assert said.logs.left_out == 15
+
+
 def test_hidden_values_are_not_said(said: Said) -> None:
     said.logs.hide("correct horse")
     log.info("x", text="the correct horse battery")
