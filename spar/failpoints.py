@@ -1,6 +1,7 @@
 """Places where a process may be made to die, to prove that nothing is lost when it does.
 
-`crashpoint("act.recorded")` says where the code is. Unless the process was started to die there it does nothing:
+`crashpoint("act.recorded")` says where the code is. Unless the process was started to die there it does nothing, and
+where a microsecond counts it is not even called (`if armed: crashpoint(…)`):
 
     SPAR_CRASH=act.recorded:2     die at the second time it gets there, at once, as by `kill -9`
     SPAR_CRASH_LOG=path           append the label to this file each time, so that one knows what there is to sweep
@@ -20,13 +21,14 @@ from spar.errors import ConfigError
 #: How a process ends that was killed by signal 9, as a shell tells it.
 KILLED = 137
 
-_reached: Callable[[str], None] | None = None
+#: What is told each label that is reached; empty unless the process was started to die.
+armed: list[Callable[[str], None]] = []
 
 
 def crashpoint(label: str) -> None:
     """Die here, if this process was told to. From any thread."""
-    if _reached is not None:
-        _reached(label)
+    for reached in armed:
+        reached(label)
 
 
 def arm(environ: Mapping[str, str]) -> None:
@@ -34,16 +36,15 @@ def arm(environ: Mapping[str, str]) -> None:
 
     Raises: ConfigError for a value that is none; OSError when the log cannot be written.
     """
-    global _reached
     where, log = environ.get("SPAR_CRASH", ""), environ.get("SPAR_CRASH_LOG", "")
     label, _, number = where.rpartition(":")
     if where and not (label and number.isdecimal() and int(number)):
         raise ConfigError(f"SPAR_CRASH is {where!r}, expected label:n with n counted from 1")
-    _reached = None
+    armed.clear()
     if not (where or log):
         return
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600) if log else -1
-    _reached = _Armed(label, int(number or 0), file)
+    armed.append(_Armed(label, int(number or 0), file))
 
 
 class _Armed:

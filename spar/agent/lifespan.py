@@ -119,6 +119,7 @@ class Lifespan:
         retries = given.retries or (RETRIES if policy == "retry" else 0)
         return Step(
             phase,
+            PHASES.index(phase),
             self._setup.modules[phase].name,
             PRODUCT_OF[phase],
             self._stats.phases[phase].pending,

@@ -79,7 +79,7 @@ class Stepper:
         session.change_over()
         cycle = self._chain
         if self._is_recorded:  # tried again: it is recorded anew, with what this try brings
-            cycle.durations, cycle.faults = [], ()
+            cycle.durations, cycle.faults = [None, None, None, None], ()
         self._is_recorded = False
         if phase in INPUT:
             setattr(cycle, INPUT[phase], given)

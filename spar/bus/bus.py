@@ -122,19 +122,21 @@ class Events:
 
     # -- telling
 
-    def publish(self, event: Event) -> None:
-        """Stamp the event and hand it to every receiver. Never raises, never waits."""
-        self.seq = event.seq = self.seq + 1
-        event.agent = self.agent
-        if event.at is None:
-            event.at = self._now()
-        self.tell(event, self.wanted[type(event)])
+    def publish(self, event: Event, only: _Route = ()) -> None:
+        """Stamp the event and hand it to every receiver, whatever the others do with it. Never raises, never waits.
 
-    def tell(self, event: Event, route: tuple[Subscription | _Strangers, ...]) -> None:
-        """Hand an event over to each of these, whatever the others do with it."""
-        for item in route:
+        Args: only: the receivers of an event that was sent by hand, which are handed it as it is.
+        """
+        if not only:
+            only, now = self.wanted[type(event)], self._now  # what an attribute holds is faster called by a name
+            self.seq = event.seq = self.seq + 1
+            event.agent = self.agent
+            if event.at is None:
+                event.at = now()
+        for item in only:
+            hand = item.hand
             try:
-                outcome = item.hand(event)
+                outcome = hand(event)
                 if outcome is not None and inspect.iscoroutine(outcome):  # `lambda event: queue.put(event)`
                     self.see_through(outcome, item.name, item.failed)
             except ENDS_PROCESS:
@@ -287,7 +289,7 @@ class Events:
         """The blinker receiver of a subscription: `signal.send(agent, event=event)` by hand reaches it too."""
 
         def receive(sender: object, *, event: Event) -> None:
-            self.tell(event, (subscription,))
+            self.publish(event, (subscription,))
 
         cast(Any, receive).subscription = subscription
         return receive
@@ -353,7 +355,10 @@ class _Strangers:
         self._events.tell_of_failure(name_of(receiver), error, turned_off)
 
 
-class _Routes(dict[type[Event], tuple[Subscription | _Strangers, ...]]):
+_Route = tuple[Subscription | _Strangers, ...]
+
+
+class _Routes(dict[type[Event], _Route]):
     """Receivers of the events of a class: found once, so that publishing looks nothing up."""
 
     __slots__ = ("_channels",)
@@ -362,7 +367,7 @@ class _Routes(dict[type[Event], tuple[Subscription | _Strangers, ...]]):
         super().__init__()
         self._channels = channels
 
-    def __missing__(self, kind: type[Event]) -> tuple[Subscription | _Strangers, ...]:
+    def __missing__(self, kind: type[Event]) -> _Route:
         channels = [self._channels[base] for base in kind.__mro__ if base in self._channels]
         found = [item for channel in channels for item in channel.subscriptions]
         # A plain handler may publish: who only keeps events has to have this one before that one.

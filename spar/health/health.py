@@ -129,7 +129,6 @@ class Health:
             intensity.limit, intensity.within = limits.max_restarts, limits.within
         self._looks_at_all = limits.slow_after != "auto"
 
-    @property
     def is_calm(self) -> bool:
         """Nothing is wrong and nothing has been done about it: a good cycle need not be looked at."""
         return not (self.alerts or self.streaks.worst or self._degraded_at is not None or self._looks_at_all)
@@ -331,7 +330,7 @@ class Health:
         elif duration <= NEVER_SLOW:
             limit = NEVER_SLOW
         else:
-            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(phase for phase, _ in cycle.durations))
+            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual(cycle.phases))
         if duration > limit:
             message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
             self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
@@ -353,7 +352,7 @@ class Health:
         series = self._stats.phases[cycle.phase]
         if not (series.count or series.pending or cycle.phase == "plan"):
             return float("inf")
-        return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*dict(cycle.durations.copy()), cycle.phase)))
+        return max(NEVER_SLOW_IN_HAND, SLOW_FACTOR * self._usual((*cycle.phases, cycle.phase)))
 
     # -- the ladder
 
@@ -455,7 +454,7 @@ class Health:
 def went_well(cycle: Cycle) -> list[Phase]:
     """The phases of a cycle in which its modules brought what they owe."""
     is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then nobody was asked for the plan
-    return [phase for phase, _ in cycle.durations if not (is_known and phase == "plan")]
+    return [phase for phase in cycle.phases if not (is_known and phase == "plan")]
 
 
 def is_of_work(cycle: Cycle, fault: Fault) -> bool:

@@ -189,7 +189,7 @@ class AgentState:
 
     def passed(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle that leaves nothing behind; the next one that does tells of it."""
-        count(self._besides, cycle.outcome, (("cycle", duration), *cycle.durations))
+        count(self._besides, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
 
     def besides(self) -> dict[str, Any] | None:
         """Take what was counted besides the cycles of which the journal is told; None for nothing."""

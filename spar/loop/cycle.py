@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from operator import methodcaller
 from typing import Any, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spar.backoff import Backoff
@@ -19,6 +19,7 @@ from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
 from spar.records.journal import Interrupted, Unfinished
 from spar.types import (
+    PHASES,
     Action,
     ActionResult,
     CallResult,
@@ -68,10 +69,11 @@ def asked_patience(fault: Fault) -> float:
 
 
 class Step(Struct, frozen=True):
-    """Terms of one phase: the module's `name`, the contract that its product is `held` to, the list that its durations
-    (seconds) are appended to, `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
+    """Terms of one phase, the `number`th: the module's `name`, the contract that its product is `held` to, the list of
+    its durations (seconds), `timeout` and `grace` in seconds, `attempts` (at least 1), the policy `on_error`."""
 
     phase: Phase
+    number: int
     name: str
     held: Callable[[Any, str, Any], Any]
     durations: list[float]
@@ -94,70 +96,72 @@ class Step(Struct, frozen=True):
         return wait if wait <= LONGEST_WAIT else None
 
 
-class Cycle(Struct, eq=False):
+class Cycle:
     """One cycle: the products, durations and faults of its phases. Lives from `LoopStarted` to `LoopCompleted`.
 
     One is made every few microseconds: its id and the time of day, which most do not need, are made when asked for.
     `taken` is the interrupted work that it deals with.
     """
 
-    session: str
-    run: RunContext | None
-    clock: Clock
-    taken: Interrupted[Any] | None = None
-    started: float = 0.0
-    _id: str = ""
-    #: Accepted work that it took.
-    items: tuple[str, ...] = ()
-    #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
-    notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
-    note_errors: tuple[tuple[Phase, BaseException], ...] = ()
-    #: What people said in its run that is to be planned for.
-    said: tuple[Perception, ...] = ()
-    is_journalled: bool = False
-    phase: Phase = "sense"
-    phase_began: float = 0.0
-    perceptions: Sequence[Perception] = ()
-    #: What hooks made these of; None: nobody was asked.
-    noticed: tuple[Perception, ...] | None = None
-    #: What the actor goes on with, as it was when the cycle sensed.
-    resumable: Action | None = None
-    action: Action | OpenPlan | None = None
-    result: ActionResult | None = None
-    reflection: Reflection | None = None
-    durations: list[tuple[Phase, float]] = field(default_factory=list)
-    faults: tuple[Fault, ...] = ()
-    error: BaseException | None = None
-    is_stepped: bool = False
-    is_cut: bool = False
-    is_skipped: bool = False
-    #: Whether its sense phase has begun.
-    has_sensed: bool = False
-    #: Whether a hook denied it before that: nothing was taken, and nothing comes of it.
-    is_refused: bool = False
-    #: The cycle that this is, whose id it has; None where it is a new one.
-    resumed: Unfinished | None = None
-    outcome: Outcome = "idle"
+    __slots__ = ("action", "clock", "duration", "durations", "error", "faults", "has_sensed", "is_cut",
+                 "is_journalled", "is_refused", "is_skipped", "is_stepped", "items", "known_id", "note_errors", "notes",
+                 "noticed", "outcome", "perceptions", "phase", "phase_began", "reflection", "result", "resumable",
+                 "resumed", "run", "said", "session", "started", "taken")  # fmt: skip
 
-    def __post_init__(self) -> None:
-        self.started = self.phase_began = self.clock.monotonic()
-        if self.taken is not None:
-            self.resumed = self.taken.cycle
+    def __init__(self, session: str, run: RunContext | None, clock: Clock,
+                 taken: Interrupted[Any] | None = None) -> None:  # fmt: skip
+        self.session, self.run, self.clock, self.taken = session, run, clock, taken
+        self.started = self.phase_began = clock.monotonic()
+        #: Seconds that it took; of a chain of steps only what the phases took, not the looking in between.
+        self.duration = 0.0
+        #: Its id once somebody has asked for it.
+        self.known_id = ""
+        #: Accepted work that it took.
+        self.items: tuple[str, ...] = ()
+        #: What modules want kept with it, by the phase in which they said so, and what went wrong with that.
+        self.notes: tuple[tuple[Phase, Callable[[], dict[str, Any]]], ...] = ()
+        self.note_errors: tuple[tuple[Phase, BaseException], ...] = ()
+        #: What people said in its run that is to be planned for.
+        self.said: tuple[Perception, ...] = ()
+        self.is_journalled = False
+        self.phase: Phase = "sense"
+        self.perceptions: Sequence[Perception] = ()
+        #: What hooks made these of; None: nobody was asked.
+        self.noticed: tuple[Perception, ...] | None = None
+        #: What the actor goes on with, as it was when the cycle sensed.
+        self.resumable: Action | None = None
+        self.action: Action | OpenPlan | None = None
+        self.result: ActionResult | None = None
+        self.reflection: Reflection | None = None
+        #: Seconds of each phase, in their order; None where it was not reached.
+        self.durations: list[float | None] = [None, None, None, None]
+        self.faults: tuple[Fault, ...] = ()
+        self.error: BaseException | None = None
+        self.is_stepped = self.is_cut = self.is_skipped = False
+        #: Whether its sense phase has begun.
+        self.has_sensed = False
+        #: Whether a hook denied it before that: nothing was taken, and nothing comes of it.
+        self.is_refused = False
+        #: The cycle that this is, whose id it has; None where it is a new one.
+        self.resumed: Unfinished | None = None if taken is None else taken.cycle
+        self.outcome: Outcome = "idle"
 
     @property
     def id(self) -> str:
         """Unique and sortable by the time the cycle was first spoken of."""
-        if not self._id:
-            self._id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
-        return self._id
+        if not self.known_id:
+            self.known_id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
+        return self.known_id
 
     @property
     def started_at(self) -> datetime:
         """Return when it began, by the wall clock as it stands now."""
         return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
 
-    def conclude(self) -> Outcome:
-        """Return the outcome of the cycle. Interrupted weighs more than failed, failed more than anything done."""
+    def conclude(self, now: float) -> Outcome:
+        """Return the outcome of the cycle that ends now. Interrupted weighs more than failed, failed more than anything
+        done."""
+        self.duration = sum(self.phases.values()) if self.is_stepped else now - self.started
         if self.is_cut:
             self.outcome = "interrupted"
         elif self.faults:
@@ -168,21 +172,22 @@ class Cycle(Struct, eq=False):
             self.outcome = "skipped"
         return self.outcome
 
-    def duration(self, now: float) -> float:
-        """Seconds that it took; of a chain of steps only what the phases took, not the looking in between."""
-        return sum(seconds for _, seconds in self.durations) if self.is_stepped else now - self.started
+    @property
+    def phases(self) -> dict[Phase, float]:
+        """Return the seconds of the phases that have ended. From any thread."""
+        return {phase: taken for phase, taken in zip(PHASES, self.durations, strict=True) if taken is not None}
 
     @property
     def next_look(self) -> float | None:
         """Return when to look again (seconds), as the reflection or else the plan proposed."""
         if self.reflection is not None and self.reflection.next_look is not None:
             return self.reflection.next_look
-        return self.action.next_look if isinstance(self.action, Action) else None
+        return self.planned_look
 
     @property
     def planned_look(self) -> float | None:
         """Return when to look again (seconds), as the plan proposed."""
-        return self.action.next_look if isinstance(self.action, Action) else None
+        return None if self.action is None else self.action.next_look
 
     @property
     def retry_after(self) -> float:
@@ -192,7 +197,7 @@ class Cycle(Struct, eq=False):
     @property
     def deferred(self) -> str:
         """Why its run could not be planned for, if that is for later."""
-        return self.action.deferred if isinstance(self.action, Action) else ""
+        return "" if self.action is None else self.action.deferred
 
     @property
     def written_action(self) -> Action | None:
@@ -217,7 +222,7 @@ class Cycle(Struct, eq=False):
             action=None if action is None else _with(action, "perceptions", ()),
             result=None if result is None else _with(result, "action", None),
             reflection=None if reflection is None else _with(reflection, "result", None),
-            phases=dict(self.durations),
+            phases={str(phase): seconds for phase, seconds in self.phases.items()},
             faults=self.faults,
             notes=tuple([self._noted(*note) for note in self.notes]),
             calls=self.calls,

@@ -88,13 +88,16 @@ class Loop:
 
         Raises: Skip when the rest of the cycle is left out.
         """
-        step = self.steps[phase]
+        step, monotonic = self.steps[phase], self.monotonic  # what an attribute holds is faster called by a name
+        held = step.held
         cycle.phase = phase
         if self.hooks.used:
             value = await self.owner.ask(f"before_{phase}", cycle, value)
         if self.wanted[PhaseStarted]:
-            self.events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value, session=cycle.session))
-        begun = cycle.phase_began = self.monotonic()
+            self.events.publish(
+                PhaseStarted(cycle_id=cycle.known_id or cycle.id, phase=phase, input=value, session=cycle.session)
+            )
+        begun = cycle.phase_began = monotonic()
         attempt = 0
         while True:
             try:
@@ -105,7 +108,7 @@ class Loop:
                     product = ended.value
                 else:
                     product = await self.runner.rest(work, waiting, begun, step.timeout, step.grace)
-                product = step.held(product, step.name, value)
+                product = held(product, step.name, value)
                 break
             except BaseException as error:
                 if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.runner.task):
@@ -118,16 +121,15 @@ class Loop:
                     cycle.faults = (*cycle.faults, fault)
                     return instead(step, value, fault, error, self.owner.salvage)
                 await self.clock.sleep(wait)
-                begun = self.monotonic()
+                begun = monotonic()
         if type(product) is OpenPlan:
             product.when_written(partial(self.written, cycle, cycle.phase_began))
             return product
-        duration = self.monotonic() - cycle.phase_began
-        cycle.durations.append((phase, duration))
+        duration = cycle.durations[step.number] = monotonic() - cycle.phase_began
         step.durations.append(duration)
         if self.wanted[PhaseCompleted]:
-            self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product, duration=duration,
-                                               session=cycle.session))  # fmt: skip
+            self.events.publish(PhaseCompleted(cycle_id=cycle.known_id or cycle.id, phase=phase, output=product,
+                                               duration=duration, session=cycle.session))  # fmt: skip
         if not self.hooks.used:
             return product
         if phase in DONE:
@@ -141,7 +143,7 @@ class Loop:
             cycle.is_cut = True
         step, duration = self.steps["plan"], self.monotonic() - started
         if error is None and not cycle.is_cut:
-            cycle.durations.append(("plan", duration))
+            cycle.durations[step.number] = duration
             step.durations.append(duration)
             self.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration,
                                                session=cycle.session))  # fmt: skip

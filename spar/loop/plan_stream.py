@@ -59,6 +59,14 @@ class OpenPlan:
     def degraded(self) -> bool:
         return self._head.degraded
 
+    @property
+    def next_look(self) -> float | None:
+        return self._head.next_look
+
+    @property
+    def deferred(self) -> str:
+        return self._head.deferred
+
     def completed(self, product: Any) -> Any:
         """Return what the act phase brought, with the whole plan in the place of the head that it was given."""
         action = product.action if isinstance(product, ActionResult) else None

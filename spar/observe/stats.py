@@ -24,8 +24,8 @@ FOLD_AT = 512
 RECENT = 1024
 
 
-#: A cycle that has ended: its session, outcome and duration, the durations of its phases, its faults.
-Noted = tuple[str, Outcome, float, Sequence[tuple[Phase, float]], Sequence[Fault]]
+#: A cycle that has ended: its session, outcome and duration, the duration of each phase that was reached, its faults.
+Noted = tuple[str, Outcome, float, Sequence[float | None], Sequence[Fault]]
 
 
 class Series:
@@ -208,8 +208,9 @@ class Stats:
             self.consecutive_failures += 1
         elif self.consecutive_failures and outcome in ("acted", "degraded"):
             self.consecutive_failures = 0  # an idle cycle, one skipped or cut off says nothing either way
-        self.cycles.pending.append(duration)
-        if len(self.cycles.pending) >= FOLD_AT:
+        pending = self.cycles.pending
+        pending.append(duration)
+        if len(pending) >= FOLD_AT:
             self.fold()
 
     def count(self, ended: Iterable[Noted]) -> None:
@@ -219,9 +220,8 @@ class Stats:
             self.outcomes[outcome] += number
         self.cycles.pending.extend(seconds_of_cycles)
         self.last_seconds = seconds_of_cycles[-1]
-        add = {phase: series.pending.append for phase, series in self.phases.items()}
-        for phase, seconds in chain.from_iterable(durations):
-            add[phase](seconds)
+        for series, taken in zip(self.phases.values(), zip(*durations, strict=True), strict=True):
+            series.pending.extend([seconds for seconds in taken if seconds is not None])
         for fault in chain.from_iterable(faults):
             self.errors_by_phase[fault.phase] += 1
         if len(self.cycles.pending) >= FOLD_AT:
@@ -284,7 +284,7 @@ class CycleFigures(Protocol):
     @property
     def outcome(self) -> Outcome: ...
     @property
-    def durations(self) -> Sequence[tuple[Phase, float]]: ...
+    def durations(self) -> Sequence[float | None]: ...
     @property
     def faults(self) -> Sequence[Fault]: ...
 

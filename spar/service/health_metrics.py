@@ -49,8 +49,8 @@ def _progress(agent: Measured) -> Rows:
     latest = [session.last_completed for session in sessions if session.is_standing]
     if not latest or not agent.last_completed_at:
         return [([], 0.0)]
-    open_ones = [cycle for session in sessions if (cycle := session.cycle) is not None and cycle.durations]
-    latest += [cycle.started + sum(seconds for _, seconds in list(cycle.durations)) for cycle in open_ones]
+    open_ones = [cycle for session in sessions if (cycle := session.cycle) is not None and cycle.phases]
+    latest += [cycle.started + sum(cycle.phases.values()) for cycle in open_ones]
     return [([], agent.core.clock.now().timestamp() - (agent.core.clock.monotonic() - max(latest)))]
 
 

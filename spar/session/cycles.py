@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec.structs import asdict
 
 from spar.events import LoopCompleted, LoopStarted
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.cycle import Cycle, Skip
@@ -158,16 +158,18 @@ class SessionCycles(SessionWork):
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._broken_off, cycle)
-        crashpoint("cycle.closing")
-        self.last_completed = now = core.clock.monotonic()
+        if armed:
+            crashpoint("cycle.closing")
+        monotonic = self.loop.monotonic
+        self.last_completed = now = monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
-        outcome, duration = cycle.conclude(), cycle.duration(now)
+        outcome, duration = cycle.conclude(now), cycle.duration
         parts.account.cycle(outcome, duration)
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.account.calls.add, cycle.result.results)
         parts.session_accounts.cycle(self.key, cycle, duration)
-        if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm:
+        if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.phases.resumed) is not None

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.loop import Loop, PhaseCall
@@ -54,7 +54,6 @@ class SessionState(Protocol):
     cycle: Cycle | None
     loop: Loop
 
-    @property
     def is_empty(self) -> bool: ...
     @property
     def has_work(self) -> bool: ...
@@ -76,10 +75,11 @@ class SessionPhases:
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
         is_polled = session.is_standing and cycle.taken is None and not self.parts.recovery.suspects
-        if not is_polled or not (session.is_empty or not session.has_work):
+        if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
         session.is_open = False
-        return module.call(self._context(cycle)) if module.wants_context else module.call()
+        call = module.call
+        return call(self._context(cycle)) if module.wants_context else call()
 
     def act(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         module = self.session.modules["act"]
@@ -92,7 +92,8 @@ class SessionPhases:
             return self._act_on_stream(module, action, cycle)
         if is_journalled and (action.calls or cycle.resumed is not None) and not tells_calls(module.part):
             return self._act_told(module, cast(Action, action), cycle)
-        return module.call(action, self._context(cycle)) if module.wants_context else module.call(action)
+        call = module.call
+        return call(action, self._context(cycle)) if module.wants_context else call(action)
 
     async def _act_told(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """The work of an actor that writes down nothing of its calls: what it does is written down as a whole."""
@@ -102,7 +103,8 @@ class SessionPhases:
 
     def reflect(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
         module = self.session.modules["reflect"]
-        return module.call(result, self._context(cycle)) if module.wants_context else module.call(result)
+        call = module.call
+        return call(result, self._context(cycle)) if module.wants_context else call(result)
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
         """Return what the sensors noticed (on the standing session) and what was pushed, by priority."""
@@ -226,13 +228,11 @@ class SessionPhases:
 
     async def _planned(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
         """Return what the planner wants done, after what is to come first."""
-        crashpoint("plan.before")
+        if armed:
+            crashpoint("plan.before")
         module = self.session.modules["plan"]
-        own = list(perceptions or ())  # the planner may do with it what it likes
-        if module.wants_context:
-            product = await module.call(own, self._context(cycle))
-        else:
-            product = await module.call(own)
+        call, own = module.call, list(perceptions or ())  # the planner may do with it what it likes
+        product = await (call(own, self._context(cycle)) if module.wants_context else call(own))
         if type(product) is Action or not hasattr(product, "__aiter__"):
             return product if first is None else joined(first, action_of(product, module.name, perceptions))
         step = self.session.loop.steps["plan"]

@@ -73,7 +73,7 @@ class Session(SessionCycles):
             if self.is_polling and cycle.has_sensed:
                 self._polled_at = core.clock.monotonic()
             did_well = not (cycle.faults or cycle.is_refused)
-            is_idle = did_well and self.is_empty  # so are most cycles, and then nothing else need be asked
+            is_idle = did_well and self.is_empty()  # so are most cycles, and then nothing else need be asked
             if is_idle and not (self.has_place and self.is_standing):
                 wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
             else:
@@ -129,7 +129,7 @@ class Session(SessionCycles):
         if is_done := self.is_standing and self.has_place and self.run is None and not keeps_place:
             self.sessions.give_back(self)
         wait = parts.budgets.paced(self._wait_after(cycle), parts.setup.pace.max_interval)
-        if is_done or (self.is_standing and not self.is_empty):
+        if is_done or (self.is_standing and not self.is_empty()):
             self.sessions.spawn(self, until=0.0 if did_well or not wait else self.core.clock.monotonic() + wait)
             if did_well and self.has_place and self.has_run_to_begin:
                 wait = 0.0  # nobody else wants the place: the next run begins at once
@@ -159,8 +159,8 @@ class Session(SessionCycles):
 
     def _wait_by_pace(self, cycle: Cycle, *, is_busy: bool = False) -> float | None:
         """Seconds until the next cycle by the pace and what the last one proposed; None for: until something comes."""
-        pace, planned_look = self.parts.setup.pace, cycle.planned_look
-        self.planned_look = None if is_busy else planned_look
+        pace, action = self.parts.setup.pace, cycle.action
+        planned_look = self.planned_look = None if is_busy or action is None else action.next_look
         next_look = cycle.next_look if pace.interval == "adaptive" else None  # no other pace heeds it
         wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
         if not (self.is_polling or is_busy or wait is None or pace.interval == "adaptive"):
@@ -171,7 +171,7 @@ class Session(SessionCycles):
         """The usual wait, though what the cycle was to deal with still waits: never none."""
         pace = self.parts.setup.pace
         wait = pause_after(pace, 0)
-        if self.is_empty:
+        if self.is_empty():
             return wait
         return min(wait or pace.min_interval, LONGEST_REFUSAL)
 

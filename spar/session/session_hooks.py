@@ -28,7 +28,6 @@ Reason = Literal["stop", "idle", "forgotten"]
 class HookedSession(Protocol):
     """A session, as far as it matters whether it has nothing to do."""
 
-    @property
     def is_empty(self) -> bool: ...
 
 
@@ -96,7 +95,7 @@ class SessionHooks:
             session, last = next(iter(self._begun.items()))
             if last + idle > now:
                 break
-            if session in self._sessions and not self._sessions[session].is_empty:
+            if session in self._sessions and not self._sessions[session].is_empty():
                 self._begun[session] = now
                 self._begun.move_to_end(session)
                 continue

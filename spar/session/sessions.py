@@ -124,7 +124,7 @@ class Sessions:
         if session.run is not None and not session.has_place:  # it had one when it began
             self._grant(session)
             return
-        if session.waits_for_place or session.is_empty:
+        if session.waits_for_place or session.is_empty():
             return
         clock = self._core.clock
         now = clock.monotonic()
@@ -204,7 +204,7 @@ class Sessions:
 
     def retire(self, session: Session) -> None:
         """Forget a session that has nothing left to do, unless it is the standing one."""
-        if session.is_standing or not session.is_empty or session.runner.task is not None:
+        if session.is_standing or not session.is_empty() or session.runner.task is not None:
             return
         if self.by_key.get(session.key) is not session:  # it is gone already, and there may be another one
             return
@@ -232,7 +232,7 @@ class Sessions:
             session.loop.runner = session.runner
             session.has_place = session.waits_for_place = False
             session.is_open, session.resting = True, None
-            if session.is_empty:
+            if session.is_empty():
                 del self.by_key[session.key]
 
     @property

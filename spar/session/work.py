@@ -46,7 +46,6 @@ class SessionWork:
 
     # -- which comes next
 
-    @property
     def is_empty(self) -> bool:
         """Return whether nothing is left that it would be kept for."""
         return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)

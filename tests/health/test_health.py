@@ -560,5 +560,5 @@ async def test_nothing_is_said_while_all_is_well(clock: VirtualClock) -> None:
     story = Story(clock, **acting())
     async with story.agent:
         await clock.sleep(1000)
-        assert story.agent.health.is_calm
+        assert story.agent.health.is_calm()
     assert story.told == []

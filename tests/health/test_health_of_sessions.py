@@ -439,7 +439,7 @@ def test_the_statistics_of_so_many_sessions_are_kept(clock: VirtualClock) -> Non
     accounts, cycle = SessionStats(Streaks()), Cycle("any", None, clock)
     for number in range(MOST_SESSIONS):
         accounts.cycle(f"s{number}", cycle, 0.1)
-    cycle.durations, cycle.faults = [("sense", 0.1), ("plan", 0.2)], (fault("reflect"),)
+    cycle.durations, cycle.faults = [0.1, 0.2, None, None], (fault("reflect"),)
     accounts.cycle("s0", cycle, 0.3)
     accounts.cycle("one more", cycle, 0.1)
     found = accounts.snapshot("s0")
