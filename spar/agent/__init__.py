@@ -1,6 +1,7 @@
 """The agent: its states, its parts, and its face. The only folder that knows the class `Agent`.
 
-agent           the class `Agent`: starts, stops, pauses, resumes, steps, and answers about itself
+agent           the class `Agent`, what a program uses of it: start, stop, pause, resume, step, submit
+parts           the parts of one agent, how they are put together, and what they ask of each other
 approvals       lists, shows and decides approvals for a program that runs the agent in its own process
 lifecycle       the states of an agent: allowed operations, allowed transitions, and their order
 measured        the protocols through which metrics and status read an agent

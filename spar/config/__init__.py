@@ -1,10 +1,10 @@
 """The configuration: from the text of `config.toml` to settings and parts.
 
-model      the tables of `config.toml`: each setting with its type, its default and the reason for it
-parts      the tables that name a part and its options
+model      all settings, table by table
+tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it
 fields     the types of single values, and their errors in one sentence
-amounts    the type of a budget's amount: a count, money, or "off"
-load       merges file, environment and command line into the settings
+load       reads file, environment and command line, and shows the settings in effect
+sources    the order in which they count; pydantic-settings merges them
 given      reads settings that are given as text: environment variables and `--set`
 lines      finds and reads the file, and finds the line of a value
 registry   finds the parts that configuration can name, and builds them from their options

@@ -67,7 +67,7 @@ def _settings() -> Settings:
 
 def without_budgets(settings: Settings) -> Settings:
     """Return budgets without limits: the program that makes an agent says what it may use, or it may use all."""
-    from spar.config.model import BudgetSettings
+    from spar.config.tables.budgets import BudgetSettings
 
     return settings.model_copy(update={"budgets": BudgetSettings.off()})
 

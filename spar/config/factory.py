@@ -11,8 +11,8 @@ from typing import Any
 from spar.config import defaults
 from spar.config.lines import explain
 from spar.config.load import Loaded
-from spar.config.parts import Part
 from spar.config.registry import Registry
+from spar.config.tables.parts import Part
 from spar.errors import ConfigError, ContractError
 from spar.ports.optional import Named, Plugin, ToolSource, offers
 from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,6 +98,8 @@ def load(
     Args: path: the file; None: the one that `config_file.find` finds, if any; environ: `os.environ` by default.
     Raises: ConfigError that lists all that is wrong.
     """
+    from spar.config.sources import merged
+
     environ = os.environ if environ is None else environ
     found = find(environ) if path is None else Path(path)
     # The packaged file describes a service that lives in the current folder, not in the package.
@@ -106,8 +109,8 @@ def load(
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
-    given = _merged(_merged(file.table if file else {}, variables.table), options.table)
-    return Loaded(_build(given, sources, wrong), sources)
+    settings = _judged(partial(merged, options.table, variables.table, file), sources, wrong)
+    return Loaded(settings, sources)
 
 
 def as_settings(given: Mapping[str, Any] | Settings | None) -> Settings:
@@ -119,7 +122,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Settings:
     """Settings from a table shaped like `config.toml`; environment and files are not looked at. Raises: ConfigError."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _build(_copy(mapping), Sources(), [])
+    return _judged(partial(Settings.model_validate, _copy(mapping)), Sources(), [])
 
 
 def schema() -> dict[str, Any]:
@@ -149,20 +152,10 @@ def reloads(key: str) -> Literal["live", "restart"]:
 # -- building
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with what another one says in its place, tables inside it key by key."""
-    merged = dict(below)
-    for key, value in above.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = _merged(inner, value)
-        merged[key] = value
-    return merged
-
-
-def _build(table: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
+def _judged(make: Callable[[], Settings], sources: Sources, wrong: list[Problem]) -> Settings:
+    """Return the settings that are made. Raises: ConfigError that tells all that is wrong."""
     try:
-        settings = Settings.model_validate(table)
+        settings = make()
     except ValidationError as error:
         wrong = [*wrong, *problems(error, Settings)]
     if wrong:

@@ -13,11 +13,11 @@ from annotated_types import Ge, Gt, Le, Len
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from spar.config.amounts import Capped, CountField, Paid
 from spar.config.fields import Duration
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
+from spar.config.tables.amounts import Capped, CountField, Paid
 from tests.docs.page_parts import begin, code, one_line, table
 
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Le, Len
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import Ge, Le
+from pydantic import Field
 
 from spar.config.fields import Positive, Seconds, Whole
-
-Name = Annotated[str, Len(1, 64), Field(pattern=r"^[\w][\w.@:+-]*$")]
-Text = Annotated[str, Len(1)]
-Options = dict[str, Any]
-
-
-class Section(BaseModel):
-    """One table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+from spar.config.tables.section import Name, Options, Section, Text
 
 
 class Part(Section):
@@ -25,7 +16,7 @@ class Part(Section):
 
     use: Text
     """The name of a part (`spar parts` lists them), or "package.module:Class"."""
-    options: Options = {}
+    options: Options = Field({})
     """The arguments of its constructor."""
 
 

@@ -1,0 +1,64 @@
+"""Sources of settings and their order: pydantic-settings merges them, and what none of them says has its default.
+
+Only who loads a configuration imports this: an agent made by hand looks nowhere. Texts of the command line and of the
+environment are read by `spar.config.given` first, which finds everything that is wrong with them, and what a key of a
+part's own means, of which no model knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from spar.config.lines import ConfigFile
+from spar.config.model import Settings
+
+#: The reserved arguments that bring what lies below the command line.
+_ENVIRONMENT, _FILE = "_environment", "_file"
+
+
+class FileSource(TomlConfigSettingsSource):
+    """`config.toml`, as it was read with an eye on its lines."""
+
+    def __init__(self, settings_cls: type[BaseSettings], file: ConfigFile) -> None:
+        self._file = file
+        super().__init__(settings_cls, file.path)
+
+    def _read_file(self, file_path: object) -> dict[str, Any]:
+        return self._file.table
+
+
+class LoadedSettings(BaseSettings, Settings):
+    """Settings as their sources say together."""
+
+    model_config = SettingsConfigDict(defer_build=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources of one call of `merged`, the highest first."""
+        assert isinstance(init_settings, InitSettingsSource)
+        environment, file = (init_settings.init_kwargs.pop(name) for name in (_ENVIRONMENT, _FILE))
+        below: tuple[PydanticBaseSettingsSource, ...] = () if file is None else (FileSource(settings_cls, file),)
+        return (init_settings, InitSettingsSource(settings_cls, environment), *below)
+
+
+def merged(command_line: dict[str, Any], environment: dict[str, Any], file: ConfigFile | None) -> Settings:
+    """Return the settings of these sources, each before the next. Raises: ValidationError."""
+    given: Any = {**command_line, _ENVIRONMENT: environment, _FILE: file}
+    found = LoadedSettings(**given)
+    # As settings that are made by hand are, so that equal ones are equal; each value has been judged.
+    return Settings.model_construct(found.model_fields_set, **dict(found))

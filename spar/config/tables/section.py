@@ -1,0 +1,25 @@
+"""A table in general, and how what is wrong inside one is said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from annotated_types import Len
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Name = Annotated[str, Len(1, 64), Field(pattern=r"^[\w][\w.@:+-]*$")]
+Text = Annotated[str, Len(1)]
+Options = dict[str, Any]
+
+
+class Section(BaseModel):
+    """One table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+def refuse(path: tuple[str | int, ...], value: Any, sentence: str) -> None:
+    """Say of a place inside what is validated that it is wrong."""
+    problem = PydanticCustomError("allowed", "{sentence}", {"sentence": sentence})
+    raise ValidationError.from_exception_data("settings", [InitErrorDetails(type=problem, loc=path, input=value)])

@@ -1,0 +1,79 @@
+"""The tables `[memory]`, `[service]` and `[log]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, ConfigDict, model_validator
+
+from spar.config.fields import Seconds, Whole
+from spar.config.tables.section import Options, Section, Text, refuse
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+#: What survives of what was acknowledged: a power cut, the death of the process, neither.
+DURABILITIES = ("power", "process", "off")
+
+
+class MemorySettings(Section):
+    """The memory: the store for experiences and cycles. Keys beside `use` go to the store's constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    use: Text = "sqlite"
+    """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
+
+    @model_validator(mode="after")
+    def _durability_is_known(self) -> MemorySettings:
+        """Judge the key of the built-in store that decides what is lost, also where no store is made."""
+        given = (self.model_extra or {}).get("durability", DURABILITIES[0])
+        if self.use == "sqlite" and given not in DURABILITIES:
+            refuse(("durability",), given, f"must be one of {', '.join(map(repr, DURABILITIES))}")
+        return self
+
+    @property
+    def options(self) -> Options:
+        return dict(self.model_extra or {})
+
+
+# -- [service], [log]
+
+
+class ServiceSettings(Section):
+    """The process."""
+
+    state_dir: Text = "state"
+    """Where the service keeps its own files; relative to the configuration file's folder."""
+    workspace: Text = "workspace"
+    """The only folder that tools may touch; relative to the configuration file's folder."""
+    host: Text = "127.0.0.1"
+    """The address that the API listens on; only this machine reaches the default."""
+    port: Annotated[Whole, Ge(0), Le(65535)] = 8420
+    """Its port; 0: any that is free."""
+    probes: bool = True
+    """Whether /livez, /startupz and /readyz are served."""
+    drain: Seconds = 20.0
+    """Seconds that work in hand gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+    memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
+    """Bytes of memory that the process takes, from which on caches are given up; 0: none. Usual use is a tenth."""
+    memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
+    """Bytes from which on the process drains and ends with 75, to be started again; 0: none. A leak ends here, before
+    the system kills something else."""
+    min_free_disk: Annotated[Whole, Ge(0)] | None = None
+    """Bytes that must be free on the state directory's disk, or nothing new is accepted; left out: 512 MiB or 5 %,
+    whichever is less; 0: none."""
+
+
+class LogSettings(Section):
+    """The log: its level, its form, its file."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    """The least important lines that are written."""
+    format: Literal["auto", "json", "pretty"] = "auto"
+    """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""
+    file: Text | None = None
+    """A file that gets the same lines as JSON, kept below 10 MiB, with five older ones; left out: none."""
