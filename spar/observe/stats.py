@@ -110,9 +110,9 @@ class Calls:
 
     __slots__ = ("_lock", "_pending", "durations", "outcomes", "overflow")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock | None = None) -> None:
         self._pending: list[tuple[str, str, float]] = []
-        self._lock = lock
+        self._lock = lock or threading.Lock()
         self.outcomes: dict[str, dict[str, int]] = {}
         self.overflow = 0
         self.durations: dict[str, Series] = {}
