@@ -30,7 +30,7 @@ class Collections:
         self._count = 0
 
     def begin(self) -> None:
-        """Set apart what the start has made, and collect by plan from now on; `end` undoes it."""
+        """Set apart what the start has made, and collect at quiet moments from now on, until `end`."""
         young, middle_aged, _ = gc.get_threshold()
         gc.set_threshold(young, middle_aged, OVERDUE)
         self._collect()
@@ -46,11 +46,11 @@ class Collections:
         self._collect()
         return True
 
-    def end(self) -> None:
-        """Leave the collector as the interpreter has it."""
+    @staticmethod
+    def end() -> None:
+        """Let the interpreter collect as usual; what was set apart stays so, for the process ends."""
         young, middle_aged, _ = gc.get_threshold()
         gc.set_threshold(young, middle_aged, DUE)
-        gc.unfreeze()
 
     @staticmethod
     def _collect() -> None:

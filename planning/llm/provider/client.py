@@ -40,6 +40,8 @@ def open_model(
         ) from error  # fmt: skip
     finally:
         if was_enabled:
+            if gc.get_freeze_count():  # this process sets apart what stays: let nobody look through this either
+                gc.freeze()
             gc.enable()
 
 

@@ -471,3 +471,17 @@ def test_the_library_is_not_imported_before_it_is_needed() -> None:
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_what_a_library_makes_is_set_apart_where_all_that_stays_is(is_apart: bool) -> None:
+    code = (
+        "import gc, asyncio; from planning.llm.provider import ProviderModel\n"
+        f"gc.freeze() if {is_apart} else None; before = gc.get_freeze_count()\n"
+        "asyncio.run(ProviderModel('it', base_url='http://127.0.0.1:9/v1').load())\n"
+        "import pydantic_ai; assert gc.isenabled()\n"
+        f"assert (gc.get_freeze_count() > before + 10_000) == {is_apart}, (before, gc.get_freeze_count())\n"
+        f"assert any(each is vars(pydantic_ai) for each in gc.get_objects()) != {is_apart}"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
