@@ -256,8 +256,8 @@ class Recovery:
 
     def _is_over(self, item: Item) -> bool:
         """Return whether this process knows that a run has ended: while the journal was read, or was closed."""
-        runs = self._runs
-        if item.kind != "run" or not runs.knows(item.id) or (run := runs.get(item.id)).status is None:
+        run = self._runs.find(item.id) if item.kind == "run" else None
+        if run is None or run.status is None:
             return False
         self.journal.run_ended(run.id, run.status_at(None, self._core.clock.now()))
         return True
@@ -315,7 +315,7 @@ class Recovery:
     async def _rejoin(self, item: Item) -> bool:
         """A message that had become a part of a run is one again; whether it had to be handed out instead."""
         whole = item.into
-        if self._runs.knows(whole) and (run := self._runs.get(whole)).status is None:
+        if (run := self._runs.open_run(whole)) is not None:
             self.work.in_hand[item.id] = item
             self._runs.rejoin(run, self._runs.restore(item, []))
             return False

@@ -45,14 +45,10 @@ class InterruptedWork:
         yield from self._usual or ()
         yield from self.suspects or ()
 
-    def add(self, piece: Interrupted[Run]) -> None:
-        self._queue_of(piece).append(piece)
-        self.number += 1
-        self.runs += piece.run is not None
-
-    def put_back(self, piece: Interrupted[Run]) -> None:
-        """Have a piece that was taken wait again, before the others."""
-        self._queue_of(piece).appendleft(piece)
+    def add(self, piece: Interrupted[Run], *, is_first: bool = False) -> None:
+        """Have a piece wait. Args: is_first: before the others, as it was taken and comes back."""
+        queue = self._queue_of(piece)
+        queue.insert(0 if is_first else len(queue), piece)
         self.number += 1
         self.runs += piece.run is not None
 

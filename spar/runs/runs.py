@@ -105,20 +105,17 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def made(self, message: Perception, key: str | None = None) -> Run:
-        """The run of a message that is not accepted yet."""
-        return self._made(message, self._clock.now(), key)
-
-    def _made(self, message: Perception, at: datetime, key: str | None) -> Run:
+    def made(self, message: Perception, key: str | None = None, at: datetime | None = None) -> Run:
+        """The run of a message that is not accepted yet. Args: at: when it was handed over (None: now)."""
         is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
-        return Run(message, at, is_to_verify=self.verify_output, is_to_tell=is_to_tell)
+        return Run(message, at or self._clock.now(), is_to_verify=self.verify_output, is_to_tell=is_to_tell)
 
     def restore(self, item: Item, results: list[ActionResult]) -> Run:
         """The run that an earlier process accepted, with what its cycles have brought so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
             return run
-        run = self._made(item.perception, item.at, item.key)
+        run = self.made(item.perception, item.key, item.at)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
         if results:
             run.new = run.unwritten = ()
@@ -144,11 +141,9 @@ class Runs:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def knows(self, run_id: str) -> bool:
-        return run_id in self._runs
-
-    def is_open(self, run_id: str) -> bool:
-        return run_id in self._open
+    def find(self, run_id: str) -> Run | None:
+        """Return the run with this id, ended ones included; None for one that is not known here."""
+        return self._runs.get(run_id)
 
     def open_run(self, run_id: str) -> Run | None:
         """The run with this id if it has not ended."""

@@ -7,7 +7,6 @@ garbage         collects cycles of references at quiet moments
 lockfile        locks the state directory for one service
 systemd         notifies systemd of readiness, progress and stop
 metrics         renders the page of metrics in the format of Prometheus
-metric_rows     rows of label values and a number, with a bound on their count
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 event_log       logs events of cycles, sensors and tools
 """

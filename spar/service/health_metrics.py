@@ -6,17 +6,18 @@ cycle. A part that says nothing has no series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from spar.agent.measured import Measured
 from spar.health.health import STEPS
 from spar.health.watchdog import watcher
 from spar.ports.optional import Watchable, offers
-from spar.service.metric_rows import Rows
 from spar.types import PHASES
 
 #: What the reader of a metric gives for an agent: label values beyond the agent's name, and a number.
+Rows = Iterable[tuple[list[str], float]]
 Read = Callable[[Measured], Rows]
 #: The sensor's name in `spar_shed_total` for what was handed to the agent itself; no sensor can be called so.
 PUSHED = "(push)"
@@ -133,26 +134,21 @@ def _sandboxes(agent: Measured) -> Rows:
     return [([name], cage["level"]) for name, cage in cages.items() if "level" in cage]
 
 
-def _recovery(key: str) -> Read:
+def _read(source: Callable[[Measured], Mapping[str, Any]], key: str) -> Read:
+    """Return the reader of one figure of a snapshot, which may be a figure for each kind."""
+
     def read(agent: Measured) -> Rows:
-        found = snapshot_of(agent.recovery).get(key)
-        if isinstance(found, Mapping):  # by kind
+        found = source(agent).get(key)
+        if isinstance(found, Mapping):
             return [([str(kind)], number) for kind, number in found.items()]
         return [] if found is None else [([], found)]
 
     return read
 
 
-def _store(key: str) -> Read:
-    def read(agent: Measured) -> Rows:
-        found = agent.health.pressure.store.get(key)
-        return [] if found is None else [([], found)]
-
-    return read
-
-
-def _pressure(key: str) -> Read:
-    return lambda agent: [([], agent.health.pressure.snapshot()[key])]
+_recovery = partial(_read, lambda agent: snapshot_of(agent.recovery))
+_store = partial(_read, lambda agent: agent.health.pressure.store)
+_pressure = partial(_read, lambda agent: agent.health.pressure.snapshot())
 
 
 #: Kind, name, help, labels, and how to read it off an agent.

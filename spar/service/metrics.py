@@ -12,6 +12,7 @@ import operator
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -29,10 +30,12 @@ from spar.health.alerts import KINDS
 from spar.loop.pacing import expected_interval
 from spar.observe.stats import BOUNDS, Series
 from spar.review.pending_approvals import Waiting
-from spar.service.health_metrics import HEALTH, sensors
-from spar.service.metric_rows import Rows, bounded, whole
+from spar.service.health_metrics import HEALTH, Rows, sensors
 
 MOST_AGENTS = 50
+#: Of one label no more values are told apart; what comes later is put together as `OTHER`.
+MOST_VALUES = 100
+OTHER = "other"
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
@@ -125,18 +128,37 @@ class WaitingCollector(Collector):
         )
 
 
-def counter(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels or [])
+def bounded(rows: Rows, merge: Callable[[float, float], float]) -> list[tuple[list[str], float]]:
+    """The rows with no more than `MOST_VALUES` values of each label; those that fall together are merged."""
+    known: dict[int, set[str]] = {}
+    found: dict[tuple[str, ...], float] = {}
     for values, number in rows:
-        family.add_metric(whole(values), number)
-    return family
+        for place, value in enumerate(values):
+            seen = known.setdefault(place, set())
+            if value not in seen and len(seen) >= MOST_VALUES:
+                values = [*values[:place], OTHER, *values[place + 1 :]]
+            else:
+                seen.add(value)
+        key = tuple(values)
+        found[key] = merge(found[key], number) if key in found else number
+    return [(list(key), number) for key, number in found.items()]
 
 
-def gauge(name: str, text: str, rows: Rows, labels: list[str] | None = None) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels or [])
+def whole(values: list[str]) -> list[str]:
+    """Labels that every encoder takes: names may hold lone surrogates."""
+    return [value.encode("utf-8", "replace").decode() for value in values]
+
+
+def simple(family: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, rows: Rows,
+           labels: list[str] | None = None) -> Metric:  # fmt: skip
+    """A number for each row."""
+    found = family(name, text, labels=labels or [])
     for values, number in rows:
-        family.add_metric(whole(values), number)
-    return family
+        found.add_metric(whole(values), number)
+    return found
+
+
+counter, gauge = partial(simple, CounterMetricFamily), partial(simple, GaugeMetricFamily)
 
 
 def summary(name: str, text: str, rows: Iterable[tuple[list[str], int, float]], labels: list[str]) -> Metric:

@@ -206,7 +206,7 @@ class SessionCycles(SessionWork):
         was_called_off = cycle.is_cut and self.stop_reason not in ("", "stop")
         is_put_back = cycle.phase == "sense" and not (cycle.faults and piece.cycle is None) and not was_called_off
         if is_put_back and (piece.run is None or piece.run.status is None):
-            self.interrupted.put_back(piece)
+            self.interrupted.add(piece, is_first=True)
         elif is_put_back:
             self.parts.recovery.cut.give_up(piece)
         self.parts.recovery.tried(piece, is_put_back=is_put_back)

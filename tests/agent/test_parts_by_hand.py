@@ -89,7 +89,7 @@ def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
     runs = Runs(core.events, clock, owner)
     run = runs.made(Perception("hello"))
     runs.accept(run, None)
-    assert (runs.open, runs.is_open(run.id), ended) == (1, True, [])
+    assert (runs.open, runs.open_run(run.id), ended) == (1, run, [])
     runs.end(run, End("ok", output="hi"))
     assert runs.open == 0
     assert [event.run_id for event in ended] == [run.id]

@@ -809,14 +809,14 @@ async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock
 
     small = ended("small")
     large = [ended("x" * size) for _ in range(30)]
-    known = [run_id for run_id in large if agent.runs.knows(run_id)]
+    known = [run_id for run_id in large if agent.runs.find(run_id)]
     assert known == large[-len(known) :]
     assert 8 <= len(known) <= 10
-    assert not agent.runs.knows(small)
+    assert agent.runs.find(small) is None
 
     huge = ended({"a": ["x" * KEPT_BYTES, "y" * KEPT_BYTES]})
     assert (await agent.wait(huge, 0)).status == "ok"
-    assert [run_id for run_id in large if agent.runs.knows(run_id)] == []
+    assert [run_id for run_id in large if agent.runs.find(run_id)] == []
 
 
 # -- an answer of nothing

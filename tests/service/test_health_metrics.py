@@ -16,8 +16,7 @@ from spar.health.resources import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
 from spar.service.health_metrics import HEALTH, PUSHED
-from spar.service.metric_rows import MOST_VALUES, OTHER, bounded
-from spar.service.metrics import PER_AGENT, Metrics
+from spar.service.metrics import MOST_VALUES, OTHER, PER_AGENT, Metrics, bounded
 from spar.testing import ScriptedSense, VirtualClock
 from spar.types import Call, CallResult, Perception
 
