@@ -77,6 +77,7 @@ class Journal(JournalQueries):
         self._held: deque[Batch] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
         self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
+        self._boarding: asyncio.Future[Any] | None = None  # the next one, handed over at the end of this turn
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
         self.epoch, self._fence = file.epoch, file.fence
@@ -394,12 +395,17 @@ class Journal(JournalQueries):
     # -- handing over
 
     async def safe(self) -> None:
-        if self._has_told or self._held:
-            self._submit()
-        elif self._is_unsafe:
-            self._is_unsafe = False
-            self._flight = self._file.writer.submit(_nothing)
         flight = self._flight
+        if self._boarding is not None:
+            flight = self._boarding
+        elif self._has_told or self._held or self._is_unsafe:
+            loop = asyncio.get_running_loop()
+            flight = loop.create_future()
+            if self._flight is None or self._flight.done():
+                self._submit(flight)
+            else:  # the writer is busy: what others tell in this turn of the loop goes with it
+                self._boarding = flight
+                loop.call_soon(self._depart)
         if flight is not None:
             with self._clock.working():
                 await asyncio.shield(flight)
@@ -424,14 +430,24 @@ class Journal(JournalQueries):
     def _has_told(self) -> bool:
         return bool(self._batch.events or self._batch.writes or self._opening)
 
-    def _submit(self) -> None:
-        """Hand over with somebody waiting: the writer then has room and flushes."""
+    def _depart(self) -> None:
+        flight, self._boarding = self._boarding, None
+        assert flight is not None
+        try:
+            self._submit(flight)
+        except SparError as error:  # it was closed under us
+            if not flight.done():
+                flight.set_exception(error)
+
+    def _submit(self, flight: asyncio.Future[Any]) -> None:
+        """Hand over with somebody waiting: the writer then has room and flushes. Raises: SparError when closing."""
         self._calm()
-        batches = [*self._held, *([self._taken()] if self._has_told else [])]
-        self._held.clear()
-        self._is_unsafe = False
-        for batch in batches:
-            self._flight = self._file.writer.submit(batch, batch.size)
+        self._held.append(self._taken())
+        while self._held:
+            batch = self._held[0]
+            self._file.writer.submit(batch, batch.size, None if len(self._held) > 1 else flight)
+            self._held.popleft()
+        self._is_unsafe, self._flight = False, flight
 
     def hand_over(self) -> None:
         """Give the writer what was told, in order; what it has no room for is offered again."""
@@ -454,10 +470,11 @@ class Journal(JournalQueries):
     def taken(self) -> Batch:
         """Take the batch that was not handed over: the caller has it written, after what waits already."""
         self._calm()
+        batch = self._taken()
         if self._held:
-            self._submit()
+            self._submit(asyncio.get_running_loop().create_future())
         self._is_unsafe = True
-        return self._taken()
+        return batch
 
     def _taken(self) -> Batch:
         batch, self._batch, self._is_full = self._batch, Batch(), False
@@ -522,6 +539,3 @@ def _item_row(agent: str, item: Item, body: str) -> tuple[Any, ...]:
     key = None if item.key is None else safe(item.key)
     return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
 
-
-def _nothing(connection: Connection) -> None:
-    return None

@@ -138,9 +138,13 @@ class Writer:
         """
         return await self.submit(work, size)
 
-    def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
-        """Do the work as `commit` does; returns a future. Raises: SparError when closing."""
-        future: asyncio.Future[R] = self._loop.create_future()
+    def submit(
+        self, work: Callable[[Connection], R], size: int = 0, future: asyncio.Future[R] | None = None
+    ) -> asyncio.Future[R]:
+        """Do the work as `commit` does; returns a future, the given one or a new one. Raises: SparError when
+        closing."""
+        if future is None:
+            future = self._loop.create_future()
         self._accept(Job(work, size, future), is_bounded=False)
         return future
 
