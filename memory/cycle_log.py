@@ -38,6 +38,7 @@ from memory.codec import (
     unsealed,
 )
 from memory.sqlite import seals
+from memory.sqlite.inserts import insert_all
 from spar.data.scrub import mask_json, masked, may_hold
 from spar.errors import ContractError
 from spar.types import (
@@ -88,7 +89,8 @@ ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = exclude
     body = excluded.body
 """
 
-_UPSERT_NUMBERED = f"{UPSERT} RETURNING seq"
+_INTO = """INSERT OR IGNORE INTO cycle
+    (seq, id, started_at, bytes, outcome, session, agent, duration, summary, body)"""
 
 
 class CycleBody(Struct, frozen=True):
@@ -236,16 +238,22 @@ def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
     if sealing is None:
         connection.executemany(UPSERT, rows)
         return
-    top = sealing.tops.get("cycle")
-    if top is None:
-        last = connection.execute("SELECT max(seq) FROM cycle").get
-        top = last if isinstance(last, int) else 0
+    first = sealing.tops.get("cycle", 0) or _last(connection)
+    numbered = [(number, *row) for number, row in enumerate(rows, first + 1)]
+    before = connection.total_changes()
     with sealing.unhooked:
-        for (seq,), row in zip(connection.executemany(_UPSERT_NUMBERED, rows), rows, strict=True):
-            number = int(str(seq))
-            sealing.wrote("cycle", number, (number, *row), is_new=number > top)
-            top = max(number, top)
-    sealing.tops["cycle"] = top
+        insert_all(connection, _INTO, numbered)
+    if connection.total_changes() - before == len(rows):
+        sealing.wrote("cycle", numbered)
+    else:  # some are known
+        connection.executemany(UPSERT, rows)
+    sealing.tops["cycle"] = first + len(rows)
+
+
+def _last(connection: Connection) -> int:
+    """Return the greatest number that a cycle ever had."""
+    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'cycle'").get
+    return found if isinstance(found, int) else 0
 
 
 def _surely(cycle: CycleRecord) -> CycleRow:

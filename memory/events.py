@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memory.sqlite import hash_chain, seals
+from memory.sqlite.inserts import insert_all
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-_INSERT = "INSERT INTO fact (seq, at, work, call, kind, body, link) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INTO = "INSERT INTO fact (seq, at, work, call, kind, body, link)"
 
 PUT_ITEM = (
     "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
@@ -60,10 +61,10 @@ def append(connection: Connection, told: Sequence[EventRow]) -> None:
         link = hash_chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
     if sealing is None:
-        connection.executemany(_INSERT, rows)
+        insert_all(connection, _INTO, rows)
     else:
         with sealing.unhooked:
-            connection.executemany(_INSERT, rows)
+            insert_all(connection, _INTO, rows)
         sealing.wrote_facts((seq, link))
 
 

@@ -538,4 +538,3 @@ class Journal(JournalQueries):
 def _item_row(agent: str, item: Item, body: str) -> tuple[Any, ...]:
     key = None if item.key is None else safe(item.key)
     return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
-

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain as chained
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
 from memory.sqlite import hash_chain
+from memory.sqlite.inserts import insert_all
 
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate
@@ -26,14 +26,8 @@ if TYPE_CHECKING:
 #: The key in the table `state`; it seals itself by what it says.
 HEAD: Final = "seals"
 _LIMIT = 1 << 64
-_AT_ONCE = 32
-_PUT_MANY = (
-    f"INSERT INTO seal (tbl, key, digest) VALUES {', '.join(['(?, ?, ?)'] * _AT_ONCE)} "
-    "ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
-)
-_PUT = (
-    "INSERT INTO seal (tbl, key, digest) VALUES (?, ?, ?) ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
-)
+_INTO = "INSERT INTO seal (tbl, key, digest)"
+_OR_REPLACE = "ON CONFLICT (tbl, key) DO UPDATE SET digest = excluded.digest"
 _PUT_HEAD = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _BATCH = 500
 #: Seals that are known without being read.
@@ -90,15 +84,14 @@ class SealBreak(NamedTuple):
 class TouchedRow:
     """A row that a transaction has touched: whether it is new with it, and what it is now.
 
-    `row` are its columns, None once it is gone; `digest` is over them where who wrote the row has told it.
+    `row` are its columns, None once it is gone.
     """
 
-    __slots__ = ("digest", "is_new", "must_read", "row")
+    __slots__ = ("is_new", "must_read", "row")
 
-    def __init__(self, *, is_new: bool) -> None:
-        self.is_new, self.must_read = is_new, False
+    def __init__(self, *, is_new: bool, must_read: bool = False) -> None:
+        self.is_new, self.must_read = is_new, must_read
         self.row: Any = None
-        self.digest: int | None = None
 
 
 class Unhooked:
@@ -127,6 +120,8 @@ class Seals:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._touched: dict[tuple[str, Key], TouchedRow] = {}
+        #: Digests of the rows that were added and told, by table and number.
+        self._added: dict[str, dict[Key, int]] = {}
         self._has_facts = False
         self._head: Head | None = None
         self._next: Head | None = None
@@ -144,7 +139,7 @@ class Seals:
 
     def write(self) -> None:
         """Seal the rows that this transaction has touched. Raises: apsw.Error."""
-        if not self._touched and not self._has_facts:
+        if not (self._touched or self._added or self._has_facts):
             return
         if self._head is None:
             self._head = head(self._connection) or counted(self._connection)
@@ -164,9 +159,14 @@ class Seals:
                 else:
                     more, added = (0, 0) if row.is_new else self._seal(number, key, digest)
                 rows[name] = (count + more, (total + added) % _LIMIT)
-            _put(self._connection, new)
+            for name, digests in self._added.items():
+                count, total = rows.get(name, (0, 0))
+                rows[name] = (count + len(digests), (total + sum(digests.values())) % _LIMIT)
+                number = TABLES[name].number
+                new += [(number, key, digest) for key, digest in digests.items()]
+            insert_all(self._connection, _INTO, new, _OR_REPLACE)
             self._next = write_head(self._connection, rows, self.newest)
-        self._touched, self._has_facts = {}, False
+        self._touched, self._added, self._has_facts = {}, {}, False
 
     def done(self) -> None:
         """Note that the transaction was committed."""
@@ -182,7 +182,7 @@ class Seals:
 
     def forget(self) -> None:
         """Note that the transaction was undone."""
-        self._touched, self._has_facts, self._next, self.newest = {}, False, None, None
+        self._touched, self._added, self._has_facts, self._next, self.newest = {}, {}, False, None, None
         self._written, self.tops = {}, {}
 
     def distrust(self) -> None:
@@ -190,17 +190,17 @@ class Seals:
         self.newest, self.tops = None, {}
         for row in self._touched.values():
             row.must_read, row.is_new = True, False
+        for name, digests in self._added.items():
+            self._touched |= {(name, key): TouchedRow(is_new=False, must_read=True) for key in digests}
+        self._added = {}
 
     def wrote_facts(self, newest: tuple[int, bytes]) -> None:
         """Note that facts were added, and number and link of the last of them."""
         self._has_facts, self.newest = True, newest
 
-    def wrote(self, name: str, key: Key, row: tuple[Any, ...], *, is_new: bool) -> None:
-        """Note that a row was written as this, and whether it is certain that there was none of its key."""
-        touched = self._touched.get((name, key))
-        if touched is None:
-            touched = self._touched[name, key] = TouchedRow(is_new=is_new)
-        touched.digest = digest_of(row)
+    def wrote(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Note that these rows were added, each under a new number, which is its first column."""
+        self._added.setdefault(name, {}).update({row[0]: digest_of(row) for row in rows})
 
     def _touch(self, update: PreUpdate) -> None:
         name = update.table_name
@@ -216,17 +216,13 @@ class Seals:
             return
         touched = self._touched.get((name, key))
         if touched is None:
-            touched = self._touched[name, key] = TouchedRow(is_new=update.op == "INSERT")
-        touched.row, touched.digest = new, None
+            is_new = update.op == "INSERT" or (name in self._added and self._added[name].pop(key, None) is not None)
+            touched = self._touched[name, key] = TouchedRow(is_new=is_new)
+        touched.row = new
 
     def _digest(self, name: str, key: Key, row: TouchedRow) -> int | None:
         """Return the digest of a row as it is now; None where it is gone."""
-        if row.must_read:
-            found = _row(self._connection, name, key)
-        elif row.digest is not None:
-            return row.digest
-        else:
-            found = row.row
+        found = _row(self._connection, name, key) if row.must_read else row.row
         return None if found is None else digest_of(found)
 
     def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
@@ -241,7 +237,7 @@ class Seals:
                 self._connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
             return (0, 0) if old is None else (-1, -old)
         if digest != old:
-            self._connection.execute(_PUT, (number, key, digest))
+            insert_all(self._connection, _INTO, ((number, key, digest),), _OR_REPLACE)
         self._written[number, key] = digest
         return int(old is None), digest - (old or 0)
 
@@ -253,15 +249,6 @@ def of(connection: Connection) -> Seals | None:
     """Return who keeps the seals of a connection; None where nobody does, so that what it writes has none."""
     found = _OF.get(connection)
     return None if found is None else found()
-
-
-def _put(connection: Connection, seals: Sequence[tuple[int, Key, int]]) -> None:
-    """Write new seals, many with one statement: between two of them the event loop takes the interpreter."""
-    whole = len(seals) - len(seals) % _AT_ONCE
-    for start in range(0, whole, _AT_ONCE):
-        connection.execute(_PUT_MANY, tuple(chained(*seals[start : start + _AT_ONCE])))
-    for seal in seals[whole:]:
-        connection.execute(_PUT, seal)
 
 
 def head(connection: Connection) -> Head | None:
@@ -305,7 +292,7 @@ def seal_all(connection: Connection) -> None:
             if (name, key) == ("state", HEAD):
                 continue
             digest = digest_of(row)
-            connection.execute(_PUT, (table.number, key, digest))
+            insert_all(connection, _INTO, ((table.number, key, digest),), _OR_REPLACE)
             count, total = count + 1, (total + digest) % _LIMIT
         rows[name] = (count, total)
     write_head(connection, rows)
