@@ -16,6 +16,7 @@
     own_rows          small rows by owner and key
     events            the events of the journal and the statements on its tables
     codec             encodes any value as ASCII JSON, and back
+    inserts           inserts many rows with few statements
 
     care/         opening, copies, checks, repair
     journal/      the journal in the database

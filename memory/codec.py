@@ -66,6 +66,8 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
         raw = msgspec.json.encode(value, enc_hook=unknown)
     except Exception:  # lone surrogates, strange keys, circles, a broken method of a stranger's object
         raw = b""
+    if raw.isascii() and 0 < len(raw) <= min(limit, 2 * MAX_DEPTH):  # too short to be deep
+        return raw.decode(), False
     if raw and len(raw) <= limit and not _is_deep(raw):
         text = raw.decode()
         if not raw.isascii():

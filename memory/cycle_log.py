@@ -37,8 +37,8 @@ from memory.codec import (
     shortened,
     unsealed,
 )
+from memory.inserts import insert_all
 from memory.sqlite import seals
-from memory.sqlite.inserts import insert_all
 from spar.data.scrub import mask_json, masked, may_hold
 from spar.errors import ContractError
 from spar.types import (

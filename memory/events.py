@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from memory.inserts import insert_all
 from memory.sqlite import hash_chain, seals
-from memory.sqlite.inserts import insert_all
 
 if TYPE_CHECKING:
     from apsw import Connection

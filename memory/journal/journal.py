@@ -271,8 +271,10 @@ class Journal(JournalQueries):
             for entry in transcripts.rows(agent, session, closing.run_id or "", closing.entries):
                 self._batch.size += entry[5]
                 self._add(self._transcribe, entry)
-        for item in (*closing.failed, *((closing.past,) if closing.past else ())):
+        for item in closing.failed:
             self.keep(agent, item)
+        if closing.past is not None:
+            self.keep(agent, closing.past)
         for item_id in closing.done:
             self._add(_end_item, ("done", "{}", safe(item_id)))
         if closing.run is not None:
@@ -282,8 +284,8 @@ class Journal(JournalQueries):
         if closing.changes:
             self.change(closing.changes)
         if closing.again is None:
-            self._make(waiting)
-        if closing.again is None:
+            if waiting:
+                self._make(waiting)
             self._end(cycle_id)
         else:
             again = closing.again
@@ -507,7 +509,7 @@ class Journal(JournalQueries):
         text, was_cut = encoded(body, limit=limit)
         if was_cut:
             self._tell_cut(f"{kind} of {work or call}", limit)
-        return self._clock.now().timestamp(), safe(work), safe(call), kind, text
+        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
 
     def _body(self, value: Any) -> str:
         """Encode the body of a row that may change, which no chain protects."""

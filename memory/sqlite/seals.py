@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
+from memory.inserts import insert_all
 from memory.sqlite import hash_chain
-from memory.sqlite.inserts import insert_all
 
 if TYPE_CHECKING:
     from apsw import Connection, PreUpdate

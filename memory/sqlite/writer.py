@@ -293,18 +293,25 @@ class Writer:
             self._fail(error)
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
-        pairs = list(zip(group, outcomes, strict=True))
-        failed = [(job, outcome.error) for job, outcome in pairs if type(outcome) is Rejected]
-        unheard = [error for job, error in failed if job.future is None]  # else its waiter is told
+        answers: list[tuple[asyncio.Future[Any], Any]] = []
+        unheard: list[Exception] = []
+        size = failed = 0
+        for job, outcome in zip(group, outcomes, strict=True):
+            size += job.size
+            failed += type(outcome) is Rejected
+            if job.future is not None:  # its waiter is told
+                answers.append((job.future, outcome))
+            elif type(outcome) is Rejected:
+                unheard.append(outcome.error)
         with self._changed:
             self._items -= len(group)
-            self._bytes -= sum([job.size for job in group])
-            self.committed += len(group) - len(failed)
+            self._bytes -= size
+            self.committed += len(group) - failed
             self.rejected += len(unheard)
             self.groups += 1
-            waiters, self._waiters = self._waiters, []
-        answers = [(job.future, outcome) for job, outcome in pairs if job.future is not None]
-        answers += [(waiter, None) for waiter in waiters]
+            if self._waiters:
+                answers += [(waiter, None) for waiter in self._waiters]
+                self._waiters = []
         if answers:
             self._in_loop(_answer, answers)
         for error in unheard:

@@ -72,8 +72,11 @@ def closing(
 ) -> Closing:
     """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `parts` those of
     the messages that were a part of it, `entries` what its session's transcript gains."""
-    kept = {item.id for item in failed}
     run_id = run.id if run is not None else None
+    done: tuple[str, ...] = ()
+    if cycle.items and not is_to_go_on:
+        kept = {run_id, *[item.id for item in failed]}
+        done = tuple([each for each in cycle.items if each not in kept])
     past = None
     if run is not None and answer is None and cycle.result is not None and not is_to_go_on:
         worked = () if cycle.deferred else (cycle.id,)  # nothing was planned for what was said
@@ -83,7 +86,7 @@ def closing(
         record,
         experiences,
         run_id,
-        () if is_to_go_on else tuple(each for each in cycle.items if each not in kept and each != run_id),
+        done,
         failed,
         answer,
         parts,

@@ -100,14 +100,17 @@ class CycleLog:
             failed = self._recovery.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
-        item = self._work.in_hand.get(run.id) if run is not None else None
-        if item is not None and run is not None and end is None and run.output is not None:
-            item = replace(item, output=run.output)  # it is asked once more, and this stands if nothing better comes
-        answer = run.status_at(end, core.clock.now()) if run is not None and end is not None else None
-        parts = self._recovery.ends.parts(run, end) if run is not None and end is not None else ()
+        item = answer = None
+        parts: tuple[Any, ...] = ()
         entries: tuple[Entry, ...] = ()
-        if run is not None and not is_to_go_on:
-            entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
+        if run is not None:
+            item = self._work.in_hand.get(run.id)
+            if end is not None:
+                answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
+            elif item is not None and run.output is not None:  # it is asked once more: this stands if no better comes
+                item = replace(item, output=run.output)
+            if not is_to_go_on:
+                entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         took = besides = None
         if record is None:
             self._agent_state.passed(cycle, duration)
@@ -123,12 +126,13 @@ class CycleLog:
             self._reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), entries=(), took=None, besides=None)  # told already
             journal.closed(core.name, cycle.id, bare)
-        for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
-            self._work.in_hand.pop(item_id, None)
-        if item is not None and answer is not None:
-            self._work.in_hand.pop(item.id, None)
-        elif account.past is not None:
-            self._work.in_hand[account.past.id] = account.past
+        if cycle.items or run is not None:
+            for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):
+                self._work.in_hand.pop(item_id, None)
+            if item is not None and answer is not None:
+                self._work.in_hand.pop(item.id, None)
+            elif account.past is not None:
+                self._work.in_hand[account.past.id] = account.past
         if record is not None and not is_to_go_on:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:

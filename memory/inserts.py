@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Rows of one statement, the most first.
-_AT_ONCE = (32, 4, 1)
+#: Rows of one statement.
+_MANY, _SOME = 32, 4
 
 
 def insert_all(connection: Connection, into: str, rows: Sequence[tuple[Any, ...]], then: str = "") -> None:
     """Insert rows. `into` is the statement up to its values, `then` what follows them."""
-    done = 0
-    for number in _AT_ONCE:
-        while len(rows) - done >= number:
-            values = tuple(chain(*rows[done : done + number]))
-            connection.execute(_statement(into, len(rows[0]), number, then), values)
-            done += number
+    if len(rows) == 1:  # as most groups have it that somebody waits for
+        connection.execute(_statement(into, len(rows[0]), 1, then), rows[0])
+        return
+    done, left = 0, len(rows)
+    while left:
+        number = _MANY if left >= _MANY else _SOME if left >= _SOME else 1
+        part = rows[done : done + number]
+        connection.execute(_statement(into, len(part[0]), number, then), tuple(chain.from_iterable(part)))
+        done, left = done + number, left - number
 
 
 @cache
