@@ -171,7 +171,7 @@ class Compaction:
             host.events.publish(CompactionCompleted(session=context.session, run_id=run_id, completed=not error,
                                                     will_retry=reason == "overflow", error=error))  # fmt: skip
         if error:
-            self._remember(context.session, found.first_kept)
+            self._vain[context.session] = found.first_kept
         return not error
 
     async def _tried(
@@ -234,9 +234,6 @@ class Compaction:
         if not isinstance(summary, str) or not summary.strip():
             raise TransientError("the summary is empty")
         return summary.strip()
-
-    def _remember(self, session: str, first_kept: int) -> None:
-        self._vain[session] = first_kept
 
 
 _SCHEMA: Final[dict[str, Any]] = {

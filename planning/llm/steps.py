@@ -22,7 +22,7 @@ from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, objection, planned, undecided
 from planning.prompt.plans.versions import versioned
 from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
-from planning.prompt.request import Composer, plan_mode
+from planning.prompt.request import Composer, PlainMessages, plan_mode, read_messages
 from planning.prompt.tool_specs import read_tool_specs
 from planning.resilience.progress import Progress
 from spar.clock import Clock
@@ -72,7 +72,7 @@ class RequestRun:
         self,
         settings: LoopSettings,
         executor: Any,
-        messages: list[dict[str, Any]],
+        messages: PlainMessages,
         output: Mapping[str, Any] | None,
         frame: Frame,
         *,
@@ -219,7 +219,7 @@ class RequestRun:
         frame.advice += [each for each in response.advisors if str(each.get("id")) in frame.advisors]
         if result is not None:
             self._results.append(result)
-            self.messages += result.messages
+            self.messages += read_messages(result.messages)
             self._failed = tuple(result.errors)
             self._replace(planned(self.messages, response.calls, result.results))
         if self._broken is None:
@@ -271,7 +271,7 @@ class RequestRun:
 
     def _object(self, kind: str, why: str, call: dict[str, Any] | None = None) -> None:
         """Tell the model in the next request, and who asked, if there is none; `call` is what it is about, if any."""
-        message = _told(kind, why, call)
+        (message,) = read_messages([_told(kind, why, call)])
         self.messages.append(message)
         self._objections.append(message["data"])
 

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from planning.ports import Turn
 from planning.prompt.shorten import shown_json
-from spar.data.json_safe import plain
 from spar.records.transcript import Entry
 from spar.types import SERVICE_KEYS, Trust
 
@@ -174,7 +173,7 @@ def _summed_up(entry: Entry, is_ended: bool, limit: int) -> str:
 
 
 def _line(value: Any, limit: int) -> str:
-    return shown_json(plain(value), (), limit)
+    return shown_json(value, (), limit)  # what a transcript keeps is plain
 
 
 _TELLERS: Final = {"user": _said, "turn": _done, "end": _ended, "compaction": _summed_up}

@@ -61,7 +61,7 @@ def compose(
 
     Raises: as `compose_schema` and `render`.
     """
-    messages = read_messages(context)
+    messages: list[Wire] = read_messages(context)
     messages += [each for each in (offered_again(results), written(steps)) if each is not None]
     for handler in HANDLERS if handlers is None else handlers:
         messages = handler(messages)
@@ -149,11 +149,18 @@ def is_plain(messages: Iterable[Mapping[str, Any]]) -> bool:
 _FORMING: Final = frozenset({"tool", "advisor", "meta", "plan"})
 
 
-def read_messages(context: Iterable[Any]) -> list[Wire]:
-    """The messages, copied; what is no object is a text. Raises: TypeError for what is no list of messages."""
+class PlainMessages(list[Wire]):
+    """Messages that have been read: plain, and shared with nobody who changes them."""
+
+
+def read_messages(context: Iterable[Any]) -> PlainMessages:
+    """Return the messages, copied once; what is no object is a text. Raises: TypeError for no list of messages."""
+    if isinstance(context, PlainMessages):
+        return PlainMessages(context)
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
-    return [found if isinstance(found := plain(each, UNBOUNDED), dict) else {"text": found} for each in context]
+    plainly = (plain(each, UNBOUNDED) for each in context)
+    return PlainMessages(found if isinstance(found, dict) else {"text": found} for found in plainly)
 
 
 # -- handlers
