@@ -4,7 +4,7 @@ logs        the logger: a constant message and values beside it
 formatting  renders a log line as JSON or as a line for people
 repeats     counts repeated log lines and tells their number in one line
 sink        sets logging up: all lines, also of other libraries, to the writer of each output
-writer      writes lines in a thread of its own, to a pipe or a rotated file
+writer      has loguru write lines in a thread of its own, to a pipe or a rotated file
 stacks      finds the frame in which a task waits
 stats       counts cycles, phases and calls, and their durations
 """

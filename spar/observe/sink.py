@@ -1,8 +1,8 @@
 """Sink of all lines once logging is configured: it leaves out repetitions and hands the rest to each output's writer.
 
 Lines of the standard library's logging and of loguru arrive here, too. Both are set up here and nowhere else, and put
-back as they were on `close`. loguru writes nothing itself: its rotation gives files other names than `.1` to `.5`, its
-formats show values whole and unmasked, and its queue is a pipe that stops whoever logs when nobody reads it.
+back as they were on `close`. Lines are rendered here and not by loguru, whose formats show values whole and unmasked;
+it writes them and rotates the file, behind the bounded queue of each output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spar.observe import logs
 from spar.observe.formatting import Line, json_line, make_line, pretty_line
 from spar.observe.logs import LEVELS
 from spar.observe.repeats import IDENTITY, Repeats
-from spar.observe.writer import RotatedFile, Target, Writer, target_of
+from spar.observe.writer import Target, Writer, file_output, stream_output
 
 Render = Callable[[Line, datetime], bytes]
 
@@ -63,12 +63,14 @@ def configure(
     outputs: list[tuple[str, Target, Render]] = []
     if file is not None:
         try:
-            outputs.append(("file", RotatedFile(Path(file)), json_line))
+            outputs.append(("file", file_output(Path(file)), json_line))
         except OSError as error:
             sentence = f"log.file = {str(file)!r}: cannot be opened: {error.strerror or error}"
             raise ConfigError(sentence, path=("log", "file")) from None
     if stream is not None:
-        outputs.append(("stream", target_of(stream), partial(pretty_line, colour=colour) if is_pretty else json_line))
+        outputs.append(
+            ("stream", stream_output(stream), partial(pretty_line, colour=colour) if is_pretty else json_line)
+        )
     return Logs(level, outputs)
 
 

@@ -1,8 +1,8 @@
 """Writes lines in a thread of its own, so that a pipe nobody reads never stops the caller.
 
 The queue is bounded in lines and bytes; what finds it full is dropped and counted, and the count is written as soon as
-there is room. A target that fails (closed pipe, full disk) loses lines, is tried again with the next one, and never
-raises.
+there is room. loguru writes them: it has a queue, too, but that is a pipe which makes the caller wait when it is full.
+A target that fails (closed pipe, full disk) loses lines, is tried again with the next one, and never raises.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from logging.handlers import RotatingFileHandler
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loguru import logger
+
+if TYPE_CHECKING:
+    from loguru import Logger
 
 MAX_LINES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -122,14 +128,65 @@ class Writer:
             self._lost += len(whole)
 
 
+class LogOutput:
+    """A sink of loguru, which writes it, and rotates it where it is a file.
+
+    Each has a logger of its own, as `copy.deepcopy(loguru.logger)` makes one where nobody has added a handler yet: the
+    handlers of a program get no line twice, and `logger.remove()` in a program, or at the end of the process, neither
+    ends the log nor waits for a pipe that nobody reads.
+    """
+
+    def __init__(self, sink: Any, **options: Any) -> None:
+        common: Any = logger
+        self._logger: Logger = type(common)(type(common._core)(), *common._options)
+        self._logger.add(sink, format="{message}", colorize=False, catch=False, **options)
+
+    def write(self, lines: bytes) -> None:
+        self._logger.opt(raw=True).info(lines.decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        self._logger.remove()
+
+
+def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> LogOutput:
+    """Return a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner alone.
+
+    loguru's own retention is not used: it deletes whatever has a name like the file's. What finds the disk full counts
+    as lost; up to 8 KiB of it wait in the file's buffer and are written once there is room.
+    """
+    os.close(_owned(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND))  # loguru would make folders that are missing
+    name = str(path).replace("{", "{{").replace("}", "}}")
+    return LogOutput(name, rotation=max_bytes, compression=partial(_number, path, older), opener=_owned)
+
+
+def _owned(path: str | Path, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _number(path: Path, older: int, aside: str) -> None:
+    """Give the file that loguru has set aside the name `.1`, and those before it the next number; the last one goes."""
+    names = [Path(aside), *(Path(f"{path}.{number}") for number in range(1, older + 1))]
+    for name, following in reversed(list(pairwise(names))):
+        if name.exists():
+            name.replace(following)
+
+
+def stream_output(stream: Any) -> LogOutput:
+    """Return a text stream, by a descriptor of our own where it has one."""
+    try:
+        return LogOutput(Descriptor(os.dup(stream.fileno())))
+    except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
+        return LogOutput(stream)
+
+
 class Descriptor:
-    """A file descriptor of our own: Python's lock on `sys.stderr` is not held while a write blocks."""
+    """A stream on a file descriptor: Python's lock on `sys.stderr` is not held while a write blocks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def write(self, lines: bytes) -> None:
-        rest = memoryview(lines)
+    def write(self, text: str) -> None:
+        rest = memoryview(text.encode("utf-8", "replace"))
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
@@ -138,51 +195,6 @@ class Descriptor:
                 waiting.register(self._fd, select.POLLOUT)
                 waiting.poll(1000)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Close it; loguru calls this when the handler is removed."""
         os.close(self._fd)
-
-
-class Stream:
-    """A text stream without a file descriptor."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, lines: bytes) -> None:
-        self._stream.write(lines.decode("utf-8", "replace"))
-        self._stream.flush()
-
-    def close(self) -> None:
-        return None
-
-
-class RotatedFile(Descriptor):
-    """A file that is renamed to `.1`, `.2`, … when it grows too large; readable by its owner alone.
-
-    The standard library renames. It does not write: what it could not flush to a full disk it would write again later,
-    when it was already counted as lost.
-    """
-
-    def __init__(self, path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> None:
-        self._path, self._max_bytes = path, max_bytes
-        self._older = RotatingFileHandler(path, backupCount=older, delay=True)
-        super().__init__(self._open())
-
-    def write(self, lines: bytes) -> None:
-        size = os.fstat(self._fd).st_size
-        if size and size + len(lines) > self._max_bytes:
-            self._older.doRollover()
-            full, self._fd = self._fd, self._open()
-            os.close(full)
-        super().write(lines)
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-
-def target_of(stream: Any) -> Target:
-    """Return the best way to write to a text stream."""
-    try:
-        return Descriptor(os.dup(stream.fileno()))
-    except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
-        return Stream(stream)

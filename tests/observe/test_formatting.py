@@ -18,7 +18,7 @@ from msgspec import Struct
 from spar.data.scrub import Scrubber
 from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, Line, json_line, make_line, pretty_line
 from spar.observe.repeats import Repeats
-from spar.observe.writer import RotatedFile, Writer
+from spar.observe.writer import Writer, file_output
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
@@ -316,7 +316,7 @@ def test_what_is_put_after_the_end_is_counted() -> None:
 def test_a_file_is_set_aside_when_it_grows_too_large(tmp_path: Path) -> None:
     path = tmp_path / "spar.log"
     path.write_bytes(b"old\n")
-    file = RotatedFile(path, max_bytes=10, older=2)
+    file = file_output(path, max_bytes=10, older=2)
 
     for number in range(4):
         file.write(b"line %d\n" % number)
@@ -326,8 +326,30 @@ def test_a_file_is_set_aside_when_it_grows_too_large(tmp_path: Path) -> None:
     assert contents == {"spar.log": b"line 3\n", "spar.log.1": b"line 2\n", "spar.log.2": b"line 1\n"}
 
 
+def test_only_files_that_were_set_aside_are_renamed_or_go(tmp_path: Path) -> None:
+    others = dict.fromkeys(("spar.log.old", "spar.access.log", "spar.log.3"), b"not ours")
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    file = file_output(tmp_path / "spar.log", max_bytes=10, older=2)
+
+    for number in range(9):
+        file.write(b"line %d\n" % number)
+    file.close()
+
+    found = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
+    assert found == others | {"spar.log": b"line 8\n", "spar.log.1": b"line 7\n", "spar.log.2": b"line 6\n"}
+
+
+def test_the_name_of_a_log_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = file_output(tmp_path / "{time} {x}.log")
+    file.write(b"line\n")
+    file.close()
+
+    assert [item.name for item in tmp_path.iterdir()] == ["{time} {x}.log"]
+
+
 def test_only_the_owner_can_read_a_log_file(tmp_path: Path) -> None:
-    RotatedFile(tmp_path / "spar.log").close()
+    file_output(tmp_path / "spar.log").close()
 
     assert os.stat(tmp_path / "spar.log").st_mode & 0o777 == 0o600  # noqa: PTH116
 

@@ -241,6 +241,24 @@ def test_others_may_use_loguru_itself(said: Said) -> None:
     assert second["error.type"] == "ValueError"
 
 
+def test_a_program_that_removes_the_handlers_of_loguru_does_not_end_the_log(said: Said) -> None:
+    loguru.logger.remove()
+    log.info("still here")
+
+    assert [line["msg"] for line in said.lines()] == ["still here"]
+
+
+def test_a_handler_of_a_program_gets_what_is_said_through_loguru(said: Said) -> None:
+    heard: list[str] = []
+    handler = loguru.logger.add(heard.append, format="{message}")
+    log.info("ours")
+    loguru.logger.info("theirs")
+    loguru.logger.remove(handler)
+
+    assert [line["msg"] for line in said.lines()] == ["ours", "theirs"]
+    assert heard == ["theirs\n"]
+
+
 def test_everything_is_put_back_on_close() -> None:
     handlers, level = logging.root.handlers[:], logging.root.level
 
@@ -441,6 +459,24 @@ def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
         code_of_exit = process.wait(30)
 
     assert (dropped, code_of_exit) == (10, 0)
+
+
+def test_a_full_disk_loses_lines_of_the_file_alone_and_counts_them() -> None:
+    done = run("""
+        import time
+        from spar.observe.logs import get_logger
+        from spar.observe.sink import configure
+        logs = configure("info", "json", file="/dev/full")
+        for number in range(3):
+            get_logger("x").info("line", number=number)
+            end = time.monotonic() + 20
+            while logs.dropped <= number and time.monotonic() < end:
+                time.sleep(0.001)
+        print(logs.dropped, logs.close())
+    """)
+
+    assert (done.stdout, done.returncode) == ("3 True\n", 0)
+    assert [json.loads(row)["number"] for row in done.stderr.splitlines()] == [0, 1, 2]
 
 
 def test_a_closed_stream_does_not_end_the_service() -> None:
