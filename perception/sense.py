@@ -187,7 +187,7 @@ class Sense:
 
     def cursors(self) -> dict[str, Any]:
         """Return the cursors behind what cycles have taken, by key; the caller saves them."""
-        return {key: value for supervisor in self._supervisors for key, value in supervisor.unsaved().items()}
+        return {key: value for supervisor in self._supervisors for key, value in supervisor.kept.unsaved().items()}
 
     def row_changes(self) -> list[RowChange]:
         """Return the changes of sensors' rows behind what cycles have taken; the caller writes them."""
@@ -196,7 +196,7 @@ class Sense:
     async def settled(self) -> None:
         """A cycle that had perceptions has ended: save the cursors of what it took. Raises no error."""
         for supervisor in self._supervisors:
-            await supervisor.save()
+            await supervisor.kept.save()
 
     def next_due(self) -> float | None:
         """Return when the earliest sensor with a rhythm of its own is to be polled, monotonic seconds; None: no time

@@ -10,67 +10,25 @@ untrusted copy never stands in the way of a trusted one.
 What a source says of one subject are states of one thing: another content ends the memory of the former one, so that
 down, up, down come out as three. Without a subject the words that name the thing stand for it.
 
-Likeness is the Jaccard index of single words and pairs of words, taken from a bottom-k sketch (Cohen and
-Kaplan, "Summarizing data using bottom-k sketches", PODC 2007; exact up to `SKETCH` marks); candidates are
-found by prefix filtering (Chaudhuri et al., "A primitive operator for similarity joins", ICDE 2006). The
-window, the postings and the comparisons for one perception are bounded, so a flood costs no more each.
+How much two texts are alike is `perception.stages.wording`'s affair. The window, the postings and the comparisons for
+one perception are bounded, so a flood costs no more each.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from hashlib import blake2b
-from itertools import islice
-from math import ceil
 from typing import Annotated, Any
-from zlib import crc32
 
 from msgspec import Meta, Struct
 
-from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
+from perception.stages import wording
 from spar.types import Perception, replace
 
 MESSAGE = "message"  # the kind of what people say
-NEAR_CHARACTERS = 10_000  # wording is compared up to here; what follows must be equal
-SKETCH = 64  # marks kept of a text: an error of about 0.04 at a likeness of 0.9
-PREFIX = 8  # marks under which a text is found again
 POSTINGS = 8  # latest texts kept under one mark
 COMPARISONS = 12  # texts that one perception is compared with, at most
-
-#: Words that say how a thing is, and not which: texts that differ in one of these are never nearly the same.
-TELLING = frozenset(
-    b"not no never cannot isn aren wasn won don doesn didn "
-    b"ok okay good bad healthy unhealthy normal abnormal high low up down on off open opened closed full empty "
-    b"firing pending resolved recovered recovery restored fixed cleared problem alarm degraded operational "
-    b"failed failing failure success succeeded successful passed completed aborted stable unstable rising falling "
-    b"started stopped running paused resumed begun ended finished idle busy stuck hung crashed dead alive "
-    b"online offline enabled disabled active inactive connected disconnected reachable unreachable refused "
-    b"available unavailable responding ready blocked unblocked locked unlocked lost found back again still "
-    b"accepted rejected approved denied added changed removed created deleted true false null yes "
-    b"debug info warning error critical fatal".split()
-)
-#: Words that name nothing.
-EMPTY = frozenset(
-    b"a an the is are was were be been being it its has have had "
-    b"now of at in to for by and or with as that this".split()
-)
-
-#: Moments and random identifiers, which differ between texts without making them different.
-_NOISE = re.compile("|".join((MOMENT, TIME_OF_DAY, UUID)).encode(), re.IGNORECASE)
-_TOKENS = re.compile(rb"[0-9a-z_\x80-\xff]+|[^\s0-9a-z_\x80-\xff]")
-#: Numbers that measure: with a unit, or a decimal point. Others may name something, as in "order 1001".
-_MEASURED = re.compile(
-    rb"(?<![\w.])\d{1,20}(?:\.\d{1,20})?\s?(?:%|(?:ms|s|min|h|[kmgt]?i?b|[kmgt]?hz)\b)|(?<![\w.])\d{1,20}\.\d{1,20}(?![\w.])"
-)
-#: What is no plain word, from blank to blank: it holds a digit, a capital letter or a sign that is no punctuation.
-_SPECIAL = re.compile(rb"(?<!\S)(?![(\"']{0,2}[a-z]+(?:'[a-z]+)?[.,;:!?)\"']{0,3}(?!\S))\S+")
-_DATA = re.compile(rb"\"\s{0,3}:")
-_TRACEBACK = "Traceback (most recent call last)"
 
 
 class DedupSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,7 +106,7 @@ class DedupWindow:
         """Return the first one found in the window that is alike enough, and how much it is alike."""
         marks = set(sketch)
         compared: set[_Seen] = set()
-        postings = [self.alike.get(posting, ()) for posting in _postings(bucket, sketch, settings.similarity)]
+        postings = [self.alike.get(posting, ()) for posting in wording.postings(bucket, sketch, settings.similarity)]
         # The rarest mark first: who shares it is most probably alike. Then the newest.
         for others in sorted(postings, key=len):
             for other in reversed(others):
@@ -157,7 +115,7 @@ class DedupWindow:
                 if len(compared) >= COMPARISONS:
                     return None
                 compared.add(other)
-                likeness = _likeness(marks, sketch, other.sketch)
+                likeness = wording.likeness(marks, sketch, other.sketch)
                 if likeness >= settings.similarity:
                     return other, likeness
         return None
@@ -171,7 +129,7 @@ class DedupWindow:
             if seen.at >= thing.at:
                 thing.state, thing.at = seen.state, seen.at
             seen.thing = thing
-        for posting in _postings(seen.bucket, seen.sketch, settings.similarity):
+        for posting in wording.postings(seen.bucket, seen.sketch, settings.similarity):
             others = self.alike.setdefault(posting, [])
             others.append(seen)
             if len(others) > POSTINGS:
@@ -194,7 +152,7 @@ class DedupWindow:
             seen.thing.seen -= 1
             if not seen.thing.seen:
                 del self.things[seen.thing.place]
-        for posting in _postings(seen.bucket, seen.sketch, settings.similarity):
+        for posting in wording.postings(seen.bucket, seen.sketch, settings.similarity):
             others = [other for other in self.alike.get(posting, ()) if other is not seen]
             if others:
                 self.alike[posting] = others
@@ -214,7 +172,7 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
     counts: dict[int, int] = {}  # position in `kept` → how many times it was seen
     places: dict[_Seen, int] = {}  # what was let through in this very batch → its position
     for perception in perceptions:
-        text = _canonical(perception)
+        text = wording.canonical(perception)
         digest = _identity(perception, text)
         if digest is None:
             kept.append(perception)
@@ -224,9 +182,9 @@ def dedup(window: DedupWindow, settings: DedupSettings, perceptions: Sequence[Pe
         same, reason = former, "the same key" if perception.key is not None else "the same content"
         if former is not None and (abs(at - former.at) > settings.seconds or former.is_over(at)):
             same = None
-        bucket, sketch = 0, _NOTHING
-        if same is None and settings.similarity and _is_comparable(perception):
-            bucket, sketch = _wording(perception)
+        bucket, sketch = 0, wording.NOTHING
+        if same is None and settings.similarity and wording.is_comparable(perception):
+            bucket, sketch = wording.wording(perception)
             if found := window.nearest(bucket, sketch, at, settings):
                 same, reason = found[0], f"nearly the same words ({found[1]:.0%} alike)"
         if same is not None:
@@ -270,26 +228,7 @@ def _identity(perception: Perception, text: str) -> bytes | None:
         return None
     else:
         what = (perception.source, perception.kind, perception.subject, text)
-    return _digest((perception.session, perception.trust, *what), 16)
-
-
-def _canonical(perception: Perception) -> str:
-    """Return the content as text, the same for equal content. What cannot be read is like nothing else."""
-    content = perception.content
-    if isinstance(content, str):
-        return content
-    try:
-        return json.dumps(content, sort_keys=True, default=str)
-    except Exception:
-        try:
-            return repr(content)
-        except Exception:
-            return f"unreadable {perception.id}"
-
-
-def _digest(parts: tuple[object, ...], size: int) -> bytes:
-    # The representation of a tuple keeps its parts apart and has no lone surrogates left.
-    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=size).digest()
+    return wording.digest((perception.session, perception.trust, *what), 16)
 
 
 def _place(perception: Perception, text: str) -> bytes | None:
@@ -298,94 +237,5 @@ def _place(perception: Perception, text: str) -> bytes | None:
         return None
     where = (perception.session, perception.trust, perception.source)
     if perception.subject:
-        return _digest((*where, perception.subject), 16)
-    return _digest((*where, perception.kind, sorted(words_of(text))), 16)
-
-
-def naming(perception: Perception) -> frozenset[bytes]:
-    """Return the words that say which thing it is about, without those that say how it is and without measured
-    numbers."""
-    content = perception.content
-    if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
-        return words_of("\n".join(_leaves(content)))
-    return words_of(_canonical(perception))
-
-
-def _leaves(content: object) -> Iterator[str]:
-    """Return the values in data as texts, up to `NEAR_CHARACTERS` of them."""
-    left, count = [content], 0
-    while left and count < NEAR_CHARACTERS:
-        value, count = left.pop(), count + 1
-        if isinstance(value, Mapping):
-            left += islice(value.values(), NEAR_CHARACTERS)
-        elif isinstance(value, (list, tuple)):
-            left += islice(value, NEAR_CHARACTERS)
-        elif isinstance(value, (str, bool, int, float)):
-            yield str(value)
-
-
-def words_of(text: str) -> frozenset[bytes]:
-    """Return the words of a text that name something."""
-    head = _MEASURED.sub(b"@", _quieted(text).lower())
-    return (
-        frozenset(token for token in _TOKENS.findall(head) if token[0] > 0x7F or token[:1].isalnum()) - TELLING - EMPTY
-    )
-
-
-def _quieted(text: str) -> bytes:
-    """Return the beginning of a text without what may differ."""
-    return _NOISE.sub(b"@", text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass"))
-
-
-def _is_comparable(perception: Perception) -> bool:
-    # A key says what is the same, so two keys say what is not; so do two words of an alert, or of a mail.
-    if perception.key is not None or not (perception.kind == "" or perception.kind.startswith("log.")):
-        return False
-    return isinstance(perception.content, str) and not _is_data(perception.content)
-
-
-def _is_data(text: str) -> bool:
-    """Return whether a text holds data: it is an object or a list, or there are names with values in it."""
-    ends = text.lstrip()[:1] + text.rstrip()[-1:]
-    return ends in ("{}", "[]") or _DATA.search(text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass")) is not None
-
-
-def _wording(perception: Perception) -> tuple[int, array[int]]:
-    """A bucket, within which texts may be alike at all, and the sketch of the text: its lowest marks in order."""
-    text = perception.content
-    head = _quieted(text)
-    tokens = _TOKENS.findall(head.lower())
-    telling: list[object] = [*sorted(TELLING.intersection(tokens)), *_SPECIAL.findall(head), text[NEAR_CHARACTERS:]]
-    if _TRACEBACK in text:
-        telling.append(text.rstrip().rpartition("\n")[2])
-    place = (perception.session, perception.trust, perception.source, perception.kind, perception.subject)
-    bucket = int.from_bytes(_digest((*place, telling), 8), "big")
-    marks: set[int] = set()
-    former = 0
-    for token in tokens:
-        marks.add(word := crc32(token))
-        marks.add(crc32(token, former))  # the pair with the word before it
-        former = word
-    return bucket, array("I", sorted(marks)[:SKETCH])
-
-
-def _postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[int]:
-    """Return the marks by which a text is filed: two texts that are alike enough share one of them."""
-    size = len(sketch)
-    prefix = size - ceil(similarity * size - 1e-9) + 1
-    for mark in sketch[: min(prefix, PREFIX)]:
-        yield bucket << 32 | mark
-
-
-def _likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
-    """Return the Jaccard index 0..1 of two texts (`marks` is `sketch` as a set), as far as both sketches reach."""
-    shared = len(marks.intersection(other))
-    size, other_size = len(sketch), len(other)
-    if size == SKETCH or other_size == SKETCH:
-        reach = min(full[-1] for full in (sketch, other) if len(full) == SKETCH)
-        size, other_size = bisect_right(sketch, reach), bisect_right(other, reach)
-    union = size + other_size - shared
-    return shared / union if union else 0.0
-
-
-_NOTHING = array("I")
+        return wording.digest((*where, perception.subject), 16)
+    return wording.digest((*where, perception.kind, sorted(wording.words_of(text))), 16)

@@ -17,7 +17,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perception.stages.dedup import MESSAGE, Decision, StageResult, count_of, naming, with_attributes, words_of
+from perception.stages.dedup import MESSAGE, Decision, StageResult, count_of, with_attributes
+from perception.stages.wording import naming, words_of
 from spar.data.bounded import BoundedDict
 from spar.types import Perception, replace
 

@@ -1,8 +1,8 @@
 """Supervises one sensor: its schedule, its timeout, its back-off and its quarantine.
 
 A sensor is written by anybody: it may fail, hang, block a thread or return nonsense, and none of that may reach
-another sensor or the loop. So its methods are called by a `SensorTask` of its own, waited for up to a timeout and left
-behind after that; what a late poll still returns is not lost.
+another sensor or the loop. So its methods are called in a task of its own (`perception.supervision.sensor_calls`); what
+a late poll still returns is not lost. What outlives the process is `perception.supervision.sensor_state`.
 
 Opening, and the polls of a sensor with a rhythm of its own, are begun by a timer, whatever the agent does: noticing
 never waits for thinking. One without a rhythm is polled when `Sense` asks. A poll waits where nobody has room for it.
@@ -12,22 +12,21 @@ A quarantined sensor is closed; the probe opens it again, and it is restored onc
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
-from perception.supervision.buffer import NOTHING, SensorBuffer, described
+from perception.supervision.buffer import SensorBuffer, described
 from perception.supervision.missed import MissedTicks
+from perception.supervision.sensor_calls import SensorCalls
 from perception.supervision.sensor_rows import SensorRows
-from perception.supervision.sensor_task import GRACE, SensorTask, Work, ended
+from perception.supervision.sensor_state import SensorState, rows_key
 from spar.backoff import Backoff, Intensity
 from spar.clock import Timer
 from spar.errors import ContractError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
 from spar.ports.small_rows import rows_of
 from spar.protocols import Context, Host, SensorContext, SensorSpec
-from spar.threads import Threads
 from spar.types import Fault, Perception
 
 NEVER = float("inf")
@@ -53,23 +52,22 @@ class SensorSupervisor:
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        self.rows = SensorRows(self.rows_key, rows_of(host.store))
+        self.rows = SensorRows(rows_key(host.agent, spec.name), rows_of(host.store))
         self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
+        self.kept = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures = self.polls = self.restarts = 0
         self.due = NEVER  # when to poll, monotonic seconds
         self.is_busy = False
         self.began = 0.0  # when its last turn did, monotonic seconds
         self._poll = getattr(spec.sensor, "poll", None)
-        self._wants_context = self._poll is not None and _takes_one(self._poll)
+        self._calls = SensorCalls(spec, host.clock, self._broke)
+        self._wants_context = self._poll is not None and self._calls.takes_context("poll")
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
-        self._threads = Threads(f"sensor {spec.name}", host.clock, limit=2)  # one may hang while the other closes
         self._backoff = Backoff()
         # The failure that reaches the limit is the one too many.
         self._intensity = Intensity(max(spec.max_failures - 1, 0), spec.within)
-        self._sensor_task: SensorTask | None = None
-        self._left: set[asyncio.Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,54 +115,8 @@ class SensorSupervisor:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-        if self._sensor_task is not None and self._sensor_task.outcome is not None:
-            await ended(self._sensor_task.outcome, GRACE, self._clock)
+        await self._calls.settle()
         await self._shut()
-
-    async def save(self) -> None:
-        """Save the cursor of what has been through a cycle, and what was missed before it.
-
-        A failure is told, and tried again the next time.
-        """
-        if self.missed.is_unsaved:
-            self.missed.is_unsaved = False
-            if not await self._saved(self.missed_key, self.missed.state()):
-                self.missed.is_unsaved = True
-                return  # a cursor behind it would have it forgotten
-        if self.rows.has_news and not await self._in_time(self.rows.save, self.rows_key):
-            return
-        cursor = self.buffer.unsaved
-        if cursor is not NOTHING and await self._saved(self.cursor_key, cursor) and self.buffer.unsaved is cursor:
-            self.buffer.unsaved = NOTHING
-
-    async def _saved(self, key: str, value: Any) -> bool:
-        store = self._host.store
-        return store is None or await self._in_time(lambda: store.save(key, value), key)
-
-    async def _in_time(self, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> bool:
-        try:
-            saving = asyncio.ensure_future(work())
-            if not await ended(saving, self.spec.timeout, self._clock):
-                saving.cancel()
-                raise PhaseTimeoutError(f"saving {key!r} took longer than {self.spec.timeout:g} s")
-            saving.result()
-        except Exception as error:
-            self._tell(error, "retry")
-            return False
-        return True
-
-    def unsaved(self) -> dict[str, Any]:
-        """Return the values to be saved now, by key: the cursor behind what cycles have taken, and missed ticks.
-
-        Whoever asks keeps it: it is not given twice.
-        """
-        found: dict[str, Any] = {}
-        if self.missed.is_unsaved:
-            self.missed.is_unsaved = False
-            found[self.missed_key] = self.missed.state()
-        if self.buffer.unsaved is not NOTHING:
-            found[self.cursor_key], self.buffer.unsaved = self.buffer.unsaved, NOTHING
-        return found
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of the sensor, JSON-able; ages in seconds, counts since the beginning, `failures` in a
@@ -183,7 +135,7 @@ class SensorSupervisor:
             "waiting": self.buffer.waiting,
             "oldest_age": self.buffer.oldest_age,
             "restarts": self.restarts,
-            "left_behind": len(self._left),
+            "left_behind": self._calls.left_behind,
             "missed": self.missed.snapshot(),
         }
 
@@ -192,7 +144,7 @@ class SensorSupervisor:
     async def _turn(self, context: Context | None) -> None:
         began, was_open = self._clock.monotonic(), self._is_open
         try:
-            if self._left:
+            if self._calls.left_behind:
                 raise PhaseTimeoutError(f"sensor {self.name!r}: an earlier call still runs")
             await (self._look(began, context) if was_open else self._open())
         except Exception as error:
@@ -204,10 +156,8 @@ class SensorSupervisor:
             self._changed(self)
 
     async def _open(self) -> None:
-        store, home = self._host.store, self._host.home
-        if self.buffer.cursor is None and store is not None:
-            self.buffer.cursor = await self._make(lambda: store.load(self.cursor_key), "loading the cursor")
-            self.missed.restore(await self._make(lambda: store.load(self.missed_key), "loading what was missed"))
+        home = self._host.home
+        await self.kept.load(self._calls)
         context = SensorContext(
             name=self.name,
             clock=self._clock,
@@ -220,7 +170,7 @@ class SensorSupervisor:
             accept=self._accept,
         )
         self.buffer.is_open = self._needs_close = True
-        await self._call("open", context)
+        await self._calls.call("open", context)
         self._is_open = True
 
     async def _look(self, began: float, context: Context | None) -> None:
@@ -229,7 +179,7 @@ class SensorSupervisor:
         self.buffer.begin_poll()
         try:
             given = context or Context(agent=self._host.agent, cycle_id="", clock=self._clock)
-            product = await self._call("poll", *((given,) if self._wants_context else ()), late=self._came_late)
+            product = await self._calls.call("poll", *((given,) if self._wants_context else ()), late=self._came_late)
         except PhaseTimeoutError as late:
             if not late.was_left_behind:
                 self.buffer.accept(late.product)
@@ -239,10 +189,13 @@ class SensorSupervisor:
             raise
         self.buffer.accept(product)
 
-    def _came_late(self, product: object) -> None:
+    def _came_late(self, outcome: asyncio.Future[Any]) -> None:
         """Pass on what a poll noticed that had been given up and has returned after all."""
+        self.buffer.end_poll()
+        if self._is_closing or outcome.cancelled() or outcome.exception() is not None:
+            return
         try:
-            self.buffer.accept(product)
+            self.buffer.accept(outcome.result())
         except Exception as error:
             self._tell(error, "skip")
         self._changed(self)
@@ -302,60 +255,13 @@ class SensorSupervisor:
         self.buffer.is_open = self._is_open = False
         if self._needs_close:
             try:
-                await self._call("close")
+                await self._calls.call("close")
             except Exception as error:
                 self._tell(error, "skip")
             self._needs_close = False
-        if self._sensor_task is not None:
-            self._sensor_task.end()
-            self._sensor_task = None
+        self._calls.end()
 
-    # -- calling
-
-    def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
-        """A call of the sensor's method (nothing, if it has none), and whether cancelling can end it."""
-        function = getattr(self.spec.sensor, method, None)
-        is_async = function is None or inspect.iscoroutinefunction(function)
-
-        async def work() -> Any:
-            if function is None:
-                return None
-            product = function(*args) if is_async else await self._threads.run(function, *args)
-            return await product if inspect.isawaitable(product) else product
-
-        return work, is_async
-
-    async def _call(self, method: str, *args: Any, late: Callable[[object], None] | None = None) -> Any:
-        work, can_cancel = self._work(method, *args)
-        return await self._make(work, method, can_cancel=can_cancel, late=late)
-
-    async def _make(
-        self, work: Work, what: str, *, can_cancel: bool = True, late: Callable[[object], None] | None = None
-    ) -> Any:
-        hand = self._sensor_task
-        if hand is None or hand.is_busy or hand.is_gone:
-            if hand is not None:
-                hand.end()  # its call hangs and ends when it ends
-            hand = self._sensor_task = SensorTask(
-                f"sensor {self.name}", self._clock, on_cancelled=lambda: self._work("close")[0](), broke=self._broke
-            )
-        try:
-            return await hand.make(work, self.spec.timeout, can_cancel=can_cancel)
-        except PhaseTimeoutError as error:
-            if outcome := hand.outcome if error.was_left_behind else None:
-                self._left.add(outcome)
-                outcome.add_done_callback(lambda future: self._came_back(future, late))
-            end = "left behind" if error.was_left_behind else "cancelled"
-            named = PhaseTimeoutError(f"sensor {self.name!r}: {what} {error} and was {end}")
-            named.product, named.was_left_behind = error.product, error.was_left_behind
-            raise named from None
-
-    def _came_back(self, outcome: asyncio.Future[Any], late: Callable[[object], None] | None) -> None:
-        self._left.discard(outcome)
-        if late is not None:
-            self.buffer.end_poll()
-        if late is not None and not self._is_closing and not outcome.cancelled() and outcome.exception() is None:
-            late(outcome.result())
+    # -- what it reports
 
     async def _accept(self, perception: Perception) -> bool:
         """Accept a perception durably (the sensor's `accept`)."""
@@ -402,28 +308,7 @@ class SensorSupervisor:
             ErrorOccurred(cycle_id=self._cycle_id, phase="sense", error=fault, policy=policy, exception=error)
         )
 
-    @property
-    def cursor_key(self) -> str:
-        return f"cursor:{self._host.agent}:{self.name}"
-
-    @property
-    def rows_key(self) -> str:
-        return f"sensor:{self._host.agent}:{self.name}"
-
-    @property
-    def missed_key(self) -> str:
-        return f"missed:{self._host.agent}:{self.name}"
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"supervisor of {self.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _takes_one(method: Callable[..., Any]) -> bool:
-    """Return whether a method must be given an argument: it is the `Context`."""
-    try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perception.stages.dedup import COMPARISONS, POSTINGS, PREFIX, DedupSettings, DedupWindow, count_of, dedup
+from perception.stages.dedup import COMPARISONS, POSTINGS, DedupSettings, DedupWindow, count_of, dedup
+from perception.stages.wording import PREFIX
 from spar.types import Perception
 
 NOON = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

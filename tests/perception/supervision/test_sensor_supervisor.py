@@ -535,17 +535,17 @@ async def test_a_cursor_is_saved_only_after_what_came_before_it_was_taken(clock:
         sensor.context.push(Perception("2"))
         sensor.context.checkpoint({"at": 2})
 
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         assert store.values == {}
 
         stage.supervisor.buffer.take(1)
         stage.supervisor.buffer.release()
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         assert store.values == {}
 
         stage.supervisor.buffer.take(1)
         stage.supervisor.buffer.release()
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         assert store.values == {"cursor:main:eye": {"at": 2}}
 
 
@@ -563,12 +563,12 @@ async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: Vir
         stage.supervisor.begin(None)
         await clock.sleep(0.5)
         stage.taken()
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         assert store.values == {}
 
         await clock.sleep(1.0)
         assert len(stage.taken()) == 1
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         assert store.values == {"cursor:main:eye": 7}
 
 
@@ -603,9 +603,9 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: Vi
         sensor.context.checkpoint(1)
         stage.taken()
         store.fails = True
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
         store.fails = False
-        await stage.supervisor.save()
+        await stage.supervisor.kept.save()
 
     assert store.values == {"cursor:main:eye": 1}
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
@@ -652,7 +652,7 @@ async def test_a_poll_that_always_runs_holds_back_its_own_cursor_only(clock: Vir
             await clock.sleep(1.0)
             assert stage.supervisor.is_busy
             assert [item.content for item in stage.taken()] == [f"page {page}"]
-            await stage.supervisor.save()
+            await stage.supervisor.kept.save()
             assert store.values == {"cursor:main:eye": page}
 
 

@@ -1,0 +1,164 @@
+"""Wording of perceptions: which words name a thing, and how much two texts are alike.
+
+Likeness is the Jaccard index of single words and pairs of words, taken from a bottom-k sketch (Cohen and
+Kaplan, "Summarizing data using bottom-k sketches", PODC 2007; exact up to `SKETCH` marks); candidates are
+found by prefix filtering (Chaudhuri et al., "A primitive operator for similarity joins", ICDE 2006).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice
+from math import ceil
+from zlib import crc32
+
+from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
+from spar.types import Perception
+
+NEAR_CHARACTERS = 10_000  # wording is compared up to here; what follows must be equal
+SKETCH = 64  # marks kept of a text: an error of about 0.04 at a likeness of 0.9
+PREFIX = 8  # marks under which a text is found again
+
+#: Words that say how a thing is, and not which: texts that differ in one of these are never nearly the same.
+TELLING = frozenset(
+    b"not no never cannot isn aren wasn won don doesn didn "
+    b"ok okay good bad healthy unhealthy normal abnormal high low up down on off open opened closed full empty "
+    b"firing pending resolved recovered recovery restored fixed cleared problem alarm degraded operational "
+    b"failed failing failure success succeeded successful passed completed aborted stable unstable rising falling "
+    b"started stopped running paused resumed begun ended finished idle busy stuck hung crashed dead alive "
+    b"online offline enabled disabled active inactive connected disconnected reachable unreachable refused "
+    b"available unavailable responding ready blocked unblocked locked unlocked lost found back again still "
+    b"accepted rejected approved denied added changed removed created deleted true false null yes "
+    b"debug info warning error critical fatal".split()
+)
+#: Words that name nothing.
+EMPTY = frozenset(
+    b"a an the is are was were be been being it its has have had "
+    b"now of at in to for by and or with as that this".split()
+)
+
+#: Moments and random identifiers, which differ between texts without making them different.
+_NOISE = re.compile("|".join((MOMENT, TIME_OF_DAY, UUID)).encode(), re.IGNORECASE)
+_TOKENS = re.compile(rb"[0-9a-z_\x80-\xff]+|[^\s0-9a-z_\x80-\xff]")
+#: Numbers that measure: with a unit, or a decimal point. Others may name something, as in "order 1001".
+_MEASURED = re.compile(
+    rb"(?<![\w.])\d{1,20}(?:\.\d{1,20})?\s?(?:%|(?:ms|s|min|h|[kmgt]?i?b|[kmgt]?hz)\b)|(?<![\w.])\d{1,20}\.\d{1,20}(?![\w.])"
+)
+#: What is no plain word, from blank to blank: it holds a digit, a capital letter or a sign that is no punctuation.
+_SPECIAL = re.compile(rb"(?<!\S)(?![(\"']{0,2}[a-z]+(?:'[a-z]+)?[.,;:!?)\"']{0,3}(?!\S))\S+")
+_DATA = re.compile(rb"\"\s{0,3}:")
+_TRACEBACK = "Traceback (most recent call last)"
+
+
+def naming(perception: Perception) -> frozenset[bytes]:
+    """Return the words that say which thing it is about, without those that say how it is and without measured
+    numbers."""
+    content = perception.content
+    if isinstance(content, (Mapping, list, tuple)):  # names of fields name nothing of the thing
+        return words_of("\n".join(_leaves(content)))
+    return words_of(canonical(perception))
+
+
+def _leaves(content: object) -> Iterator[str]:
+    """Return the values in data as texts, up to `NEAR_CHARACTERS` of them."""
+    left, count = [content], 0
+    while left and count < NEAR_CHARACTERS:
+        value, count = left.pop(), count + 1
+        if isinstance(value, Mapping):
+            left += islice(value.values(), NEAR_CHARACTERS)
+        elif isinstance(value, (list, tuple)):
+            left += islice(value, NEAR_CHARACTERS)
+        elif isinstance(value, (str, bool, int, float)):
+            yield str(value)
+
+
+def words_of(text: str) -> frozenset[bytes]:
+    """Return the words of a text that name something."""
+    head = _MEASURED.sub(b"@", _quieted(text).lower())
+    return (
+        frozenset(token for token in _TOKENS.findall(head) if token[0] > 0x7F or token[:1].isalnum()) - TELLING - EMPTY
+    )
+
+
+def _quieted(text: str) -> bytes:
+    """Return the beginning of a text without what may differ."""
+    return _NOISE.sub(b"@", text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass"))
+
+
+def is_comparable(perception: Perception) -> bool:
+    # A key says what is the same, so two keys say what is not; so do two words of an alert, or of a mail.
+    if perception.key is not None or not (perception.kind == "" or perception.kind.startswith("log.")):
+        return False
+    return isinstance(perception.content, str) and not _is_data(perception.content)
+
+
+def _is_data(text: str) -> bool:
+    """Return whether a text holds data: it is an object or a list, or there are names with values in it."""
+    ends = text.lstrip()[:1] + text.rstrip()[-1:]
+    return ends in ("{}", "[]") or _DATA.search(text[:NEAR_CHARACTERS].encode("utf-8", "surrogatepass")) is not None
+
+
+def wording(perception: Perception) -> tuple[int, array[int]]:
+    """A bucket, within which texts may be alike at all, and the sketch of the text: its lowest marks in order."""
+    text = perception.content
+    head = _quieted(text)
+    tokens = _TOKENS.findall(head.lower())
+    telling: list[object] = [*sorted(TELLING.intersection(tokens)), *_SPECIAL.findall(head), text[NEAR_CHARACTERS:]]
+    if _TRACEBACK in text:
+        telling.append(text.rstrip().rpartition("\n")[2])
+    place = (perception.session, perception.trust, perception.source, perception.kind, perception.subject)
+    bucket = int.from_bytes(digest((*place, telling), 8), "big")
+    marks: set[int] = set()
+    former = 0
+    for token in tokens:
+        marks.add(word := crc32(token))
+        marks.add(crc32(token, former))  # the pair with the word before it
+        former = word
+    return bucket, array("I", sorted(marks)[:SKETCH])
+
+
+def postings(bucket: int, sketch: array[int], similarity: float) -> Iterator[int]:
+    """Return the marks by which a text is filed: two texts that are alike enough share one of them."""
+    size = len(sketch)
+    prefix = size - ceil(similarity * size - 1e-9) + 1
+    for mark in sketch[: min(prefix, PREFIX)]:
+        yield bucket << 32 | mark
+
+
+def likeness(marks: set[int], sketch: array[int], other: array[int]) -> float:
+    """Return the Jaccard index 0..1 of two texts (`marks` is `sketch` as a set), as far as both sketches reach."""
+    shared = len(marks.intersection(other))
+    size, other_size = len(sketch), len(other)
+    if size == SKETCH or other_size == SKETCH:
+        reach = min(full[-1] for full in (sketch, other) if len(full) == SKETCH)
+        size, other_size = bisect_right(sketch, reach), bisect_right(other, reach)
+    union = size + other_size - shared
+    return shared / union if union else 0.0
+
+
+def canonical(perception: Perception) -> str:
+    """Return the content as text, the same for equal content. What cannot be read is like nothing else."""
+    content = perception.content
+    if isinstance(content, str):
+        return content
+    try:
+        return json.dumps(content, sort_keys=True, default=str)
+    except Exception:
+        try:
+            return repr(content)
+        except Exception:
+            return f"unreadable {perception.id}"
+
+
+def digest(parts: tuple[object, ...], size: int) -> bytes:
+    # The representation of a tuple keeps its parts apart and has no lone surrogates left.
+    return blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=size).digest()
+
+
+#: The sketch of a text that is compared with none.
+NOTHING = array("I")

@@ -1,0 +1,100 @@
+"""Calls of one sensor's methods, each in a task of the sensor's own: waited for up to its timeout, then left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from perception.supervision.sensor_task import GRACE, SensorTask, Work, ended
+from spar.clock import Clock
+from spar.errors import PhaseTimeoutError
+from spar.protocols import SensorSpec
+from spar.threads import Threads
+
+#: Told of the outcome of a call that had been given up and has come to its end after all.
+Late = Callable[[asyncio.Future[Any]], None]
+
+
+class SensorCalls:
+    """The calls of one sensor.
+
+    Args: broke: told when the task in which the sensor is open was cancelled by its own background work.
+    """
+
+    __slots__ = ("_broke", "_clock", "_left", "_spec", "_task", "_threads")
+
+    def __init__(self, spec: SensorSpec, clock: Clock, broke: Callable[[BaseException | None], None]) -> None:
+        self._spec, self._clock, self._broke = spec, clock, broke
+        self._threads = Threads(f"sensor {spec.name}", clock, limit=2)  # one may hang while the other closes
+        self._task: SensorTask | None = None
+        self._left: set[asyncio.Future[Any]] = set()
+
+    @property
+    def left_behind(self) -> int:
+        """Return how many calls were given up and still run."""
+        return len(self._left)
+
+    def takes_context(self, method: str) -> bool:
+        """Return whether a method must be given an argument: it is the `Context`."""
+        try:
+            parameters = inspect.signature(getattr(self._spec.sensor, method)).parameters.values()
+        except (TypeError, ValueError):
+            return False
+        return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+
+    async def call(self, method: str, *args: Any, late: Late | None = None) -> Any:
+        """Return what a method returns; None if the sensor has none. Raises: as `make`."""
+        work, can_cancel = self._work(method, *args)
+        return await self.make(work, method, can_cancel=can_cancel, late=late)
+
+    async def make(self, work: Work, what: str, *, can_cancel: bool = True, late: Late | None = None) -> Any:
+        """Return what some work for the sensor brings.
+
+        Args: what: its name in errors; can_cancel: cancelling ends it; late: told of what is left behind, once it ends.
+        Raises: PhaseTimeoutError when it took too long; what the work raises.
+        """
+        task, name = self._task, self._spec.name
+        if task is None or task.is_busy or task.is_gone:
+            if task is not None:
+                task.end()  # its call hangs and ends when it ends
+            task = self._task = SensorTask(
+                f"sensor {name}", self._clock, on_cancelled=lambda: self._work("close")[0](), broke=self._broke
+            )
+        try:
+            return await task.make(work, self._spec.timeout, can_cancel=can_cancel)
+        except PhaseTimeoutError as error:
+            if outcome := task.outcome if error.was_left_behind else None:
+                self._left.add(outcome)
+                outcome.add_done_callback(self._left.discard)
+                if late is not None:
+                    outcome.add_done_callback(late)
+            end = "left behind" if error.was_left_behind else "cancelled"
+            named = PhaseTimeoutError(f"sensor {name!r}: {what} {error} and was {end}")
+            named.product, named.was_left_behind = error.product, error.was_left_behind
+            raise named from None
+
+    def _work(self, method: str, *args: Any) -> tuple[Work, bool]:
+        """A call of the sensor's method (nothing, if it has none), and whether cancelling can end it."""
+        function = getattr(self._spec.sensor, method, None)
+        is_async = function is None or inspect.iscoroutinefunction(function)
+
+        async def work() -> Any:
+            if function is None:
+                return None
+            product = function(*args) if is_async else await self._threads.run(function, *args)
+            return await product if inspect.isawaitable(product) else product
+
+        return work, is_async
+
+    async def settle(self) -> None:
+        """Wait a moment for the call in hand."""
+        if self._task is not None and self._task.outcome is not None:
+            await ended(self._task.outcome, GRACE, self._clock)
+
+    def end(self) -> None:
+        """End the task in which the sensor was open."""
+        if self._task is not None:
+            self._task.end()
+            self._task = None
