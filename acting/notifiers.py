@@ -18,7 +18,8 @@ from annotated_types import Gt
 
 from acting.net.addresses import Guard
 from acting.net.http_client import Exchange, Outgoing, failure, read_headers
-from acting.process.launcher import Program, environment, find_program, run
+from acting.process.launcher import run
+from acting.process.program import Program, environment, find_program
 from acting.tooling.text import visible
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError

@@ -19,7 +19,7 @@ from acting.mcp.diagnostics import ServerDiagnostics
 from acting.net.addresses import Guard
 from acting.net.http_client import read_headers
 from acting.process.detect import SandboxCapability, offered
-from acting.process.launcher import Program, environment, find_program
+from acting.process.program import Program, environment, find_program
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 from spar.threads import Threads

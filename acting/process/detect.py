@@ -34,7 +34,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from acting.process import probes
-from acting.process.launcher import Program, run
+from acting.process.launcher import run
+from acting.process.program import Program
 from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, SandboxSpec
 from spar.errors import PermanentError, SparError

@@ -24,17 +24,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from shutil import which
 from typing import IO
 
 import anyio
 from msgspec import Struct
 
-from acting.process.program import ApprovedFile, hide_memory, lent_file, order
-from acting.process.program import Program as Program
+from acting.process.program import ApprovedFile, Program, hide_memory, lent_file, order
 from acting.process.supervisor import MARK, sweep
 from acting.process.supervisor import __file__ as REAPER
 from spar.clock import SystemClock
@@ -52,7 +50,6 @@ _SUPERVISOR = (
     "sys.modules['acting'] = package; from acting.process.supervisor import supervise; supervise()"
 )
 _OWN_FOLDER = str(Path(REAPER).absolute().parents[1])
-_PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_NOW = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
 
 
@@ -69,28 +66,6 @@ class Finished(Struct, frozen=True):
     omitted: int
     duration: float
     timed_out: bool
-
-
-def environment(
-    names: Iterable[str], *, workspace: str | None = None, source: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The named variables of `source` (ours by default) that are set, and a `PATH` in any case.
-
-    The `PATH` loses relative entries. With a `workspace` that is `HOME`, and the `PATH` loses what lies in it, because
-    a tool could have put a program there.
-    """
-    found = os.environ if source is None else source
-    chosen = {name: found[name] for name in names if name in found}
-    parts = [part for part in found.get("PATH", "").split(":") if part.startswith("/")]
-    if workspace is not None:
-        chosen["HOME"] = workspace
-        parts = [part for part in parts if not Path(part).is_relative_to(workspace)]
-    return {**chosen, "PATH": ":".join(parts) or _PLAIN_PATH}
-
-
-def find_program(name: str, env: Mapping[str, str]) -> str | None:
-    """The file that a program's name means on the environment's `PATH`, or None."""
-    return which(name, path=env.get("PATH", _PLAIN_PATH))
 
 
 class Process:

@@ -13,9 +13,10 @@ import hashlib
 import os
 import resource
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import which
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
@@ -25,7 +26,30 @@ from acting.sandbox.spec import SandboxSpec, bwrap_words, call_filter, confineme
 from spar.data.bounded import BoundedDict
 from spar.errors import PermanentError
 
+_PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_HASHES = 256  # files whose hash is remembered
+
+
+def environment(
+    names: Iterable[str], *, workspace: str | None = None, source: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The named variables of `source` (ours by default) that are set, and a `PATH` in any case.
+
+    The `PATH` loses relative entries. With a `workspace` that is `HOME`, and the `PATH` loses what lies in it, because
+    a tool could have put a program there.
+    """
+    found = os.environ if source is None else source
+    chosen = {name: found[name] for name in names if name in found}
+    parts = [part for part in found.get("PATH", "").split(":") if part.startswith("/")]
+    if workspace is not None:
+        chosen["HOME"] = workspace
+        parts = [part for part in parts if not Path(part).is_relative_to(workspace)]
+    return {**chosen, "PATH": ":".join(parts) or _PLAIN_PATH}
+
+
+def find_program(name: str, env: Mapping[str, str]) -> str | None:
+    """The file that a program's name means on the environment's `PATH`, or None."""
+    return which(name, path=env.get("PATH", _PLAIN_PATH))
 
 
 class Program(Struct, frozen=True):

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import Ge, Gt, Len
 
 from acting.process.detect import SandboxCapability, offered
-from acting.process.launcher import KILL_GRACE, Finished, Program, environment, find_program, run
-from acting.process.program import hide_memory
+from acting.process.launcher import KILL_GRACE, Finished, run
+from acting.process.program import Program, environment, find_program, hide_memory
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of

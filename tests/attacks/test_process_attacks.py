@@ -23,7 +23,8 @@ import pytest
 from acting.executor import Executor
 from acting.process import launcher
 from acting.process.detect import offered
-from acting.process.launcher import Finished, Program, environment, find_program, run
+from acting.process.launcher import Finished, run
+from acting.process.program import Program, environment, find_program
 from acting.process.supervisor import tasks
 from acting.sandbox.spec import EMPTY
 from acting.tools.shell import ShellTool

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from acting.process import launcher
 from acting.process.detect import offered
-from acting.process.launcher import Capture, Program, environment, find_program, launch, run
-from acting.process.program import ApprovedFile
+from acting.process.launcher import Capture, launch, run
+from acting.process.program import ApprovedFile, Program, environment, find_program
 from acting.process.supervisor import family, send
 from spar.errors import PermanentError
 
