@@ -1,14 +1,16 @@
-"""Values about calls that approvals and runs share: the scope of a run, faults and the wire form of a call. Pure."""
+"""Values about calls that approvals and runs share: the scope of a run, how its earlier calls
+ended, faults and the wire form of a call. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from spar.data.json_safe import is_flat, plain, shortened
-from spar.types import Call, Fault, Trust, replace
+from spar.types import ActionResult, Call, Fault, Trust, replace
 
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
 _SHORT = 1024  # characters of all names of a call together that need no cutting
@@ -25,6 +27,32 @@ class Scope(Struct, frozen=True):
     session: str = "main"
     run_id: str | None = None
     trust: Trust = "trusted"
+
+
+class EarlierCalls(Struct, eq=False):
+    """The ends of the calls of a run's earlier batches, read from its messages and results when first asked."""
+
+    messages: Iterable[Mapping[str, Any]]
+    results: Sequence[ActionResult] = ()
+    _ends: dict[str, bool] | None = None
+
+    def __call__(self, id: str) -> bool | None:
+        """Return whether the call with this id ended well; None if there was none, or it has not ended."""
+        if self._ends is None:
+            self._ends = dict(self._told())
+        return self._ends.get(id)
+
+    def _told(self) -> Iterator[tuple[str, bool]]:
+        for message in self.messages:
+            data = message.get("data")
+            if message.get("kind") == "error" and isinstance(data, Mapping) and isinstance(data.get("call"), Mapping):
+                yield str(data["call"].get("_id")), False
+            elif isinstance(call := message.get("_call"), Mapping):
+                yield str(call.get("_id")), True
+        for batch in self.results:
+            for each in batch.results:
+                if each.reason not in ("parked", "detached"):
+                    yield each.call.id, each.status == "ok"
 
 
 def fault_of(error: BaseException, tool: str) -> Fault:

@@ -11,7 +11,7 @@ It holds the tools and what their runs share; `run/batch` is one run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from math import isnan
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.service import ApprovalService
-from acting.calls import Scope
+from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
 from acting.run.batch import Batch, is_final
 from acting.run.budget import Spending
@@ -231,10 +231,9 @@ class Executor:
         if state is not None and not isinstance(state, Mapping):
             raise TypeError(f"state must be an object, found {type(state).__name__}")
         action = calls if isinstance(calls, Action) else Action()
-        key = action.id
+        key = resume.action.id if resume is not None and resume.action is not None else action.id
         if resume is not None:
             context = (*context, *(each for each in resume.messages if each.get("kind") != "error"))
-            key = resume.action.id if resume.action is not None else key
         known: tuple[CallResult, ...] = ()
         if resume is not None and not resume.messages:
             known, resume = tuple([each for each in resume.results if is_final(each)]), None
@@ -336,34 +335,6 @@ class Executor:
         if notice is not None:
             self._runtime.tell(RepetitionNoticed, run_id=scope.run_id, message=notice.message, times=notice.times)
         return with_notice(result, notice)
-
-
-class EarlierCalls:
-    """The ends of the calls of a run's earlier batches, read from its messages and results when first asked."""
-
-    __slots__ = ("_ends", "_messages", "_results")
-
-    def __init__(self, messages: Iterable[Mapping[str, Any]], results: Sequence[ActionResult] = ()) -> None:
-        self._messages, self._results = messages, results
-        self._ends: dict[str, bool] | None = None
-
-    def __call__(self, id: str) -> bool | None:
-        """Return whether the call with this id ended well; None if there was none, or it has not ended."""
-        if self._ends is None:
-            self._ends = dict(self._told())
-        return self._ends.get(id)
-
-    def _told(self) -> Iterator[tuple[str, bool]]:
-        for message in self._messages:
-            data = message.get("data")
-            if message.get("kind") == "error" and isinstance(data, Mapping) and isinstance(data.get("call"), Mapping):
-                yield str(data["call"].get("_id")), False
-            elif isinstance(call := message.get("_call"), Mapping):
-                yield str(call.get("_id")), True
-        for batch in self._results:
-            for each in batch.results:
-                if each.reason not in ("parked", "detached"):
-                    yield each.call.id, each.status == "ok"
 
 
 def _items(calls: Any) -> Any:

@@ -3,6 +3,9 @@
 It wakes on exactly two things, a call arrived and a call ended, and touches only what that may unblock. The graph
 decides what is ready, the permits when, workers carry it out, the board holds the data; this file only brings them
 together and owes one result for each call, whatever happens.
+
+The steps of a call: decode and prepare (`arrive`), authorize (`_start`), journal, attempt and normalize (a worker),
+apply and record (`_record`).
 """
 
 from __future__ import annotations
@@ -132,7 +135,7 @@ class Batch:
         elif not self._graph.add(step, reads, step.target, call.after, step.call.instance):
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
-            self._finish(step, step.failed(why))
+            self._record(step, step.failed(why))
         else:
             if not step.entry.is_free or self._runtime.is_sequential:
                 self._take_place(step)
@@ -152,7 +155,7 @@ class Batch:
                 self._collector.moment += 1
                 step.began = self._collector.moment
                 judge_trust(self._runtime, step, self._scope.trust, self._scope)
-                self._finish(step, replace(result, call=step.call))
+                self._record(step, replace(result, call=step.call))
         self._writer = writer
         self._drain()
 
@@ -216,18 +219,18 @@ class Batch:
         if step.result is not None:
             return
         if step.why == "branch":
-            self._finish(step, step.not_taken())
+            self._record(step, step.not_taken())
         elif step.why in ("", "dep_failed"):
             self._skip(step, sentence)
         else:
-            self._finish(step, step.failed(fault(step.why, sentence, step.call.tool)))
+            self._record(step, step.failed(fault(step.why, sentence, step.call.tool)))
 
     def _start(self, step: Step) -> None:
         """Set a ready step going."""
         if self._stopped:
             self._skip(step, self._stopped[0])
         elif step.is_reading and (why := step.take_values(self._board)):
-            self._finish(step, step.failed(why))
+            self._record(step, step.failed(why))
         else:
             self._busy += 1
             step.is_admitted = True
@@ -248,7 +251,7 @@ class Batch:
         if (entry.terms.detach or step.call.meta) and entry.detaches(step.call):
             step.is_started = True
             self._busy -= 1
-            self._finish(step, detach(self._runtime, self._attempt(step), step, self._writer))
+            self._record(step, detach(self._runtime, self._attempt(step), step, self._writer))
             return
         step.is_started = False  # while it waits for a permit it can still be skipped
         if not entry.is_free:
@@ -307,7 +310,7 @@ class Batch:
             if ends_run:
                 self._stop("a hook ended the run before this call had started")
             self._busy -= 1
-            self._finish(step, against)
+            self._record(step, against)
             self._drain()
         except asyncio.CancelledError:
             if step.result is None and not self._is_aborted and not step.attempt:
@@ -323,12 +326,12 @@ class Batch:
         """An admitted step has ended: finish it and start what it frees."""
         if step.result is None:
             self._busy -= 1
-            self._finish(step, result)
+            self._record(step, result)
             graph, order = self._graph, self._order
             if graph.ready or graph.doomed or order.waiting or order.due or self._is_closed:
                 self._drain()
 
-    def _finish(self, step: Step, result: CallResult) -> None:
+    def _record(self, step: Step, result: CallResult) -> None:
         """Keep the result, write what it brought, tell it and free what waits for it."""
         if step.passed:
             self._release(step)
@@ -364,7 +367,7 @@ class Batch:
 
     def _skip(self, step: Step, why: str) -> None:
         if step.result is None:
-            self._finish(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
+            self._record(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
 
     # -- starting nothing further
 
@@ -436,10 +439,10 @@ class Batch:
     async def abort(self) -> None:
         """Cancel everything, wait a moment for it to end, leave behind what does not."""
         self._is_aborted = True
-        self._parking.take_asking(self.steps, self._finish)
+        self._parking.take_asking(self.steps, self._record)
         for step in self.steps:
             if step.result is None and not step.is_started:
-                self._finish(step, self._parking.result(step) or step.cut(self._runtime))
+                self._record(step, self._parking.result(step) or step.cut(self._runtime))
         tasks = list(self._workers.tasks)
         for task in tasks:
             task.cancel()
