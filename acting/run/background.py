@@ -46,8 +46,8 @@ async def _run(
         for permit in permits:
             await acquire(permit)
             held.append(permit)
-        if is_to_be_safe and writer is not None and (against := await writer.safe(step)) is not None:
-            end(AttemptOutcome("failed", fault=against.fault))
+        if is_to_be_safe and writer is not None and (why := await writer.safe()):
+            end(AttemptOutcome("failed", fault=fault("io", why, attempt.call.tool)))
             return
         ended = begin(runtime, attempt)
         if goes_on(attempt, ended):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from acting.calls import Scope, fault
+from acting.calls import Scope
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from spar.errors import SparError
@@ -45,16 +45,15 @@ class CallJournalWriter:
         step.is_told = True
         return effect != "read"
 
-    async def safe(self, step: Step) -> CallResult | None:
-        """Wait until it is on disk that this starts; what stands against starting it."""
+    async def safe(self) -> str:
+        """Wait until it is on disk what starts; return why nothing of it can start, "" if it can."""
         crashpoint("act.intent_txn_open")
         try:
             await self._journal.safe()
         except SparError as error:
-            why = fault("io", f"it could not be written down that it starts: {error}", step.call.tool)
-            return CallResult(step.call, "failed", fault=why)
+            return f"it could not be written down that it starts: {error}"
         crashpoint("act.intent_committed")
-        return None
+        return ""
 
     def detached(self, attempt: Attempt) -> None:
         """It goes on when its batch has ended."""

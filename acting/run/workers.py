@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from acting.calls import Scope
+from acting.calls import Scope, fault
 from acting.run.authorize import redeem
 from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
@@ -45,6 +45,7 @@ class WorkerPool:
         self._runtime, self._scope, self._writer = runtime, scope, writer
         self._attempt, self._ended, self._held_back, self._broke = attempt, ended, held_back, broke
         self.tasks: set[asyncio.Task[Any]] = set()
+        self._is_kept = writer is not None or runtime.spending is not None  # whether it is told who begins
         self._queue: deque[Step] = deque()
         self._count = 0  # at work or about to be
         self._free = 0  # of them that are going to look at the queue
@@ -80,9 +81,8 @@ class WorkerPool:
                 step.is_started = True
                 if step.approval_id and not await self._may_begin(step):
                     continue
-                if self._runtime.spending is not None:
-                    self._runtime.spending.begin(step, self._scope)
-                if self._writer is not None and self._writer.start(step) and not await self._is_written(step):
+                is_to_be_written = self._is_kept and not step.is_told and self._is_to_be_written(step)
+                if is_to_be_written and not await self._is_written(step):
                     continue
                 attempt = self._attempt(step)
                 ended = begin(self._runtime, attempt)
@@ -129,15 +129,41 @@ class WorkerPool:
             self._ended(step, against)
         return against is None
 
+    def _is_to_be_written(self, step: Step) -> bool:
+        """Take what it reserved and tell that it starts; return whether that must be on disk before it does."""
+        if self._runtime.spending is not None:
+            self._runtime.spending.begin(step, self._scope)
+        return self._writer is not None and self._writer.start(step)
+
     async def _is_written(self, step: Step) -> bool:
-        """Wait until it is on disk that it starts; it ends when that cannot be."""
+        """Wait until it is on disk that it starts; it ends when that cannot be.
+
+        As many of the next ones as may run at once start with it, so that one flush is for all of them.
+        """
         assert self._writer is not None
+        group: list[Step] = []
+        room = self._runtime.limits.max_parallel - self._count
+        while self._queue and len(group) < room:
+            each = self._queue[0]
+            if each.result is None and (each.is_told or each.approval_id or not self._is_to_be_written(each)):
+                break
+            group.append(self._queue.popleft())
         self._hand_over()
-        against = await self._writer.safe(step) or self._held_back(step)
+        try:
+            why = await self._writer.safe()
+        except BaseException:
+            for each in group:
+                each.is_told = False  # nobody knows whether it is on disk
+            raise
+        finally:
+            self._queue.extendleft(reversed(group))
         self._free += 1
-        if against is not None:
+        for each in (step, *group) if why else ():
+            if each.result is None:
+                self._ended(each, CallResult(each.call, "failed", fault=fault("io", why, each.call.tool)))
+        if step.result is None and (against := self._held_back(step)) is not None:
             self._ended(step, against)
-        return against is None
+        return step.result is None
 
     def _hand_over(self) -> None:
         """Note that this worker is about to wait: let others look after the queue."""

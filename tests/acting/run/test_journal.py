@@ -313,3 +313,97 @@ def test_what_is_no_journal_is_refused_with_what_one_is() -> None:
 
 def _plain(messages: ActionResult | Any) -> list[dict[str, Any]]:
     return [{key: value for key, value in message.items() if key != "_date"} for message in messages]
+
+
+async def test_calls_that_are_ready_together_wait_for_one_flush() -> None:
+    told = Told()
+
+    result = await Executor([pay], journal=told).run([Call("pay", {"amount": at}) for at in range(50)])
+
+    assert [each.output for each in result.results] == [2 * at for at in range(50)]
+    assert told.waits == 1
+    assert [fact[0] for fact in told.facts if fact[0] != "planned"] == ["acting", *["started"] * 50, *["ended"] * 50]
+
+
+async def test_no_more_calls_are_told_to_start_than_may_run_at_once() -> None:
+    told, most = Told(), 0
+
+    @tool(effect="once")
+    async def slow(at: int) -> None:
+        nonlocal most
+        kinds = [fact[0] for fact in told.facts]
+        most = max(most, kinds.count("started") - kinds.count("ended"))
+        await asyncio.sleep(0)
+
+    executor = Executor([slow], journal=told, settings={"max_parallel": 8})
+    result = await executor.run([Call("slow", {"at": at}) for at in range(40)])
+
+    assert result.status == "ok"
+    assert 1 < most <= 8
+
+
+async def test_a_call_that_waits_with_others_for_one_flush_is_skipped_when_it_is_not_to_start_any_more() -> None:
+    told, done = Told(), list[int]()
+
+    @tool(effect="once")
+    async def once(at: int) -> None:
+        done.append(at)
+
+    told.is_let.clear()
+    executor = Executor([once], journal=told)
+    action = Action(tuple(Call("once", {"at": at}, id=f"c{at}") for at in range(4)), run_id="r")
+    running = asyncio.ensure_future(executor.act(action))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    executor.steer("r")
+    told.is_let.set()
+    result = await running
+
+    assert done == []
+    assert {each.reason for each in result.results} == {"steered"}
+    assert sorted(fact for fact in told.facts if fact[0] == "ended") == [
+        ("ended", f"c{at}", "skipped") for at in range(4)
+    ]
+
+
+async def test_none_of_those_that_wait_for_one_flush_starts_when_it_fails() -> None:
+    done = list[int]()
+
+    class Failing(Told):
+        async def safe(self) -> None:
+            await asyncio.sleep(0)
+            raise SparError("the disk is full")
+
+    @tool(effect="once")
+    async def once(at: int) -> None:
+        done.append(at)
+
+    result = await Executor([once], journal=Failing()).run([Call("once", {"at": at}) for at in range(4)])
+
+    assert done == []
+    assert [each.fault and each.fault.kind for each in result.results] == ["io"] * 4
+
+
+async def test_a_run_that_is_cancelled_during_the_flush_starts_nothing() -> None:
+    told, done = Told(), list[int]()
+
+    @tool(effect="once")
+    async def once(at: int) -> None:
+        done.append(at)
+
+    told.is_let.clear()
+    executor = Executor([once], journal=told, settings={"grace": 0.05})
+    action = Action(tuple(Call("once", {"at": at}) for at in range(4)))
+    running = asyncio.ensure_future(executor.act(action))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    told.is_let.set()
+    await asyncio.sleep(0)
+
+    assert done == []
+    found = executor.interrupted(action.id)
+    assert found is not None
+    assert {each.status for each in found.results} == {"cancelled"}
