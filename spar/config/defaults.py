@@ -52,17 +52,21 @@ def settings(given: Mapping[str, Any] | Settings | None) -> Settings:
         return _settings()
     from spar.config.load import Settings, from_mapping
 
-    if isinstance(given, Settings):
-        return given
-    made = from_mapping(given)
-    if "calls" not in (given.get("runs") or {}):
-        made = made.model_copy(update={"runs": made.runs.model_copy(update={"calls": "off"})})
-    return made if "budgets" in given else without_budgets(made)
+    return given if isinstance(given, Settings) else _by_hand(from_mapping(given), given)
 
 
 @functools.cache
 def _settings() -> Settings:
-    return settings({})
+    from spar.config.model import Settings
+
+    return _by_hand(Settings.model_construct(), {})
+
+
+def _by_hand(made: Settings, given: Mapping[str, Any]) -> Settings:
+    """Return the settings without the limits that only a service has, unless they were given."""
+    if "calls" not in (given.get("runs") or {}):
+        made = made.model_copy(update={"runs": made.runs.model_copy(update={"calls": "off"})})
+    return made if "budgets" in given else without_budgets(made)
 
 
 def without_budgets(settings: Settings) -> Settings:

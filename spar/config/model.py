@@ -24,21 +24,21 @@ class Settings(Section):
 
     model_config = ConfigDict(defer_build=True)  # who loads a configuration builds another one (`spar.config.sources`)
 
-    agent: AgentSettings = AgentSettings()
+    agent: AgentSettings = AgentSettings.model_construct()
     """The loop: its name, its pace, its answer to errors."""
-    health: HealthSettings = HealthSettings()
+    health: HealthSettings = HealthSettings.model_construct()
     """Limits from which something counts as wrong, and the number of repairs."""
-    runs: RunSettings = RunSettings()
+    runs: RunSettings = RunSettings.model_construct()
     """Runs, and the place of a message that arrives during a run."""
-    sessions: SessionSettings = SessionSettings()
+    sessions: SessionSettings = SessionSettings.model_construct()
     """Sessions, and when one ends."""
-    sense: SensePart = SensePart()
+    sense: SensePart = SensePart.model_construct()
     """The module that senses."""
-    plan: PlanPart = PlanPart()
+    plan: PlanPart = PlanPart.model_construct()
     """The module that plans."""
-    act: ActPart = ActPart()
+    act: ActPart = ActPart.model_construct()
     """The module that acts."""
-    reflect: ReflectPart = ReflectPart()
+    reflect: ReflectPart = ReflectPart.model_construct()
     """The module that reflects."""
     perception: Options = Field({})
     """The stages of the pipeline, which checks them itself."""
@@ -50,17 +50,17 @@ class Settings(Section):
     """The tools that calls may use."""
     plugins: tuple[Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
-    acting: ActingSettings = ActingSettings()
+    acting: ActingSettings = ActingSettings.model_construct()
     """Limits and order of calls."""
-    approval: ApprovalSettings = ApprovalSettings()
+    approval: ApprovalSettings = ApprovalSettings.model_construct()
     """Questions to people about calls: their rules and their time."""
-    budgets: BudgetSettings = BudgetSettings()
+    budgets: BudgetSettings = BudgetSettings.model_construct()
     """How much may be used in a cycle, an hour, a day, a month."""
-    memory: MemorySettings = MemorySettings()
+    memory: MemorySettings = MemorySettings.model_construct()
     """The store for experiences and cycles."""
-    service: ServiceSettings = ServiceSettings()
+    service: ServiceSettings = ServiceSettings.model_construct()
     """The process."""
-    log: LogSettings = LogSettings()
+    log: LogSettings = LogSettings.model_construct()
     """The log: its level, its form, its file."""
 
     @field_validator("sensors")

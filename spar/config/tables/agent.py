@@ -81,13 +81,13 @@ class ReflectLimits(PhaseLimits):
 class Phases(Section):
     """The limits of each phase."""
 
-    sense: SenseLimits = SenseLimits()
+    sense: SenseLimits = SenseLimits.model_construct()
     """The limits of Sense."""
-    plan: PlanLimits = PlanLimits()
+    plan: PlanLimits = PlanLimits.model_construct()
     """The limits of Plan."""
-    act: ActLimits = ActLimits()
+    act: ActLimits = ActLimits.model_construct()
     """The limits of Act."""
-    reflect: ReflectLimits = ReflectLimits()
+    reflect: ReflectLimits = ReflectLimits.model_construct()
     """The limits of Reflect."""
 
 
@@ -107,9 +107,9 @@ class AgentSettings(Section):
     """How many perceptions in one cycle count as busy."""
     plan_when_idle: bool = False
     """Whether to plan when nothing was noticed; off, because it makes an idle agent cost something."""
-    errors: ErrorPolicies = ErrorPolicies()
+    errors: ErrorPolicies = ErrorPolicies.model_construct()
     """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
-    phases: Phases = Phases()
+    phases: Phases = Phases.model_construct()
     """Deadlines and attempts, by phase."""
 
     @model_validator(mode="after")

@@ -69,20 +69,20 @@ class MonthBudget(WindowBudget):
 class BudgetSettings(Section):
     """Budgets: the agent slows down at 80 % of one, does without or asks at 100 %, is paused at 120 %."""
 
-    cycle: CycleBudget = CycleBudget()
+    cycle: CycleBudget = CycleBudget.model_construct()
     """One cycle."""
-    hour: HourBudget = HourBudget()
+    hour: HourBudget = HourBudget.model_construct()
     """An hour."""
-    day: DayBudget = DayBudget()
+    day: DayBudget = DayBudget.model_construct()
     """A day."""
-    month: MonthBudget = MonthBudget()
+    month: MonthBudget = MonthBudget.model_construct()
     """A month."""
 
     @classmethod
     def off(cls) -> BudgetSettings:
         """No limit at all, as an agent has that is made by hand."""
-        none = WindowBudget().model_dump()
-        return cls.model_validate(dict.fromkeys(cls.model_fields, none))
+        none = dict.fromkeys(WindowBudget.model_fields, "off")
+        return cls.model_construct(**{name: budget.model_copy(update=none) for name, budget in cls.model_construct()})
 
     @property
     def limits(self) -> Limits:

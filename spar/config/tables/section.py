@@ -14,9 +14,15 @@ Options = dict[str, Any]
 
 
 class Section(BaseModel):
-    """One table."""
+    """One table.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    What judges its values is made when there are some; so tables are their own defaults by `model_construct`, and an
+    agent that is made without settings needs none of it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def refuse(path: tuple[str | int, ...], value: Any, sentence: str) -> None:
