@@ -1,0 +1,72 @@
+"""Numbers in pages written by hand: each sentence holds the figure that the code works with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from acting.repetition import DENIED, MISSING, REPEATED, Detector
+from acting.run.runtime import Limits
+from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, PROBE_AFTER
+from spar.data.paths import MAX_DEPTH, MAX_PATHS, MAX_SEGMENTS, MAX_VALUES
+from spar.errors import NoRoomError
+from spar.health.health import NEVER_SLOW_IN_HAND, SLOW_FACTOR
+from spar.health.resources import CLEARLY
+from spar.hooks import POINTS
+from spar.server.problems import STATUS_OF
+from spar.service import exit_codes as exits
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+WORDS = {
+    1: "once", 2: "second", 3: "third", 4: "fourth", 5: "five", 6: "six", 8: "eighth", 10: "ten", 60: "a minute",
+    600: "ten minutes", 0.1: "a tenth", 1_000_000: "a million",
+}  # fmt: skip
+
+
+def end_of(detector: Detector) -> int:
+    """Return with which repetition the run ends."""
+    return detector.told + detector.warnings
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "number"),
+    [
+        ("plans", r"calls at once in a run \| # \(", Limits().max_parallel),
+        ("plans", r"one result \| # MiB", Limits().largest_result >> 20),
+        ("plans", r"paths in a reference \| # \|", MAX_PATHS),
+        ("plans", r"segments in a path \| # \|", MAX_SEGMENTS),
+        ("plans", r"depth of parameters \| # \|", MAX_DEPTH),
+        ("plans", r"values in parameters \| # \|", MAX_VALUES),
+        ("plans", r"do not count \| the # time \|", REPEATED.told),
+        ("plans", r"whatever comes in between \| from the # time on", MISSING.told),
+        ("plans", r"from the second time on \| the # time \|\n\| the same call denied", end_of(MISSING)),
+        ("plans", r"nobody in time \| the # time; people", DENIED.told),
+        ("plans", r"not asked about it again \| the # time", end_of(DENIED)),
+        ("health", r"told while it goes on, a plan after # \|", NEVER_SLOW_IN_HAND),
+        ("health", r"or # times the usual", SLOW_FACTOR),
+        ("health", r"it gives nothing back, and ends with # \|", exits.UNFINISHED),
+        ("health", r"`service.memory_soft`; .* \| # below", CLEARLY),
+        ("health", r"`service.min_free_disk` \| # above", CLEARLY),
+        ("health", r"ends the process with #\.", exits.GAVE_UP),
+        ("health", r"An event handler that fails # times in\s+a row", FAILURES_UNTIL_OFF),
+        ("health", r"takes more than # seconds for one event", HANDLER_WITHIN),
+        ("health", r"turned off and tried again after #;", PROBE_AFTER),
+        ("health", r"over HTTP #\)", dict(STATUS_OF)[NoRoomError]),
+    ],
+)
+def test_a_number_in_a_page_is_the_one_of_the_code(page: str, sentence: str, number: float) -> None:
+    text = (REFERENCE / f"{page}.md").read_text()
+    shown = {f"{number:g}", f"{number:,.0f}", WORDS.get(number, "")} - {""}
+
+    found = re.search(sentence.replace("#", r"([\w,. ]+?)"), text)
+
+    assert found is not None, sentence
+    assert found[1] in shown
+
+
+def test_the_table_of_hooks_has_no_point_that_is_not_there() -> None:
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", (REFERENCE / "hooks.md").read_text(), re.M)
+
+    assert sorted(point for row in rows for point in re.findall(r"`(\w+)`", row)) == sorted(POINTS)
