@@ -239,7 +239,7 @@ class Executor:
             known, resume = tuple([each for each in resume.results if is_final(each)]), None
         messages = tuple(context)
         board = Board(messages, state)
-        scope = Scope(key, trust=trust_of(action))
+        scope = Scope(key, trust=trust_of(action) if action is calls else "trusted")
         return await self._play(action, _items(calls), board, confirm, scope, resume, known, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from acting.sameness import asked_about, digest_of, digest_of_all
 from spar.data.blackboard import Board, message_of
@@ -101,24 +101,18 @@ def with_notice(result: ActionResult, notice: Notice | None) -> ActionResult:
     return replace(result, messages=messages, fault=result.fault or notice.fault, status=status)
 
 
-class _Tally:
+class _Tally(Struct):
     """The counts of one detector in one run, and how often the planner was told of it."""
 
-    __slots__ = ("times", "told")
-
-    def __init__(self) -> None:
-        self.times: dict[int, int] = {}
-        self.told = 0
+    times: dict[int, int] = field(default_factory=dict)
+    told: int = 0
 
 
-class _Run:
+class _Run(Struct):
     """The state of one run: the digests seen, and what each detector has counted."""
 
-    __slots__ = ("seen", "tallies")
-
-    def __init__(self) -> None:
-        self.seen: dict[int, None] = {}
-        self.tallies: dict[Detector, _Tally] = {}
+    seen: dict[int, None] = field(default_factory=dict)
+    tallies: dict[Detector, _Tally] = field(default_factory=dict)
 
     def is_barren(self, digests: Iterable[int]) -> bool:
         """Return whether all of these were seen before; they are from now on."""
@@ -132,14 +126,11 @@ class _Run:
         return is_barren
 
 
-class _Late:
+class _Late(Struct):
     """Resolves the parameters of calls afterwards, from the messages written when their batch was over."""
 
-    __slots__ = ("_board", "_messages")
-
-    def __init__(self, messages: list[dict[str, Any]]) -> None:
-        self._messages = messages
-        self._board: Board | None = None
+    messages: list[dict[str, Any]]
+    _board: Board | None = None
 
     def given(self, result: CallResult) -> Mapping[str, Any]:
         """The parameters of a call as they were when it ran; like no others if that cannot be told."""
@@ -148,7 +139,7 @@ class _Late:
             return call.params  # it was given nothing yet
         try:
             if any(references(call.params).values()) and self._board is None:
-                self._board = Board(self._messages)
+                self._board = Board(self.messages)
             return {name: resolve(value, partial(self._look, call.instance)) for name, value in call.params.items()}
         except Exception:  # what stood there is gone, or a message of another version
             return {"": new_id()}
@@ -158,13 +149,10 @@ class _Late:
         return self._board.look(expression, instance)
 
 
-class LoopGuard:
+class LoopGuard(Struct):
     """Remembers what the calls of each run came to; one for an executor."""
 
-    __slots__ = ("_runs",)
-
-    def __init__(self) -> None:
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+    _runs: OrderedDict[str, _Run] = field(default_factory=OrderedDict)
 
     def note(self, run_id: str | None, ended: Iterable[tuple[Mapping[str, Any], CallResult]]) -> Notice | None:
         """Count one batch, resolved parameters and result of each call; return the notice that it gives rise to.

@@ -7,21 +7,23 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from msgspec import Struct, field
+
 from spar.clock import Clock, Timer
 
 
-class Expiry:
+class Expiry(Struct, eq=False):
     """Begins `due(id)` once the time of `id` has come; `clock` says which clock is asked."""
 
-    def __init__(self, clock: Callable[[], Clock], due: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-        self._clock, self._due = clock, due
-        self._timers: dict[str, Timer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+    clock: Callable[[], Clock]
+    due: Callable[[str], Coroutine[Any, Any, None]]
+    _timers: dict[str, Timer] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def arm(self, id: str, seconds: float) -> None:
         """In so many seconds, and not when it was to come before."""
         self.disarm(id)
-        clock = self._clock()
+        clock = self.clock()
         self._timers[id] = clock.call_at(clock.monotonic() + max(0.0, seconds), partial(self._begin, id))
 
     def disarm(self, id: str) -> None:
@@ -40,6 +42,6 @@ class Expiry:
 
     def _begin(self, id: str) -> None:
         self._timers.pop(id, None)
-        task = asyncio.get_running_loop().create_task(self._due(id), name="expiry of an approval")
+        task = asyncio.get_running_loop().create_task(self.due(id), name="expiry of an approval")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -160,7 +160,8 @@ class Graph:
 
     def close(self) -> None:
         """Forget who writes and waits where: nothing arrives or ends any more."""
-        self._index.close()
+        if self._index.roots or self._index.instances:
+            self._index.close()
 
     def stuck(self) -> Stuck | None:
         """Calls that can never start, as far as nothing else runs; why, and of which id or path. None: nobody waits.

@@ -6,7 +6,6 @@ Only data and its upkeep; what it means for a call is decided in `graph`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
@@ -22,14 +21,14 @@ class Index(Struct, eq=False):
     What is read by an instance stands in two places: its own, and the one for all.
     """
 
-    _roots: dict[str, IndexNode] = field(default_factory=dict)
-    _instances: dict[str, dict[str, IndexNode]] = field(default_factory=dict)
+    roots: dict[str, IndexNode] = field(default_factory=dict)
+    instances: dict[str, dict[str, IndexNode]] = field(default_factory=dict)
 
     def block(self, waiter: Node | Barrier, path: Path, instance: str | None) -> bool:
         """Make `waiter` wait for those who live and write where `path` reads; False if there are none."""
         blocked = False
-        own = None if instance is None else self._instances.get(instance)
-        for roots in (self._roots,) if own is None else (self._roots, own):
+        own = None if instance is None else self.instances.get(instance)
+        for roots in (self.roots,) if own is None else (self.roots, own):
             place = roots.get(path[0])
             if place is None:
                 continue
@@ -55,7 +54,7 @@ class Index(Struct, eq=False):
         groups: list[Group] = []
         fed: list[tuple[ReadRequirement, IndexNode]] = []
         ends = []
-        roots = self._roots if node.instance is None else self._instances.setdefault(node.instance, {})
+        roots = self.roots if node.instance is None else self.instances.setdefault(node.instance, {})
         for paths in alternatives:
             for path in paths:
                 place = roots.get(path[0])
@@ -87,10 +86,10 @@ class Index(Struct, eq=False):
 
     def watch(self, read: ReadRequirement, path: Path) -> tuple[IndexNode, ...]:
         """Let `read` wait for a value at `path`, as yet unfed; the places where it does."""
-        places: tuple[IndexNode, ...] = (walk(self._roots, path),)
+        places: tuple[IndexNode, ...] = (walk(self.roots, path),)
         instance = read.node.instance
         if instance is not None:
-            places = (*places, walk(self._instances.setdefault(instance, {}), path))
+            places = (*places, walk(self.instances.setdefault(instance, {}), path))
         read.absent[path] = places
         for place in places:
             place.enter(read, path)
@@ -98,7 +97,7 @@ class Index(Struct, eq=False):
 
     def awaiting(self, path: Path, value: object, instance: str | None) -> list[tuple[ReadRequirement, Path]]:
         """Return the requirements that `value` at `path` satisfies, each with its path."""
-        roots = self._roots if instance is None else self._instances.get(instance, NOBODY)
+        roots = self.roots if instance is None else self.instances.get(instance, NOBODY)
         place: IndexNode | None = roots.get(path[0])
         if place is None or not place.waiters_sub:
             return []
@@ -113,7 +112,7 @@ class Index(Struct, eq=False):
 
     def close(self) -> None:
         """Take the tree apart, whose nodes know those above them."""
-        stack: list[IndexNode] = [*self._roots.values(), *chain(*(each.values() for each in self._instances.values()))]
+        stack = [node for roots in (self.roots, *self.instances.values()) for node in roots.values()]
         while stack:
             node = stack.pop()
             stack += [each for each in node.children.values() if each.children]

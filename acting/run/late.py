@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spar.types import Fault
 
@@ -22,21 +22,19 @@ class _Entry(Struct):
     is_waiting: bool = True
 
 
-class LateMessages:
+class LateMessages(Struct):
     """Messages and errors by session, of at most `limit` bytes together.
 
     Beyond that the oldest are dropped, which is counted, told by `tell` and to the session they were for.
     """
 
-    __slots__ = ("_all", "_dropped", "_limit", "_size", "_tell", "sessions")
-
-    def __init__(self, tell: Callable[[str, Fault], object], limit: int = MOST_BYTES) -> None:
-        self._tell, self._limit = tell, limit
-        self._all: deque[_Entry] = deque()
-        #: A session stands here from its first entry until they are taken, also if they were dropped meanwhile.
-        self.sessions: dict[str, deque[_Entry]] = {}
-        self._dropped: dict[str, int] = {}
-        self._size = 0
+    tell: Callable[[str, Fault], object]
+    limit: int = MOST_BYTES
+    #: A session stands here from its first entry until they are taken, also if they were dropped meanwhile.
+    sessions: dict[str, deque[_Entry]] = field(default_factory=dict)
+    _all: deque[_Entry] = field(default_factory=deque)
+    _dropped: dict[str, int] = field(default_factory=dict)
+    _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
         """Keep a message or an error until the session's next batch."""
@@ -44,7 +42,7 @@ class LateMessages:
         self._all.append(entry)
         self.sessions.setdefault(session, deque()).append(entry)
         self._size += entry.size
-        while self._size > self._limit and self._all:
+        while self._size > self.limit and self._all:
             self._drop(self._all.popleft())
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -57,7 +55,7 @@ class LateMessages:
             self._all.popleft()
         errors = [entry.data for entry in entries if entry.is_error]
         if number := self._dropped.pop(session, 0):
-            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self._limit)}})
+            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
         return errors, [entry.data for entry in entries if not entry.is_error]
 
     def _drop(self, entry: _Entry) -> None:
@@ -67,7 +65,7 @@ class LateMessages:
         session = entry.session
         self.sessions[session].popleft()  # entries of a session are dropped in the order in which they came
         number = self._dropped[session] = self._dropped.get(session, 0) + 1
-        self._tell(session, Fault("dropped", _sentence(number, self._limit), "act", "act", retryable=False))
+        self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
 
 
 def _sentence(number: int, limit: int) -> str:

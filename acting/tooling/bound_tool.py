@@ -134,9 +134,12 @@ class BoundTool:
         self, params: dict[str, Any], clock: Clock, call: Call | None = None, messages: Sequence[dict[str, Any]] = ()
     ) -> Coroutine[Any, Any, Any]:
         """The coroutine of one attempt, not begun yet."""
+        return self._begun(self._call, params, clock)
+
+    def _begun(self, call: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Coroutine[Any, Any, Any]:
         if self.is_blocking:
-            return self._in_thread(self._call, params, clock)
-        found = self._call(**params)
+            return self._in_thread(call, params, clock)
+        found = call(**params)
         return found if type(found) is CoroutineType else _awaited(found)
 
     async def _in_thread(self, function: Callable[..., Any], params: dict[str, Any], clock: Clock) -> Any:
@@ -184,10 +187,7 @@ class SchemaTool(BoundTool):
     ) -> Coroutine[Any, Any, Any]:
         assert call is not None
         handler = functools.partial(self._call, replace(call, params=params), self.schema, list(messages))
-        if self.is_blocking:
-            return self._in_thread(handler, {}, clock)
-        found = handler()
-        return found if type(found) is CoroutineType else _awaited(found)
+        return self._begun(handler, {}, clock)
 
 
 class LatentTool(BoundTool):
