@@ -26,7 +26,7 @@ from spar.errors import ConfigError, ContractError
 from spar.events import Event
 from spar.hooks import Hook
 from spar.loop.cycle import STANDING
-from spar.loop.pacing import Interval, Pace
+from spar.loop.pacing import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
 from spar.ports.optional import offers
 from spar.ports.store import KeepsExperiences
@@ -73,6 +73,7 @@ class Agent(AgentParts):
         memory: an object with `await store(experience)`; may also have `recall`, `record`, `load` and `save`.
         clock: where time comes from.
         home: the folders of the service, for parts that need them.
+        confirm: a function that takes a call and returns a verdict, asked in the place of people.
     Raises: ConfigError for a setting that cannot be used, ContractError for a module that is none.
     """
 
@@ -116,7 +117,8 @@ class Agent(AgentParts):
     def from_config(cls, path: str, **overrides: Any) -> Agent:
         """The agent that a configuration file describes.
 
-        Args: overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
+        Args: path: the file; overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
+        Raises: ConfigError that lists all that is wrong, with file and line.
         """
         from spar.config.load import load
 
@@ -139,23 +141,21 @@ class Agent(AgentParts):
 
     @property
     def loop_interval(self) -> Interval:
-        """Seconds between cycles, "adaptive", 0 or "off"; may be set at any time and counts from the next wait on."""
+        """Seconds between cycles, "adaptive", 0 or "off"; may be set at any time and counts from the next wait on.
+
+        Raises: ConfigError for anything else.
+        """
         return self.pace.interval
 
     @loop_interval.setter
     def loop_interval(self, interval: Interval) -> None:
-        is_word = interval in ("adaptive", "off")
-        is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
-        if not is_word and not (is_number and 0 <= float(interval) < float("inf")):
-            raise ConfigError(
-                f'loop_interval = {interval!r}: must be a number of seconds >= 0, "adaptive" or "off"',
-                path=("agent", "loop_interval"),
-            )
+        check_interval(interval)
         self.setup.pace = Pace(interval, self.pace.min_interval, self.pace.max_interval, self.pace.busy_count)
         self.requests.in_loop(self.sessions.wake_all)
 
     @property
     def is_running(self) -> bool:
+        """Return whether cycles turn: the agent was started, and neither paused nor stopped."""
         return self.state == "running"
 
     @property
@@ -190,6 +190,7 @@ class Agent(AgentParts):
             grace later left behind; a cycle cut so is recorded as interrupted. None: each step has a bound of its own.
         A second stop with an earlier deadline shortens the first.
         Idempotent. Awaited inside a cycle or a handler it is a request and returns at once.
+        Raises: ValueError for a deadline below 0.
         """
         await self.lifecycle.stop(deadline)
 
@@ -222,7 +223,7 @@ class Agent(AgentParts):
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
     ) -> Receipt:
-        """Accept a message as a run of its session and return at once.
+        """Accept a message as a run of its session; return its receipt, with the id of the run, at once.
 
         Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
             `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit.
@@ -256,16 +257,15 @@ class Agent(AgentParts):
         return await self.submission.accept(perception)
 
     def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-        """Decorator: call the function for each event of this class."""
-
-        def connect(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            self.events.subscribe(kind, handler)
-            return handler
-
-        return connect
+        """Decorator: call the function for each event of this class. Raises: TypeError for another class."""
+        decorate: Callable[[Callable[[Any], Any]], Callable[[Any], Any]] = self.events.subscribe(kind)
+        return decorate
 
     def hook(self, point: str, *, priority: int = 0, timeout: float | None = None) -> Callable[[Hook], Hook]:
-        """Decorator: ask the function at this point; see `spar.hooks.POINTS`."""
+        """Decorator: ask the function at this point (`spar.hooks.POINTS`), the highest priority first.
+
+        Args: timeout: seconds that it may take; None: 15. Raises: ValueError for an unknown point.
+        """
 
         def register(function: Hook) -> Hook:
             self.hooks.add(point, function, priority=priority, timeout=timeout)
@@ -288,25 +288,32 @@ class Agent(AgentParts):
         return list(await self.stepper.step("sense", None))
 
     async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
-        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action."""
+        """Plan on these perceptions (default: what the last step sensed, or nothing) and return the action.
+
+        Raises: as `step_sense`, TypeError for what is no perception; what plan raised.
+        """
         given = [perceptions] if isinstance(perceptions, Perception) else perceptions
         action = await self.stepper.step("plan", given)
         assert action is None or isinstance(action, Action)
         return action
 
     async def step_act(self, action: Action | None = None) -> ActionResult:
-        """Execute this action (default: the last step's) for real. A failure is in the result, not raised."""
+        """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
+
+        Raises: as `step_sense`, ValueError where there is no action.
+        """
         result = await self.stepper.step("act", action)
         assert isinstance(result, ActionResult)
         return result
 
     async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
-        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends."""
+        """Reflect on this result (default: the last step's); its experiences are stored and the chain's cycle ends.
+
+        Raises: as `step_sense`, ValueError where there is no result; what reflect raised.
+        """
         reflection = await self.stepper.step("reflect", result)
         assert isinstance(reflection, Reflection)
         return reflection
-
-    # -- its modules
 
     async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
         """Put other modules and settings in the place of today's, without holding up any work.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
+
+from spar.errors import ConfigError
 
 Interval = float | Literal["adaptive", "off"]
 
@@ -22,6 +24,16 @@ class Pace(Struct, frozen=True):
     min_interval: float = 0.5
     max_interval: float = 5.0
     busy_count: int = 10
+
+
+def check_interval(interval: Any) -> None:
+    """Raises: ConfigError for an interval that is none."""
+    is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+    if interval not in ("adaptive", "off") and not (is_number and 0 <= interval < float("inf")):
+        raise ConfigError(
+            f'loop_interval = {interval!r}: must be a number of seconds >= 0, "adaptive" or "off"',
+            path=("agent", "loop_interval"),
+        )
 
 
 def pause_after(pace: Pace, perceptions: int, *, busy: bool = False, next_look: float | None = None,
