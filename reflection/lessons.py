@@ -37,7 +37,8 @@ _SCRUBBED = 2_000  # characters that are searched for secrets: more than are kep
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
     """Return the most urgent perception, the first of equals."""
-    return max(perceptions, key=lambda p: p.importance if p.importance == p.importance else 0.0, default=None)
+    every = tuple(perceptions)  # most follow from one
+    return every[0] if len(every) == 1 else max(every, key=lambda each: each.importance, default=None)
 
 
 def task_of(call: Call | None, action: Action | None) -> str:

@@ -406,11 +406,14 @@ class Action(Value, frozen=True):
     answers: tuple[Answer, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.calls) is list:
-            _keep_tuple(self, "calls")
+        calls, perceptions = self.calls, self.perceptions
+        if type(calls) is list:
+            force_setattr(self, "calls", calls := tuple(calls))
         if not (
-            _are(_CALLS, self.calls)
-            and _are(_PERCEPTIONS, self.perceptions)
+            type(calls) is tuple
+            and type(perceptions) is tuple
+            and _CALLS.issuperset(map(type, calls))
+            and _PERCEPTIONS.issuperset(map(type, perceptions))
             and (self.trust is None or self.trust == "untrusted" or self.trust == "trusted")
             and (self.next_look is None or (type(self.next_look) is float and self.next_look == self.next_look))
             and (self.run_id is None or type(self.run_id) is str)
@@ -423,10 +426,11 @@ class Action(Value, frozen=True):
 _CALLS, _PERCEPTIONS = frozenset({Call}), frozenset({Perception})
 
 
-def _keep_tuple(value: Struct, name: str) -> None:
-    """Keep what a field holds as a tuple if it is a list."""
-    if type(items := getattr(value, name)) is list:
-        force_setattr(value, name, tuple(items))
+def _keep_tuples(value: Struct, *names: str) -> None:
+    """Keep what these fields hold as tuples where they are lists."""
+    for name in names:
+        if type(items := getattr(value, name)) is list:
+            force_setattr(value, name, tuple(items))
 
 
 def _are(kinds: frozenset[type], items: Any) -> bool:
@@ -491,8 +495,8 @@ class ActionResult(Value, frozen=True):
     duration: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("results", "messages", "errors"):
-            _keep_tuple(self, name)
+        if list in (type(self.results), type(self.messages), type(self.errors)):
+            _keep_tuples(self, "results", "messages", "errors")
 
     def result(self, call_id: str) -> CallResult:
         """The result of the call with this id. Raises: KeyError naming the ids that are known."""
@@ -562,8 +566,8 @@ class Reflection(Value, frozen=True):
     next_look: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("successes", "failures", "abilities", "experiences"):
-            _keep_tuple(self, name)
+        if list in (type(self.successes), type(self.failures), type(self.abilities), type(self.experiences)):
+            _keep_tuples(self, "successes", "failures", "abilities", "experiences")
 
 
 class CycleRecord(Value, frozen=True):

@@ -150,27 +150,26 @@ class AgentState:
             return {"stored": 0, "waiting": 0, "lost": 0}
         return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
 
-    def learn(self, cycle: Cycle) -> Sequence[RowChange]:
-        """Take over what a cycle taught of the tools; what is to be written of it."""
-        changes: list[RowChange] = []
+    def learn(self, cycle: Cycle) -> Sequence[str]:
+        """Take over what a cycle taught of the tools; the keys of the abilities that changed or were forgotten."""
+        keys: list[str] = []
         if cycle.reflection is not None:
             for ability in cycle.reflection.abilities:
-                changes += self._know(ability)
+                keys += self._know(ability)
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
-        return changes
+        return keys
 
-    def _know(self, ability: Ability) -> list[RowChange]:
+    def _know(self, ability: Ability) -> Sequence[str]:
         """Kinds of tasks are named by what is perceived, so there is no end to them: the oldest trial is forgotten."""
         known, key = self.abilities, ability_key(ability.tool, ability.task)
         known.pop(key, None)
         known[key] = ability
-        changes = [self._row_of(key, ability)]
-        if len(known) > MOST_ABILITIES:
-            oldest = next(iter(known))
-            del known[oldest]
-            changes.append(RowChange(self._abilities, oldest, is_dropped=True))
-        return changes
+        if len(known) <= MOST_ABILITIES:
+            return (key,)
+        oldest = next(iter(known))
+        del known[oldest]
+        return key, oldest
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:
         at = self._core.clock.now().timestamp()  # by which the order of trials is known again
@@ -178,13 +177,14 @@ class AgentState:
 
     def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
         """Return the changes of an ended cycle to the rows of its agent; the journal writes them with its end."""
-        changes = self.learn(cycle)
-        known, written = self.abilities, self._written
-        for change in changes:
-            if change.is_dropped:
-                written.pop(change.key, None)
+        changes, known, written = [], self.abilities, self._written
+        for key in self.learn(cycle):
+            if (ability := known.get(key)) is None:
+                written.pop(key, None)
+                changes.append(RowChange(self._abilities, key, is_dropped=True))
             else:
-                written[change.key] = known[change.key]
+                written[key] = ability
+                changes.append(self._row_of(key, ability))
         return tuple(changes)
 
     def passed(self, cycle: Cycle, duration: float) -> None:

@@ -236,9 +236,11 @@ def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:
     for experience in experiences:
         if not _is_plain_experience(experience):
             _demand(experience, f"reflect of {name}")
-    if abilities or product.failures:
-        for value in (*abilities, *product.failures):
-            _demand(value, f"reflect of {name}")
+    for ability in abilities:
+        if not _is_plain_ability(ability):
+            _demand(ability, f"reflect of {name}")
+    for failure in product.failures:
+        _demand(failure, f"reflect of {name}")
     return product if product.result is not None else replace(product, result=result)
 
 
@@ -268,6 +270,17 @@ def _is_plain_experience(of: Experience) -> bool:
     )
 
 
+def _is_plain_ability(of: Ability) -> bool:
+    numbers = (of.estimate, of.uncertainty, of.cost, of.latency)
+    return (
+        type(of.tool) is type(of.task) is str
+        and type(of.trials) is int
+        and _NUMBERS.issuperset(map(type, numbers))
+        and sum(numbers) < LONGEST
+    )
+
+
+_NUMBERS = frozenset({float})
 _TEXTS, _CALLS, _EXPERIENCES, _ABILITIES = (frozenset({kind}) for kind in (str, Call, Experience, Ability))
 _RESULTS, _DICTS = frozenset({CallResult}), frozenset({dict})
 _NONE: tuple[Any, ...] = ()

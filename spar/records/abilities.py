@@ -7,7 +7,7 @@ and until then that of all tasks of this kind and intent, or of this kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from spar.types import Ability
@@ -25,7 +25,7 @@ def ability_key(tool: str, task: str) -> str:
 
 def task_name(kind: str, intent: str = "", rule: str = "") -> str:
     """The most exact name of a task."""
-    name = "/".join(_part(part) for part in (kind, intent) if part)
+    name = "/".join([_part(part) for part in (kind, intent) if part])
     return f"{name}#{_part(rule)}" if rule else name
 
 
@@ -34,14 +34,11 @@ def kind_of_task(task: str) -> str:
     return task.rpartition("#")[0] if "#" in task else task
 
 
-def names_of(task: str) -> Iterator[str]:
+def names_of(task: str) -> Sequence[str]:
     """The names of a task, the most exact first: with its rule, without, and by its kind alone."""
-    yield task
     name = kind_of_task(task)
-    if name != task:
-        yield name
-    if "/" in name:
-        yield name.partition("/")[0]
+    names = (task,) if name == task else (task, name)
+    return (*names, name.partition("/")[0]) if "/" in name else names
 
 
 def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability | None:

@@ -166,9 +166,9 @@ class SessionCycles(SessionWork):
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
         parts.account.cycle(outcome, duration)
+        parts.session_accounts.cycle(self.key, cycle, duration)
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.account.calls.add, cycle.result.results)
-        parts.session_accounts.cycle(self.key, cycle, duration)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:

@@ -286,7 +286,7 @@ class SessionPhases:
         core, parts, step = self.core, self.parts, self.session.loop.steps[cycle.phase]
         return Context(
             agent=core.name,
-            cycle_id=cycle.id,
+            cycle_id=cycle.known_id or cycle.id,
             session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
