@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from spar.config.lines import KeyPath, Problem
+from spar.config.lines import Problem
+from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

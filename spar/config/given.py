@@ -15,8 +15,9 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from spar.config.fields import did_you_mean, shown, unknown_key
-from spar.config.lines import KeyPath, Problem, dotted
+from spar.config.lines import Problem, dotted
 from spar.config.model import Settings
+from spar.config.toml_lines import KeyPath
 
 PREFIX = "SPAR_"
 

@@ -1,7 +1,8 @@
 """The configuration file: finding it, reading it, and telling on which line a value stands.
 
 `tomllib` says what a file holds but not where, and an error without its line sends people searching. So the
-text is walked once more here, only when somebody asks. This module knows nothing of what the keys mean.
+text is walked once more (`spar.config.toml_lines`), only when somebody asks. This module knows nothing of what the
+keys mean.
 """
 
 from __future__ import annotations
@@ -10,15 +11,13 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from spar.config.toml_lines import BARE, KeyPath, line_numbers, locate
 from spar.errors import ConfigError
-
-KeyPath = tuple[str | int, ...]
 
 
 def _packaged() -> Path:
@@ -30,7 +29,6 @@ def _packaged() -> Path:
 #: The copy that is shipped with the package; used when there is no other.
 PACKAGED = _packaged()
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
@@ -169,7 +167,7 @@ def dotted(path: KeyPath) -> str:
         if isinstance(key, int):
             text += f"[{key}]"
         else:
-            name = key if _BARE.fullmatch(key) else f'"{key}"'
+            name = key if BARE.fullmatch(key) else f'"{key}"'
             text += f".{name}" if text else name
     return text
 
@@ -209,156 +207,3 @@ def refusal(error: ConfigError, inside: KeyPath = ()) -> Refusal:
     key, message = dotted(error.path), str(error)
     is_named = bool(key) and message.startswith((f"{key}:", f"{key} ="))
     return Refusal([Problem((*inside, *error.path), message.removeprefix(key) if is_named else f": {message}")])
-
-
-# -- where things stand
-
-
-def locate(text: str, path: KeyPath) -> int | None:
-    """The line (from 1) of a value, or of the nearest thing around it that is in the text; None if nothing is."""
-    lines = line_numbers(text)
-    for length in range(len(path), 0, -1):
-        if (line := lines.get(path[:length])) is not None:
-            return line
-    return None
-
-
-@lru_cache(maxsize=2)
-def line_numbers(text: str) -> Mapping[KeyPath, int]:
-    """The line of every table, key and array element of a TOML text that `tomllib` accepts."""
-    return _Walk(text).lines
-
-
-class _Walk:
-    """One pass over a valid TOML text, which remembers where each path begins."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at, self._line = text.removeprefix("\ufeff"), 0, 1
-        self._sizes: dict[KeyPath, int] = {}
-        self.lines: dict[KeyPath, int] = {}
-        table: KeyPath = ()
-        while self._skip_blank():
-            if self._text.startswith("[", self._at):
-                table = self._header()
-            else:
-                self._pair(table)
-
-    def _header(self) -> KeyPath:
-        line, is_array = self._line, self._text.startswith("[[", self._at)
-        self._at += 2 if is_array else 1
-        keys = self._keys()
-        self._at += 2 if is_array else 1
-        # Above the last key, a name that is an array of tables means its latest element.
-        path = self._through((), keys[:-1], line)
-        path = (*path, keys[-1])
-        self.lines.setdefault(path, line)
-        if is_array:
-            self._sizes[path] = self._sizes.get(path, 0) + 1
-            path = (*path, self._sizes[path] - 1)
-            self.lines[path] = line
-        return path
-
-    def _through(self, path: KeyPath, keys: list[str], line: int) -> KeyPath:
-        for key in keys:
-            path = (*path, key)
-            self.lines.setdefault(path, line)
-            if path in self._sizes:
-                path = (*path, self._sizes[path] - 1)
-        return path
-
-    def _pair(self, table: KeyPath) -> None:
-        line = self._line
-        keys = self._keys()
-        path = (*self._through(table, keys[:-1], line), keys[-1])
-        self.lines[path] = line
-        self._at += 1  # the equals sign
-        self._skip_space()
-        self._value(path)
-
-    def _keys(self) -> list[str]:
-        keys = []
-        while True:
-            self._skip_space()
-            if self._text[self._at] in "\"'":
-                start = self._at
-                self._string()
-                keys.append(str(tomllib.loads(f"k = {self._text[start : self._at]}")["k"]))
-            else:
-                bare = _BARE.match(self._text, self._at)
-                if bare is None:
-                    raise ValueError(f"no key in line {self._line}")
-                keys.append(bare[0])
-                self._at = bare.end()
-            self._skip_space()
-            if not self._text.startswith(".", self._at):
-                return keys
-            self._at += 1
-
-    def _value(self, path: KeyPath) -> None:
-        first = self._text[self._at]
-        if first in "\"'":
-            self._string()
-        elif first == "[":
-            self._array(path)
-        elif first == "{":
-            self._inline_table(path)
-        else:
-            while self._at < len(self._text) and self._text[self._at] not in ",]}#\n":
-                self._at += 1
-
-    def _array(self, path: KeyPath) -> None:
-        self._at += 1
-        index = 0
-        while self._skip_blank() and self._text[self._at] != "]":
-            element = (*path, index)
-            self.lines[element] = self._line
-            self._value(element)
-            index += 1
-            if self._skip_blank() and self._text[self._at] == ",":
-                self._at += 1
-        self._at += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
-        self._at += 1
-        while self._skip_blank() and self._text[self._at] != "}":
-            self._pair(path)
-            if self._skip_blank() and self._text[self._at] == ",":
-                self._at += 1
-        self._at += 1
-
-    def _string(self) -> None:
-        quote = self._text[self._at]
-        if self._text.startswith(quote * 3, self._at):
-            end = self._end_of_string(self._at + 3, quote * 3)
-            # Up to two more quotes may stand before the closing three.
-            while self._text.startswith(quote, end):
-                end += 1
-        else:
-            end = self._end_of_string(self._at + 1, quote)
-        self._line += self._text.count("\n", self._at, end)
-        self._at = end
-
-    def _end_of_string(self, start: int, closing: str) -> int:
-        at = start
-        while not self._text.startswith(closing, at):
-            at += 2 if closing[0] == '"' and self._text[at] == "\\" else 1
-        return at + len(closing)
-
-    def _skip_space(self) -> None:
-        while self._at < len(self._text) and self._text[self._at] in " \t":
-            self._at += 1
-
-    def _skip_blank(self) -> bool:
-        """Go on to the next thing that means something; False at the end of the text."""
-        while self._at < len(self._text):
-            character = self._text[self._at]
-            if character == "\n":
-                self._line += 1
-            elif character == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-                continue
-            elif character not in " \t\r":
-                return True
-            self._at += 1
-        return False

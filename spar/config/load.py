@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from spar.config.fields import problems, shown
 from spar.config.given import PROCESS_VARIABLES, from_command_line, from_environment, leaves, read_as_given
-from spar.config.lines import PACKAGED, KeyPath, Problem, Refusal, Sources, dotted, find, read
+from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, find, read
 from spar.config.model import Settings
+from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError
 

@@ -27,7 +27,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
 from spar.config.fields import Whole, not_a_flag, problems, seconds, shown
-from spar.config.lines import KeyPath, Problem, Refusal
+from spar.config.lines import Problem, Refusal
+from spar.config.toml_lines import KeyPath
 from spar.protocols import Home
 
 _NOT_GIVEN: Any = object()

@@ -22,8 +22,9 @@ from typing import Any, Protocol
 from spar.agent.agent import build_agent
 from spar.agent.served import Served
 from spar.config.factory import home_of
-from spar.config.lines import KeyPath, explain
+from spar.config.lines import explain
 from spar.config.load import Loaded, Settings
+from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, SparError
 from spar.failpoints import arm
 from spar.health import relief

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, line_numbers, locate, read
+from spar.config.lines import PACKAGED, Problem, Refusal, Sources, dotted, explain, find, read
+from spar.config.toml_lines import line_numbers, locate
 from spar.errors import ConfigError
 
 SAMPLE = '''\

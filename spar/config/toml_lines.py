@@ -1,0 +1,128 @@
+"""Lines of a TOML text: on which of them each table, key and array element stands."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from bisect import bisect_left
+from collections.abc import Mapping
+from functools import lru_cache
+
+KeyPath = tuple[str | int, ...]
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+#: Up to two quotes may stand before the closing three of a string of several lines.
+_STRING = re.compile(r'"{3}(?:\\.|[^\\])*?"{3,5}|' r"'{3}.*?'{3,5}|" r'"(?:\\.|[^\\"])*"|' r"'[^']*'", re.DOTALL)
+_SPACE, _BLANK = re.compile(r"[ \t]*"), re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SCALAR = re.compile(r"[^,\]}#\n]*")
+_BRACKETS = re.compile(r"[\[\]]{1,2}")
+
+
+def locate(text: str, path: KeyPath) -> int | None:
+    """The line (from 1) of a value, or of the nearest thing around it that is in the text; None if nothing is."""
+    lines = line_numbers(text)
+    for length in range(len(path), 0, -1):
+        if (line := lines.get(path[:length])) is not None:
+            return line
+    return None
+
+
+@lru_cache(maxsize=2)
+def line_numbers(text: str) -> Mapping[KeyPath, int]:
+    """The line of every table, key and array element of a TOML text that `tomllib` accepts."""
+    return _Walk(text.removeprefix("\ufeff")).lines
+
+
+class _Walk:
+    """One pass over a valid TOML text, which remembers where each path begins."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self._breaks = [found.start() for found in re.finditer("\n", text)]
+        self._sizes: dict[KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {}
+        table: KeyPath = ()
+        while character := self._next():
+            if character == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        """Go on behind what stands here; a pattern that does not match takes nothing."""
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        return found[0]
+
+    def _next(self) -> str:
+        """Go on to the next sign that means something; "" at the end of the text."""
+        self._take(_BLANK)
+        return self._text[self._at : self._at + 1]
+
+    @property
+    def _line(self) -> int:
+        return bisect_left(self._breaks, self._at) + 1
+
+    def _header(self) -> KeyPath:
+        line, is_array = self._line, self._take(_BRACKETS) == "[["
+        keys = self._keys()
+        self._take(_BRACKETS)
+        # Above the last key, a name that is an array of tables means its latest element.
+        path = (*self._through((), keys[:-1], line), keys[-1])
+        self.lines.setdefault(path, line)
+        if is_array:
+            self._sizes[path] = self._sizes.get(path, 0) + 1
+            path = (*path, self._sizes[path] - 1)
+            self.lines[path] = line
+        return path
+
+    def _through(self, path: KeyPath, keys: list[str], line: int) -> KeyPath:
+        for key in keys:
+            path = (*path, key)
+            self.lines.setdefault(path, line)
+            if path in self._sizes:
+                path = (*path, self._sizes[path] - 1)
+        return path
+
+    def _pair(self, table: KeyPath) -> None:
+        line, keys = self._line, self._keys()
+        path = (*self._through(table, keys[:-1], line), keys[-1])
+        self.lines[path] = line
+        self._at += 1  # the equals sign
+        self._take(_SPACE)
+        self._value(path)
+
+    def _keys(self) -> list[str]:
+        keys = []
+        while True:
+            self._take(_SPACE)
+            if quoted := self._take(_STRING):
+                keys.append(str(tomllib.loads(f"k = {quoted}")["k"]))
+            elif bare := self._take(BARE):
+                keys.append(bare)
+            else:
+                raise ValueError(f"no key in line {self._line}")
+            self._take(_SPACE)
+            if not self._text.startswith(".", self._at):
+                return keys
+            self._at += 1
+
+    def _value(self, path: KeyPath) -> None:
+        first = self._text[self._at]
+        if first in "[{":
+            self._at += 1
+            index = 0
+            while self._next() not in ("]", "}"):
+                if first == "[":
+                    self.lines[(*path, index)] = self._line
+                    self._value((*path, index))
+                    index += 1
+                else:
+                    self._pair(path)
+                if self._next() == ",":
+                    self._at += 1
+            self._at += 1
+        elif not self._take(_STRING):
+            self._take(_SCALAR)
