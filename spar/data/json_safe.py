@@ -132,6 +132,17 @@ def copied(value: Any) -> Any:
     return value if type(value) in SCALARS else msgspec.to_builtins(value)
 
 
+def sized(value: Any, cap: int) -> tuple[Any, int]:
+    """Return a copy of `value` as `plain` does, and about how many bytes it takes."""
+    room = cap // 4
+    try:
+        found, left = _small(value, room, _LEAST)
+    except _TooMuchError:
+        found = plain(value, cap)
+        return found, size_of(found)
+    return found, room - left
+
+
 def size_of(value: Any) -> int:
     """Return about how many bytes a plain value takes."""
     size, rest = 0, [value]

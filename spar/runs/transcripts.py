@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from spar.data.json_safe import plain, shown, size_of
+from spar.data.json_safe import shown, sized
 from spar.data.reply import Reply
 from spar.data.scrub import masked, may_hold
 from spar.loop.cycle import Cycle
@@ -129,10 +129,10 @@ class SessionTranscripts:
         before = kept.size
         for entry in entries:
             self._seq += 1
-            body = plain(entry.body, _LARGEST)
+            body, size = sized(entry.body, _LARGEST)
             if may_hold(repr(body)):  # one look at all its texts: most hold no secret
                 body = masked(body)
-            kept.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size_of(body))
+            kept.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size)
         self._size += kept.size - before
         while len(self._kept) > 1 and (len(self._kept) > _SESSIONS or self._size > _BYTES):
             self._size -= self._kept.popitem(last=False)[1].size
