@@ -49,6 +49,7 @@ class WorkerPool:
         self._queue: deque[Step] = deque()
         self._count = 0  # at work or about to be
         self._free = 0  # of them that are going to look at the queue
+        self._ahead = 0  # told to start while they are in the queue
         self._start_count = 1  # how many are started at once; doubles while calls turn out to wait
 
     def offer(self, step: Step) -> None:
@@ -76,6 +77,8 @@ class WorkerPool:
         try:
             while self._queue:
                 step = self._queue.popleft()
+                if step.is_told:
+                    self._ahead -= 1
                 if step.result is not None:
                     continue
                 step.is_started = True
@@ -142,17 +145,21 @@ class WorkerPool:
         """
         assert self._writer is not None
         group: list[Step] = []
-        room = self._runtime.limits.max_parallel - self._count
-        while self._queue and len(group) < room:
+        while self._queue and self._count + self._ahead < self._runtime.limits.max_parallel:
             each = self._queue[0]
-            if each.result is None and (each.is_told or each.approval_id or not self._is_to_be_written(each)):
-                break
+            if each.result is None:
+                if each.is_told or each.approval_id:
+                    break
+                self._ahead += 1
+                if not self._is_to_be_written(each):
+                    break
             group.append(self._queue.popleft())
         self._hand_over()
         try:
             why = await self._writer.safe()
         except BaseException:
             for each in group:
+                self._ahead -= each.is_told
                 each.is_told = False  # nobody knows whether it is on disk
             raise
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,29 @@ async def test_no_more_calls_are_told_to_start_than_may_run_at_once() -> None:
 
     assert result.status == "ok"
     assert 1 < most <= 8
+
+
+async def test_no_more_of_those_that_arrive_during_a_flush_are_told_to_start_than_may_run_at_once() -> None:
+    told = Told()
+
+    @tool(effect="once")
+    async def once(at: int) -> None:
+        await asyncio.sleep(0)
+
+    async def stream() -> AsyncIterator[Call]:
+        for at in range(40):
+            yield Call("once", {"at": at})
+            await asyncio.sleep(0)
+
+    told.is_let.clear()
+    executor = Executor([once], journal=told, settings={"max_parallel": 8})
+    running = asyncio.ensure_future(executor.run(stream()))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert 1 <= [fact[0] for fact in told.facts].count("started") <= 8
+    told.is_let.set()
+    assert (await running).status == "ok"
+    assert [fact[0] for fact in told.facts].count("started") == 40
 
 
 async def test_a_call_that_waits_with_others_for_one_flush_is_skipped_when_it_is_not_to_start_any_more() -> None:
