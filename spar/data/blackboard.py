@@ -239,7 +239,10 @@ def message_of(kind: str, data: Any, instance: str | None = None) -> dict[str, A
 def write_messages(paths: Sequence[Path], value: Any, instance: str | None = None) -> list[dict[str, Any]]:
     """The messages that tell of one value written to some paths, in an object for each segment: one for each kind."""
     if len(paths) == 1:
-        return [message_of(paths[0][0], nest(paths[0][1:], value), instance)]
+        kind, *inside = paths[0]
+        for segment in reversed(inside):
+            value = {segment: value}
+        return [message_of(kind, value, instance)]
     kinds: dict[str, Any] = {}
     for path in paths:
         kinds[path[0]] = merge(kinds.get(path[0], MISSING), nest(path[1:], value))
