@@ -51,6 +51,7 @@ async def _run(
             return
         ended = begin(runtime, attempt)
         if goes_on(attempt, ended):
+            attempt.task = asyncio.current_task()
             ended = await finish(runtime, attempt, ended, partial(_leave, runtime, attempt, end), None)
     except asyncio.CancelledError:
         end(cut(attempt, attempt.call.tool))

@@ -73,7 +73,7 @@ class WorkerPool:
 
     async def _work(self) -> None:
         step: Step | None = None
-        turns = 0
+        turns, task = 0, asyncio.current_task()
         try:
             while self._queue:
                 step = self._queue.popleft()
@@ -92,7 +92,7 @@ class WorkerPool:
                 crashpoint("act.spawned")
                 if ended is None or (ended.fault is not None and goes_on(attempt, ended)):
                     self._hand_over()
-                    turns = 0
+                    turns, attempt.task = 0, task
                     ended = await finish(self._runtime, attempt, ended, self._leave, step)
                     if ended is None:
                         return

@@ -125,11 +125,10 @@ class _StartedCoroutine:
 async def finish(
     runtime: Runtime, attempt: Attempt, ended: AttemptOutcome | None, leave: Callable[[Any], object], about: Any
 ) -> AttemptOutcome | None:
-    """Go on with what `begin` began, if `goes_on`; None when it was left behind, after `leave(about)` was called.
+    """Go on in `attempt.task` with what `begin` began, if `goes_on`; None when it was left behind (`leave(about)`).
 
     Raises: CancelledError when the task is cancelled from outside, and nothing else but what ends the process.
     """
-    attempt.task = asyncio.current_task()
     while True:
         if ended is None:
             ended = await _wait(runtime, attempt, leave, about)
