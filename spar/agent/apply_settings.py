@@ -13,7 +13,7 @@ from spar.runs.runs import Runs
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
-    from spar.config.tables.runs import RunSettings
+    from spar.config.tables.agent import RunSettings
 
 #: Equal ones are one: they are never changed, and agents are many.
 _shared = functools.lru_cache(maxsize=64, typed=True)

@@ -30,7 +30,6 @@ __all__ = [
     "RELOAD",
     "Loaded",
     "Settings",
-    "as_settings",
     "changed",
     "from_mapping",
     "load",
@@ -112,11 +111,6 @@ def load(
     wrong = [*variables.wrong, *options.wrong]
     settings = _judged(partial(merged, options.table, variables.table, file), sources, wrong)
     return Loaded(settings, sources)
-
-
-def as_settings(given: Mapping[str, Any] | Settings | None) -> Settings:
-    """Settings as they are, the defaults for None, or those of a table."""
-    return given if isinstance(given, Settings) else from_mapping({} if given is None else given)
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Settings:

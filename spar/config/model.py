@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field, field_validator
 
-from spar.config.tables.agent import AgentSettings, HealthSettings
+from spar.config.tables.agent import (
+    ActingSettings,
+    AgentSettings,
+    ApprovalSettings,
+    HealthSettings,
+    RunSettings,
+    SessionSettings,
+)
 from spar.config.tables.budgets import BudgetSettings
-from spar.config.tables.calls import ActingSettings, ApprovalSettings
 from spar.config.tables.parts import ActPart, Part, PlanPart, ReflectPart, SensePart, SensorPart, ToolPart
-from spar.config.tables.runs import RunSettings, SessionSettings
 from spar.config.tables.section import Options, Section, refuse
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spar.config.fields import LONGEST, seconds
-from spar.config.load import RELOAD, Settings, as_settings, changed, from_mapping, load, reloads, schema, show
+from spar.config.load import RELOAD, Settings, changed, from_mapping, load, reloads, schema, show
 from spar.errors import ConfigError
 
 
@@ -158,13 +158,6 @@ def test_settings_made_by_hand_do_not_look_at_the_environment(monkeypatch: Any) 
 
     assert from_mapping({}).agent.name == "main"
     assert Settings().agent.name == "main"
-
-
-def test_settings_are_taken_as_they_are() -> None:
-    settings = from_mapping({"agent": {"name": "x"}})
-
-    assert as_settings(settings) is settings
-    assert as_settings(None) == from_mapping({})
 
 
 # -- refusals

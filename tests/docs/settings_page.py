@@ -17,7 +17,7 @@ from spar.config.fields import Duration
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
-from spar.config.tables.amounts import Capped, CountField, Paid
+from spar.config.tables.budgets import Capped, CountField, Paid
 from tests.docs.page_parts import begin, code, one_line, table
 
 

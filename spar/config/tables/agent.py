@@ -1,4 +1,4 @@
-"""The tables `[agent]` and `[health]`."""
+"""The tables `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]` and `[approval]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
-from spar.config.tables.section import Name, Section, refuse
+from spar.config.tables.budgets import Cap, Count, Money
+from spar.config.tables.section import Name, Options, Section, Text, refuse
+from spar.records.approvals import GRANTABLE
 
 
 class ErrorPolicies(Section):
@@ -138,3 +140,101 @@ class HealthSettings(Section):
     """Restarts of one module within `within` seconds; one more and it is quarantined (Erlang/OTP's intensity)."""
     within: Positive = 60.0
     """Seconds over which restarts are counted."""
+
+
+class RunSettings(Section):
+    """Runs, and the place of a message that arrives during a run."""
+
+    queue_mode: Literal["followup", "steer", "collect", "interrupt"] = "followup"
+    """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
+    request sees it, calls that have not started are put to the planner again. "collect": with others that come it
+    becomes one run, once nobody says more. "interrupt": the run is ended, and it is served next."""
+    quiet: Seconds = 0.5
+    """Seconds without a further message until collected ones become one run."""
+    cap: Cap = "auto"
+    """How many messages may wait in one session; "auto": 20 of those that become part of something else, 1000 where
+    each gets an answer of its own."""
+    drop: Literal["old", "new", "summarize"] = "summarize"
+    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary
+    of it for the next run. Each sender is told."""
+    timeout: Limit = 600.0
+    """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down counts as no time."""
+    patience: Limit = 86_400.0
+    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any."""
+    inactivity: Limit = 0.0
+    """Seconds without any progress until a run is ended; 0 or "off": any."""
+    requests: Count = 40
+    """How many requests to models a run may take; one that has got nowhere by then will not."""
+    calls: Count = 200
+    """How many calls a run may make before it is ended; a cycle that has begun is not cut."""
+    tokens: Count = "off"
+    """Tokens of models that a run may take."""
+    money: Money = "off"
+    """The money that a run may cost."""
+    limit: Annotated[Whole, Ge(1)] = 8
+    """How many runs may be under way at once, over all sessions, `main` included; the oldest message goes first."""
+    verify_output: bool = True
+    """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
+    tell_errors: bool = True
+    """Whether people are told in one sentence that the run of their message failed."""
+
+
+class SessionSettings(Section):
+    """Sessions, and when one ends."""
+
+    idle: Limit = 0.0
+    """Seconds without a run after which a session ends, which hooks at `session_end` are told; 0 or "off": never."""
+
+
+class ActingSettings(Section):
+    """Limits and order of calls."""
+
+    max_parallel: Annotated[Whole, Ge(1)] = 64
+    """How many calls may run at once; they mostly wait for others."""
+    order: Literal["parallel", "plan"] = "parallel"
+    """"plan": calls of one action that are not only reading run one after another, in the order of the plan."""
+    largest_result: Annotated[Whole, Ge(1024), Le(256 * 1024 * 1024)] = 16 * 1024 * 1024
+    """Bytes of a result as JSON. The next call gets all of it; a call that returns more fails (`too_large`). Models and
+    people are shown a short form."""
+
+
+class ApprovalRule(Section):
+    """One rule: the calls that it is about, by all that it names, and the decision. The first rule that matches counts.
+
+    A text is a pattern over the whole value, upper and lower case told apart: `*` any characters, `?` one, `[ab]` one
+    of these.
+    """
+
+    tool: Text | None = None
+    """A pattern for the tool's name."""
+    effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
+    """The effect of the call; one, or a list of which one must hold."""
+    trust: Literal["trusted", "untrusted"] | None = None
+    """Whether text from outside may have decided on the call; a rule that names it decides about such calls alone."""
+    session: Text | None = None
+    """A pattern for the session."""
+    params: Options | None = None
+    """The parameters by name: texts are patterns, lists match item by item, all else must be equal. A parameter that
+    the call leaves out matches nothing."""
+    decision: Literal["auto", "ask", "deny"]
+    """Run it, ask people about it, or refuse it. A tool's own "deny" stands in any case."""
+
+
+class ApprovalSettings(Section):
+    """Questions to people about calls: their rules and their time."""
+
+    hold: Seconds = 0.0
+    """Seconds that a cycle waits for the answer, and everything of its session with it; then it goes on without the
+    call, which follows once there is one. 0: nothing waits for a person."""
+    expires: Positive = 900.0
+    """Seconds until a question that nobody has answered is a denial."""
+    untrusted: Literal["auto", "ask", "deny"] = "ask"
+    """The decision about calls that follow from untrusted text, of tools that are not declared safe with it."""
+    max_pending: Annotated[Whole, Ge(1)] = 10
+    """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
+    not read. Further questions are denied."""
+    grantable: tuple[Text, ...] = GRANTABLE
+    """Names of the programs (the files that links lead to) whose very calls a person may let pass for a time; calls of
+    any other are approved one by one."""
+    rules: tuple[ApprovalRule, ...] = ()
+    """Which calls run, are asked about, or are refused; for all others the tool's own word counts."""
