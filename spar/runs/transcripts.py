@@ -37,17 +37,19 @@ _LARGEST, _BYTES = 1 << 16, 64 << 20
 
 
 class _Kept(Struct):
-    """The entries of one session as they are read: the last compaction, then others, oldest first, and how many bytes
-    each of those takes."""
+    """The entries of one session as they are read, the last compaction, then others, oldest first; and how many bytes
+    each of them takes."""
 
     entries: list[Entry] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     compaction: tuple[Entry, ...] = ()
+    compaction_size: int = 0
     size: int = 0
 
     def add(self, entry: Entry, size: int) -> None:
         if entry.kind == "compaction":  # what it sums up is read no more
-            self.compaction = (entry,)
+            self.size += size - self.compaction_size
+            self.compaction, self.compaction_size = (entry,), size
             self.drop(bisect_left(self.entries, int(entry.body.get("first_kept", 0)), key=attrgetter("seq")))
         else:
             self.entries.append(entry)

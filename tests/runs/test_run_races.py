@@ -446,6 +446,20 @@ async def test_what_was_said_is_kept_without_a_memory_as_far_as_there_is_room(cl
     assert all(len(str(entry.body)) < 70_000 for each in kept for entry in each)
 
 
+async def test_summaries_of_sessions_count_towards_what_is_kept(clock: VirtualClock) -> None:
+    transcripts = agent_of(clock).transcripts
+    summary = Entry("compaction", {"summary": "x" * 60_000, "first_kept": 0}, "r")
+    for number in range(900):
+        await transcripts.compact(f"s{number}", "r", summary)
+        await transcripts.compact(f"s{number}", "r", summary)  # which takes the place of the one before it
+        transcripts.keep(f"s{number}", [Entry("user", {"text": "x" * 30_000}, "r")])
+
+    kept = [await transcripts.read(f"s{number}") for number in range(900)]
+    assert 600 < sum(map(bool, kept)) < 900
+    assert {len(each) for each in kept} == {0, 2}
+    assert sum(size_of(entry.body) for each in kept for entry in each) <= 64 << 20
+
+
 async def test_abilities_at_endless_kinds_of_tasks_are_not_kept_for_ever(clock: VirtualClock) -> None:
     agent = agent_of(clock)
 
