@@ -24,7 +24,6 @@ from msgspec.json import encode as as_json
 
 from memory import events, pieces
 from memory.codec import (
-    MAX_DEPTH,
     decode,
     encode,
     is_safe,
@@ -93,14 +92,19 @@ _INTO = """INSERT OR IGNORE INTO cycle
     (seq, id, started_at, bytes, outcome, session, agent, duration, summary, body)"""
 
 
-class CycleBody(Struct, frozen=True):
-    """The body of a row. `cut` says of each part that was cut how many of how many items are there."""
+class CycleBody(Struct, frozen=True, omit_defaults=True):
+    """The body of a row. `cut` says of each part that was cut how many of how many items are there.
+
+    `is_end` says that no fact tells of the cycle's end: it and `besides` are to be added to the counts of its agent.
+    """
 
     record: Any
     links: tuple[str, ...] = ()
     truncated: bool = False
     cut: dict[str, tuple[int, int]] = field(default_factory=dict)
     has_pieces: bool = False
+    is_end: bool = False
+    besides: dict[str, Any] | None = None
 
 
 class CycleRow(NamedTuple):
@@ -156,15 +160,17 @@ def insert(connection: Connection, row: CycleRow) -> None:
         sealing.tops.pop("cycle", None)  # to be read again
 
 
-def prepared(cycle: CycleRecord) -> CycleRow | CycleRecord:
+def prepared(
+    cycle: CycleRecord, *, is_end: bool = False, besides: dict[str, Any] | None = None
+) -> CycleRow | CycleRecord:
     """Encode a cycle that holds but a few words, in a few microseconds: the writer's thread then has little to do but
     to write, and need not fight with the event loop for the interpreter. Any other stays what it is, for `write`,
     which also masks what is encoded here."""
     try:
         if not _holds_little(cycle):
             return cycle
-        raw = as_json(CycleBody(cycle))
-        if not raw.isascii() or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+        raw = as_json(CycleBody(cycle, is_end=is_end, besides=besides))
+        if not raw.isascii():
             return cycle
         return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {})
     except Exception:  # a field that is not what it should be, or a lone surrogate

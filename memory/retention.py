@@ -86,6 +86,8 @@ def trim(connection: Connection, limits: RetentionLimits, now: float) -> int:
         rows = _oldest(connection, kind, at, at)
         number = due(rows, count=count, keep=limits.rows(kind), over=over[kind], horizon=horizon)
         if number:
+            if kind == "cycle":
+                counts.fold(connection, is_all=True)
             crashpoint("retention.delete")
             connection.execute(
                 f"DELETE FROM {kind} WHERE seq IN (SELECT seq FROM {kind} ORDER BY {at} LIMIT ?)", (number,)
@@ -123,7 +125,7 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
             orphans.fold(connection, live, end)
         except ValueError:  # its facts stay, and it is put aside in time
             return 0
-    counts.fold(connection, end - 1)
+    counts.fold(connection, is_all=True)
     crashpoint("retention.delete")
     hash_chain.move_anchor(connection, end - 1)
     connection.execute("DELETE FROM fact WHERE seq < ?", (end,))

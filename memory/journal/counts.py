@@ -1,21 +1,22 @@
-"""Counts of agents: a row for each agent, and the facts behind it that tell of more.
+"""Counts of agents: a row for each agent, and the ends of cycles behind it that tell of more.
 
-The end of a cycle tells what it adds to the counts of its agent; to write that into the row at once would be a row more
-in each transaction. It is added up when somebody asks, and in idle time before the facts go. Each row says up to which
-fact its agent's counts are in it, and `counted` in the table `state` up to which those of all agents are. The facts of
-an earlier release tell of none.
+The end of a cycle tells what it adds to the counts of its agent, in its fact or, where it left none, on the tape; to
+write that into the row at once would be a row more in each transaction. It is added up when somebody asks, and in idle
+time before facts and cycles go. Each row says up to which fact and cycle its agent's counts are in it, and `counted` in
+the table `state` up to which those of all agents are. What an earlier release wrote tells of none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from memory import events, own_rows
-from memory.codec import encode, safe, sealed
-from memory.sqlite import database, hash_chain
+from memory.codec import encode, safe, sealed, unsealed
+from memory.sqlite.database import COUNTED, number_of_last
 from spar.records import counts
 
 if TYPE_CHECKING:
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 
 #: Owners and key of the rows.
 _OWNER, _KEY = "stats:", "account"
-#: Facts that are added up at once, and how many may wait for that.
+#: Ends that are added up at once, and how many may wait for that.
 BATCH: Final = 1_000
+
+
+class Place(NamedTuple):
+    """Place up to which counts were added up: the numbers of a fact and a cycle."""
+
+    fact: int = 0
+    cycle: int = 0
 
 
 class ClosedFact(msgspec.Struct):
@@ -36,58 +44,89 @@ class ClosedFact(msgspec.Struct):
     besides: dict[str, Any] | None = None
 
 
-_decode = msgspec.json.Decoder(ClosedFact).decode
+class TapedRecord(msgspec.Struct):
+    """Cycle on the tape, as far as counts go."""
+
+    outcome: str
+    agent: str
+    duration: float
+    phases: dict[str, float]
+
+
+class TapedEnd(msgspec.Struct):
+    """Body of a row of the tape, as far as counts go."""
+
+    record: TapedRecord
+    is_end: bool = False
+    besides: dict[str, Any] | None = None
+
+
+_fact = msgspec.json.Decoder(ClosedFact).decode
+_tape = msgspec.json.Decoder(TapedEnd).decode
 
 
 def put(connection: Connection, given: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Write what the counts of agents come to, in place of all that was told before."""
-    last = hash_chain.newest(connection)
+    upto = _newest(connection)
     for agent, total in given:
-        _put(connection, agent, {**total, "upto": last})
+        _put(connection, agent, {**total, "upto": upto})
 
 
 def of(connection: Connection, agent: str) -> dict[str, Any]:
     """Return what the counts of an agent come to."""
     total = _row(connection, agent)
-    after = max(_number(total.pop("upto", 0)), _counted(connection))
-    for _, told in _told(connection, after, hash_chain.newest(connection)):
-        if told.agent == agent:
+    known = _place(total.pop("upto", None))
+    for place, told in _told(connection, _counted(connection), _newest(connection)):
+        if told.agent == agent and _is_behind(place, known):
             _add(total, told)
     return total
 
 
-def fold(connection: Connection, upto: int | None = None) -> int:
-    """Add what facts tell to the rows of their agents; returns how many facts that were.
-
-    Args: upto: number of the last of them; None: one batch, once that has gathered.
-    """
-    before = _counted(connection)
-    end = before + BATCH if upto is None else upto
-    if end <= before or end > hash_chain.newest(connection):
+def fold(connection: Connection, *, is_all: bool = False) -> int:
+    """Add one batch of what was told to the rows of the agents, once it has gathered, or all; returns how much that
+    was."""
+    before, newest = _counted(connection), _newest(connection)
+    waiting = sum(newest) - sum(before)
+    if waiting <= 0 or not (is_all or waiting >= BATCH):
         return 0
+    end = newest if is_all else Place(*(min(last, done + BATCH) for last, done in zip(newest, before, strict=True)))
     totals: dict[str, dict[str, Any]] = {}
-    for seq, told in _told(connection, before, end):
+    for place, told in _told(connection, before, end):
         if told.agent not in totals:
             totals[told.agent] = _row(connection, told.agent)
-        total = totals[told.agent]
-        if seq > _number(total.get("upto", 0)):
-            _add(total, told)
+        if _is_behind(place, _place(totals[told.agent].get("upto"))):
+            _add(totals[told.agent], told)
     for agent, total in totals.items():
-        _put(connection, agent, {**total, "upto": max(end, _number(total.get("upto", 0)))})
-    connection.execute(events.SAVE, (database.COUNTED, str(end)))
-    return end - before
+        upto = [max(pair) for pair in zip(end, _place(total.get("upto")), strict=True)]
+        _put(connection, agent, {**total, "upto": upto})
+    connection.execute(events.SAVE, (COUNTED, json.dumps(end)))
+    return sum(end) - sum(before)
 
 
-def _told(connection: Connection, after: int, upto: int) -> Iterator[tuple[int, ClosedFact]]:
-    """Return the facts that tell of counts, with their numbers; what cannot be read tells of none."""
-    query = "SELECT seq, CAST(body AS BLOB) FROM fact WHERE seq > ? AND seq <= ? AND kind = 'closed' ORDER BY seq"
-    for seq, body in list(connection.execute(query, (after, upto))):
+def _told(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[Place, ClosedFact]]:
+    """Return what tells of counts, each with the number that it has in its table; what cannot be read tells of none."""
+    facts = "SELECT seq, body FROM fact WHERE seq > ? AND seq <= ? AND kind = 'closed' ORDER BY seq"
+    cycles = "SELECT seq, body FROM cycle WHERE seq > ? AND seq <= ? ORDER BY seq"
+    for seq, body in list(connection.execute(facts, (after.fact, upto.fact))):
         try:
-            told = _decode(body if isinstance(body, bytes) else b"")
+            told = _fact(str(body))
         except ValueError:
             continue
         if told.took is not None:
-            yield _number(seq), told
+            yield Place(fact=int(str(seq))), told
+    for seq, body in list(connection.execute(cycles, (after.cycle, upto.cycle))):
+        try:
+            taped = _tape(unsealed(str(body)))
+        except ValueError:
+            continue
+        if taped.is_end:
+            record = taped.record
+            took = {"cycle": record.duration, **record.phases}
+            yield Place(cycle=int(str(seq))), ClosedFact(record.outcome, record.agent, took, taped.besides)
+
+
+def _is_behind(place: Place, known: Place) -> bool:
+    return place.fact > known.fact if place.fact else place.cycle > known.cycle
 
 
 def _add(total: dict[str, Any], told: ClosedFact) -> None:
@@ -105,9 +144,21 @@ def _put(connection: Connection, agent: str, total: dict[str, Any]) -> None:
     connection.execute(own_rows.KEEP, (safe(_OWNER + agent), _KEY, sealed(encode(total))))
 
 
-def _counted(connection: Connection) -> int:
-    return _number(connection.execute("SELECT value FROM state WHERE key = ?", (database.COUNTED,)).get)
+def _newest(connection: Connection) -> Place:
+    return Place(number_of_last(connection, "fact"), number_of_last(connection, "cycle"))
 
 
-def _number(value: object) -> int:
-    return int(str(value)) if str(value).isdigit() else 0
+def _counted(connection: Connection) -> Place:
+    text = connection.execute("SELECT value FROM state WHERE key = ?", (COUNTED,)).get
+    try:
+        return _place(json.loads(str(text)))
+    except ValueError:
+        return Place()
+
+
+def _place(value: object) -> Place:
+    match value:
+        case [int(fact), int(cycle)]:
+            return Place(fact, cycle)
+        case _:
+            return Place()

@@ -252,16 +252,20 @@ class Journal(JournalQueries):
         if cycle_id in self._opening and not closing.leaves_a_trace and not waiting:
             self._end(cycle_id)  # it began and ended in one moment, and nothing came of it
             return
-        record = closing.record
-        told: dict[str, Any] = {"outcome": closing.outcome, "done": closing.done}
-        if closing.took is not None:
-            told |= {"agent": agent, "took": closing.took}
-        if closing.besides is not None:
-            told["besides"] = closing.besides
-        self._tell(cycle_id, closing.run_id or "", "closed", told)
+        record, is_alone = closing.record, cycle_id in self._opening and closing.is_alone
+        row: Any = None
+        if record is not None:
+            row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
+        if not (is_alone and type(row) is cycle_log.CycleRow):  # else its row on the tape is all that there is of it
+            told: dict[str, Any] = {"outcome": closing.outcome, "done": closing.done}
+            if record is not None:
+                told |= {"agent": agent, "took": {"cycle": record.duration, **record.phases}}
+            if closing.besides is not None:
+                told["besides"] = closing.besides
+            self._tell(cycle_id, closing.run_id or "", "closed", told)
         if record is not None:
             self._batch.size += _ABOUT_A_CYCLE
-            self._add(cycle_log.write, cycle_log.prepared(record))
+            self._add(cycle_log.write, row)
             for experience in closing.experiences:
                 row = experiences.row(experience)
                 self._batch.size += row.size

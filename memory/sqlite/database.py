@@ -37,7 +37,7 @@ _FENCE = "fence"  # up to where fences are reserved
 _FENCES = 1 << 24
 _CLOCK_LIMIT = 1 << 52  # microseconds: a clock beyond the year 2112 is not believed
 FLUSHED = "flushed"  # the number of a flush, as in `wal_watermark`, or written only for the flush that this brings
-COUNTED = "counted"  # the number of the fact up to which `memory.journal.counts` has added up
+COUNTED = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
 #: Keys in the table `state` that are not the agent's.
 OWN_KEYS = (_EPOCH, _FENCE, hash_chain.ANCHOR, FLUSHED, seals.HEAD, COUNTED)
 _SMALL = 16 << 20  # bytes of a file whose pages are all looked at when it is opened: some ten milliseconds
@@ -160,7 +160,7 @@ def _next_epoch(connection: Connection) -> tuple[int, int]:
         fence = _first_fence(number_of(connection, _FENCE), earlier)
         for key, value in ((_EPOCH, earlier + 1), (_FENCE, fence + _FENCES)):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
-        newest = str(hash_chain.newest(connection))
+        newest = f"[{hash_chain.newest(connection)},{number_of_last(connection, 'cycle')}]"
         connection.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (COUNTED, newest))
         sealing.write()
         connection.execute("COMMIT")
@@ -195,6 +195,12 @@ def number_of(connection: Connection, key: str) -> int:
     if text is None:
         return 0
     return int(text) if isinstance(text, bytes) and text.isdigit() else -1
+
+
+def number_of_last(connection: Connection, table: str) -> int:
+    """Return the greatest number in a table; 0 where there is none."""
+    found = connection.execute(f"SELECT max(seq) FROM {table}").get
+    return found if isinstance(found, int) else 0
 
 
 def inspect(path: str, *, read_only: bool = False) -> None:

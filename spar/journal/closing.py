@@ -67,7 +67,6 @@ def closing(
     entries: tuple[Entry, ...],
     changes: tuple[RowChange, ...],
     is_to_go_on: bool,
-    took: dict[str, float] | None,
     besides: dict[str, Any] | None,
 ) -> Closing:
     """The account. `run` is the item of the cycle's run, `answer` that run's once it has ended, `parts` those of
@@ -95,8 +94,8 @@ def closing(
         entries,
         cycle.session,
         changes,
-        took,
         besides,
+        cycle.is_stepped,
     )
 
 

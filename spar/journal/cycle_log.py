@@ -111,20 +111,19 @@ class CycleLog:
                 item = replace(item, output=run.output)
             if not is_to_go_on:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
-        took = besides = None
+        besides = None
         if record is None:
             self._agent_state.passed(cycle, duration)
         else:
-            took, besides = {"cycle": duration, **record.phases}, self._agent_state.besides()
+            besides = self._agent_state.besides()
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
-                          entries=entries, changes=changes, is_to_go_on=is_to_go_on, took=took,
-                          besides=besides)  # fmt: skip
+                          entries=entries, changes=changes, is_to_go_on=is_to_go_on, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
         except Exception as error:
             self._reports.closing_failed(cycle, error)
-            bare = replace(account, record=None, experiences=(), entries=(), took=None, besides=None)  # told already
+            bare = replace(account, record=None, experiences=(), entries=(), besides=None)  # told already
             journal.closed(core.name, cycle.id, bare)
         if cycle.items or run is not None:
             for item_id in (*(cycle.items if is_to_go_on else account.done), *[part.run_id for part in parts]):

@@ -418,7 +418,7 @@ class StateJournal(Protocol):
 
     async def counts(self, agent: str) -> Mapping[str, Any]:
         """Return what the counts of an agent come to: what `count` wrote last, and what its cycles that were closed
-        since have added (`Closing.took`, `Closing.besides`)."""
+        since have added: each with a record its outcome, its duration and phases, and `Closing.besides`."""
         ...
 
     async def rows(self, owner: str) -> Mapping[str, Any]:

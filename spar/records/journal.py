@@ -150,8 +150,9 @@ class Closing(Struct, frozen=True):
     those of the messages that had become a part of that run, `past` is the run's item with this cycle among its past.
     `again` is what is to be gone on with: the cycle was cut off. `entries` are what it adds to the transcript of its
     `session`, for run `run_id` unless they name their own; those of a run that another one has superseded there are not
-    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools. What it adds
-    to the counts of its agent (`spar.records.counts`): its outcome, what `took` how many seconds, `besides` more.
+    kept, which is told as a fault. `changes` are small rows that change with it: what was learnt of tools. With
+    `record` the cycle adds to the counts of its agent (`spar.records.counts`), and with it `besides`.
+    A chain of steps (`is_stepped`) may be closed again.
     """
 
     outcome: str
@@ -167,8 +168,15 @@ class Closing(Struct, frozen=True):
     entries: tuple[Entry, ...] = ()
     session: str = ""
     changes: tuple[RowChange, ...] = ()
-    took: dict[str, float] | None = None
     besides: dict[str, Any] | None = None
+    is_stepped: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether the record and its counts are all that came of the cycle, and will be."""
+        return self.record is not None and not (
+            self.run_id or self.done or self.failed or self.entries or self.experiences or self.again or self.is_stepped
+        )
 
     @property
     def leaves_a_trace(self) -> bool:

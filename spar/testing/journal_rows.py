@@ -95,9 +95,8 @@ class CountsDuty(Duty):
             for cycle in range(3):
                 id, besides = f"{agent}{number}{cycle}", {"outcomes": {"idle": 2}, "errors_by_phase": {"plan": 1}}
                 journal.opened(agent, id, [], [], lambda id=id: Unfinished(id, "main"), {})
-                record = CycleRecord(id, agent, "main", utcnow(), 0.5, "acted")
-                took = {"cycle": 0.5, "plan": 0.25}
-                journal.closed(agent, id, Closing("acted", record, took=took, besides=besides if cycle else None))
+                record = CycleRecord(id, agent, "main", utcnow(), 0.5, "acted", phases={"plan": 0.25})
+                journal.closed(agent, id, Closing("acted", record, besides=besides if cycle else None))
         await self.value("journal.safe()", journal.safe())
 
     async def look(self, store: Any) -> None:
