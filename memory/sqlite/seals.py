@@ -165,7 +165,11 @@ class Seals:
                 number = TABLES[name].number
                 new += [(number, key, digest) for key, digest in digests.items()]
             insert_all(self._connection, _INTO, new, _OR_REPLACE)
-            self._next = write_head(self._connection, rows, self.newest)
+            fact, link = self._head.fact, self._head.link
+            if self._has_facts:
+                fact, link = _newest(self._connection, self.newest)
+            self._next = Head(rows, fact, link)
+            _put_head(self._connection, self._next)
         self._touched, self._added, self._has_facts = {}, {}, False
 
     def done(self) -> None:
@@ -271,15 +275,14 @@ def counted(connection: Connection) -> Head:
     return Head(rows)
 
 
-def write_head(
-    connection: Connection, rows: dict[str, tuple[int, int]], newest: tuple[int, bytes] | None = None
-) -> Head:
-    """Write what the seals come to, with the newest fact, which is read unless it is given."""
-    newest = newest or hash_chain.last(connection)
-    found = Head(rows) if newest is None else Head(rows, newest[0], newest[1].hex())
-    text = msgspec.json.encode(found).decode()
-    connection.execute(_PUT_HEAD, (HEAD, text))
-    return found
+def _newest(connection: Connection, known: tuple[int, bytes] | None = None) -> tuple[int, str]:
+    """Return number and link of the newest fact, which is read unless it is known; nothing where there is none."""
+    seq, link = known or hash_chain.last(connection) or (0, b"")
+    return seq, link.hex()
+
+
+def _put_head(connection: Connection, head: Head) -> None:
+    connection.execute(_PUT_HEAD, (HEAD, msgspec.json.encode(head).decode()))
 
 
 def seal_all(connection: Connection) -> None:
@@ -295,7 +298,7 @@ def seal_all(connection: Connection) -> None:
             insert_all(connection, _INTO, ((table.number, key, digest),), _OR_REPLACE)
             count, total = count + 1, (total + digest) % _LIMIT
         rows[name] = (count, total)
-    write_head(connection, rows)
+    _put_head(connection, Head(rows, *_newest(connection)))
 
 
 def check(connection: Connection) -> Iterator[SealBreak]:

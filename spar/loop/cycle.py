@@ -222,7 +222,7 @@ class Cycle:
             action=None if action is None else _with(action, "perceptions", ()),
             result=None if result is None else _with(result, "action", None),
             reflection=None if reflection is None else _with(reflection, "result", None),
-            phases={str(phase): seconds for phase, seconds in self.phases.items()},
+            phases=dict(self.phases.items()),
             faults=self.faults,
             notes=tuple([self._noted(*note) for note in self.notes]),
             calls=self.calls,
