@@ -2,6 +2,7 @@
 
 journal     the journal's port: values become rows in few transactions
 batch       the rows of one moment as one unit of work for the writer
+flush       one flush for all who wait
 queries     reads that include rows not yet written
 replay      reads the state of the journal from its rows
 budgets     the rows of spent budgets

@@ -19,6 +19,7 @@ from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import rows as experiences
 from memory.journal import budgets, counts, replay
 from memory.journal.batch import Batch, Write, many
+from memory.journal.flush import Flush
 from memory.journal.in_flight import NOTED, InFlightFile, trait
 from memory.journal.queries import JournalQueries
 from spar.clock import Clock
@@ -76,8 +77,8 @@ class Journal(JournalQueries):
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # changes of rows, by the open cycle that they are for
         self._held: deque[Batch] = deque()  # for which the writer has had no room
         self._turn: asyncio.Handle | None = None
-        self._flight: asyncio.Future[Any] | None = None  # the last flush that somebody waits for
-        self._boarding: asyncio.Future[Any] | None = None  # the next one, handed over at the end of this turn
+        self._flush: Flush | None = None  # the last one that somebody waits for
+        self._next_flush: Flush | None = None  # handed over at the end of this turn
         self._is_unsafe = False  # something was handed over that no flush covers
         self._open: dict[str, str] = {}  # by cycle, the name of its agent
         self.epoch, self._fence = file.epoch, file.fence
@@ -401,20 +402,17 @@ class Journal(JournalQueries):
     # -- handing over
 
     async def safe(self) -> None:
-        flight = self._flight
-        if self._boarding is not None:
-            flight = self._boarding
-        elif self._has_told or self._held or self._is_unsafe:
-            loop = asyncio.get_running_loop()
-            flight = loop.create_future()
-            if self._flight is None or self._flight.done():
-                self._submit(flight)
+        flush = self._next_flush or self._flush
+        if self._next_flush is None and (self._has_told or self._held or self._is_unsafe):
+            flush = Flush(self._unheard)
+            if self._flush is None or self._flush.done():
+                self._submit(flush)
             else:  # the writer is busy: what others tell in this turn of the loop goes with it
-                self._boarding = flight
-                loop.call_soon(self._depart)
-        if flight is not None:
+                self._next_flush = flush
+                asyncio.get_running_loop().call_soon(self._submit_next)
+        if flush is not None:
             with self._clock.working():
-                await asyncio.shield(flight)
+                await flush.over()
 
     @property
     def refusal(self) -> str:
@@ -424,8 +422,8 @@ class Journal(JournalQueries):
     @property
     def is_safe(self) -> bool:
         """Return whether there is nothing that `safe` would wait for."""
-        is_landed = self._flight is None or self._flight.done()
-        return is_landed and not (self._is_unsafe or self._held or self._has_told)
+        is_over = self._flush is None or self._flush.done()
+        return is_over and not (self._is_unsafe or self._held or self._has_told)
 
     @property
     def is_behind(self) -> bool:
@@ -436,24 +434,27 @@ class Journal(JournalQueries):
     def _has_told(self) -> bool:
         return bool(self._batch.events or self._batch.writes or self._opening)
 
-    def _depart(self) -> None:
-        flight, self._boarding = self._boarding, None
-        assert flight is not None
+    def _submit_next(self) -> None:
+        flush, self._next_flush = self._next_flush, None
+        assert flush is not None
         try:
-            self._submit(flight)
+            self._submit(flush)
         except SparError as error:  # it was closed under us
-            if not flight.done():
-                flight.set_exception(error)
+            flush.set_exception(error)
 
-    def _submit(self, flight: asyncio.Future[Any]) -> None:
+    def _unheard(self, error: BaseException) -> None:
+        self._told(Fault.of(error, part="memory"))
+
+    def _submit(self, flush: Flush) -> None:
         """Hand over with somebody waiting: the writer then has room and flushes. Raises: SparError when closing."""
         self._calm()
         self._held.append(self._taken())
         while self._held:
             batch = self._held[0]
-            self._file.writer.submit(batch, batch.size, None if len(self._held) > 1 else flight)
+            future = flush if len(self._held) == 1 else Flush(self._unheard)
+            self._file.writer.answer(future, batch, batch.size)
             self._held.popleft()
-        self._is_unsafe, self._flight = False, flight
+        self._is_unsafe, self._flush = False, flush
 
     def hand_over(self) -> None:
         """Give the writer what was told, in order; what it has no room for is offered again."""
@@ -478,7 +479,7 @@ class Journal(JournalQueries):
         self._calm()
         batch = self._taken()
         if self._held:
-            self._submit(asyncio.get_running_loop().create_future())
+            self._submit(Flush(self._unheard))
         self._is_unsafe = True
         return batch
 

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from memory.sqlite.database import is_storage
 from memory.sqlite.disk_reserve import DiskReserve
@@ -42,12 +42,20 @@ GROUP = 1_000  # units of work in one transaction: some ten milliseconds
 LINGER = 0.005  # seconds in which work that nobody waits for may gather: a transaction costs more than a unit
 
 
+class Awaited(Protocol):
+    """Future, as far as the writer answers it."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
 class Job:
     """A unit of work, how large it is, and who waits for its commit."""
 
     __slots__ = ("future", "size", "work")
 
-    def __init__(self, work: Callable[[Connection], Any], size: int, future: asyncio.Future[Any] | None = None) -> None:
+    def __init__(self, work: Callable[[Connection], Any], size: int, future: Awaited | None = None) -> None:
         self.work, self.size, self.future = work, size, future
 
 
@@ -138,15 +146,15 @@ class Writer:
         """
         return await self.submit(work, size)
 
-    def submit(
-        self, work: Callable[[Connection], R], size: int = 0, future: asyncio.Future[R] | None = None
-    ) -> asyncio.Future[R]:
-        """Do the work as `commit` does; returns a future, the given one or a new one. Raises: SparError when
-        closing."""
-        if future is None:
-            future = self._loop.create_future()
-        self._accept(Job(work, size, future), is_bounded=False)
+    def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
+        """Do the work as `commit` does; returns a future. Raises: SparError when closing."""
+        future: asyncio.Future[R] = self._loop.create_future()
+        self.answer(future, work, size)
         return future
+
+    def answer(self, future: Awaited, work: Callable[[Connection], Any], size: int = 0) -> None:
+        """Do the work as `commit` does, and tell this future what becomes of it. Raises: SparError when closing."""
+        self._accept(Job(work, size, future), is_bounded=False)
 
     @property
     def pending(self) -> int:
@@ -293,7 +301,7 @@ class Writer:
             self._fail(error)
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
-        answers: list[tuple[asyncio.Future[Any], Any]] = []
+        answers: list[tuple[Awaited, Any]] = []
         unheard: list[Exception] = []
         size = failed = 0
         for job, outcome in zip(group, outcomes, strict=True):
@@ -428,7 +436,7 @@ async def is_done(future: asyncio.Future[Any], within: float) -> bool:
     return future.done()
 
 
-def _answer(answers: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
+def _answer(answers: Iterable[tuple[Awaited, Any]]) -> None:
     for future, outcome in answers:
         if future.done():  # its waiter went away
             continue
