@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -121,37 +121,20 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
 
 def seems_small(value: Any, limit: int) -> bool:
     """Return whether a quick look finds fewer than `limit` characters and parts in a value; it stops when it finds
-    more."""
-    return look(value, limit).is_small
+    more.
 
-
-class Look(NamedTuple):
-    """The result of a quick look: whether it is small, all its texts in one, whether there is nothing else to write.
-
-    Where it is not small or there is more than texts and numbers, the texts are not all there.
+    It is done for each cycle with calls: of a struct what is empty is passed over without a step for each field, and so
+    is what holds a number, a time or one of a few words.
     """
-
-    is_small: bool
-    text: str
-    is_plain: bool
-
-
-def look(value: Any, limit: int) -> Look:
-    """Look for up to `limit` characters and parts in a value, and stop when there are more.
-
-    It is done for each cycle: of a struct what is empty is passed over without a step for each field, and so is what
-    holds a number, a time or one of a few words.
-    """
-    left, is_plain, texts = limit, True, list[str]()
+    left = limit
     todo: list[Any] = [value]
     for each in todo:  # it grows meanwhile
         kind = type(each)
         left -= 2
-        if kind is str:
-            left -= len(each)
-            texts.append(each)
-        elif kind in _SCALARS:
+        if kind in _SCALARS:
             pass
+        elif isinstance(each, (str, bytes, bytearray)):
+            left -= len(each)
         elif issubclass(kind, Struct):
             found = _large_fields(kind)(each)
             try:
@@ -167,15 +150,9 @@ def look(value: Any, limit: int) -> Look:
             left -= 2 * len(each)
             if left > 0:
                 todo += each
-        elif isinstance(each, str):
-            left -= len(each)
-            texts.append(str.__str__(each))
-        else:
-            is_plain = False
-            left -= len(each) if isinstance(each, (bytes, bytearray)) else 0
         if left <= 0:
-            return Look(False, "", is_plain)
-    return Look(True, "\n".join(texts), is_plain)
+            return False
+    return True
 
 
 @cache

@@ -27,7 +27,6 @@ from memory.codec import (
     decode,
     encode,
     is_safe,
-    look,
     read,
     safe,
     sealed,
@@ -122,17 +121,13 @@ def row(cycle: CycleRecord) -> CycleRow:
     found = pieces.Pieces()
     if cycle.notes:
         cycle = replace(cycle, notes=tuple([found.without(note) for note in cycle.notes]))
-    seen = look(cycle, _SMALL)
-    if seen.is_small:
+    if seems_small(cycle, _SMALL):
         text = encode(CycleBody(cycle, links, has_pieces=bool(found.texts)), limit=1 << 62)
     else:
         cut: dict[str, tuple[int, int]] = {}
         record = _shared_out(cycle, cut)
         text = as_json(CycleBody(record, links, bool(cut), cut, bool(found.texts))).decode("ascii")
-    # No secret begins in one text and ends in another, and what we write beside them are no secrets: where the texts
-    # have no hint of one, the much longer row need not be searched.
-    if not seen.is_small or not seen.is_plain or may_hold(seen.text):
-        text = mask_json(text)
+    text = mask_json(text)
     calls = _calls(cycle)
     summary = mask_json(encode(_summary(cycle), limit=1 << 62)) if calls["failed"] else _LATER
     return CycleRow(_columns(cycle, summary, sealed(text)), found.texts)
