@@ -15,6 +15,7 @@ from msgspec import Struct
 from memory import pieces
 from memory.journal import counts, orphans
 from memory.sqlite import hash_chain
+from memory.sqlite.hash_chain import integer
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
     Only a beginning of the chain can go, so the first fact of a cycle that is still open keeps all after it too; not so
     of agents that are not `live` (None: all are), for whose cycles what the facts say is kept in another place.
     """
-    first, last = (_number(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
+    first, last = (integer(connection, f"SELECT {which}(seq) FROM fact") for which in ("min", "max"))
     horizon = now - limits.fact_days * _DAY if limits.fact_days is not None else -1e18
     surplus = last - limits.facts if limits.facts is not None else 0
     if not first or not (surplus >= first or _oldest_at(connection, first) < horizon):
@@ -159,10 +160,10 @@ def tidy(connection: Connection) -> bool:
     before = connection.total_changes()
     connection.execute("INSERT INTO experience_text (experience_text, rank) VALUES ('merge', ?)", (_MERGE_PAGES,))
     more = connection.total_changes() - before >= 2  # fewer: there was nothing to merge, says FTS5's manual
-    free, pages = (_number(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
+    free, pages = (integer(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
     if free > max(_VACUUM_PAGES, pages // 4):  # some free pages are kept: they will be needed again
         connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()  # reading it makes it run
-        more = more or _number(connection, "PRAGMA freelist_count") < free
+        more = more or integer(connection, "PRAGMA freelist_count") < free
     return more
 
 
@@ -179,8 +180,3 @@ def _oldest(connection: Connection, table: str, at: str, order: str) -> list[tup
 
 def _oldest_at(connection: Connection, seq: int) -> float:
     return float(str(connection.execute("SELECT at FROM fact WHERE seq = ?", (seq,)).get))
-
-
-def _number(connection: Connection, sql: str) -> int:
-    value = connection.execute(sql).get
-    return value if isinstance(value, int) else 0

@@ -508,7 +508,7 @@ class Memory:
         live = self._journal.live if self._journal is not None else None
         gone = counts.fold(connection) + retention.trim(connection, self._limits, now)
         gone += retention.trim_facts(connection, self._limits, now, live)
-        if live and self._clock.monotonic() - self._opened_mono >= orphans.AFTER:
+        if live and self._clock.monotonic() >= self._opened_mono + orphans.AFTER:
             self._bury(connection, live, now)
         gone += retention.trim_transcripts(connection, self._limits, now)
         gone += pieces.trim(connection) + events.forget(connection, now) + budgets.trim(connection)

@@ -16,7 +16,8 @@ import msgspec
 
 from memory import events, own_rows
 from memory.codec import encode, safe, sealed, unsealed
-from memory.sqlite.database import COUNTED, number_of_last
+from memory.sqlite import hash_chain
+from memory.sqlite.database import COUNTED
 from spar.records import counts
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _put(connection: Connection, agent: str, total: dict[str, Any]) -> None:
 
 
 def _newest(connection: Connection) -> Place:
-    return Place(number_of_last(connection, "fact"), number_of_last(connection, "cycle"))
+    return Place(hash_chain.newest(connection), hash_chain.integer(connection, "SELECT max(seq) FROM cycle"))
 
 
 def _counted(connection: Connection) -> Place:

@@ -160,7 +160,7 @@ def _next_epoch(connection: Connection) -> tuple[int, int]:
         fence = _first_fence(number_of(connection, _FENCE), earlier)
         for key, value in ((_EPOCH, earlier + 1), (_FENCE, fence + _FENCES)):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
-        newest = f"[{hash_chain.newest(connection)},{number_of_last(connection, 'cycle')}]"
+        newest = f"[{hash_chain.newest(connection)},{hash_chain.integer(connection, 'SELECT max(seq) FROM cycle')}]"
         connection.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (COUNTED, newest))
         sealing.write()
         connection.execute("COMMIT")
@@ -195,12 +195,6 @@ def number_of(connection: Connection, key: str) -> int:
     if text is None:
         return 0
     return int(text) if isinstance(text, bytes) and text.isdigit() else -1
-
-
-def number_of_last(connection: Connection, table: str) -> int:
-    """Return the greatest number in a table; 0 where there is none."""
-    found = connection.execute(f"SELECT max(seq) FROM {table}").get
-    return found if isinstance(found, int) else 0
 
 
 def inspect(path: str, *, read_only: bool = False) -> None:

@@ -66,7 +66,7 @@ def check(connection: Connection, *, last: int | None = None) -> ChainBreak | No
     Args: last: only so many of the newest; None: all, from what was deleted last.
     Raises: apsw.Error when the rows cannot be read.
     """
-    if not _number(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'fact'"):
+    if not integer(connection, "SELECT count(*) FROM sqlite_schema WHERE name = 'fact'"):
         return None  # of an older format
     number, before, latest = 0, GENESIS, newest(connection)
     if last is not None and latest > last:
@@ -106,7 +106,7 @@ def check(connection: Connection, *, last: int | None = None) -> ChainBreak | No
 
 def newest(connection: Connection) -> int:
     """Return the number of the last fact; 0 where there is none."""
-    return _number(connection, "SELECT max(seq) FROM fact")
+    return integer(connection, "SELECT max(seq) FROM fact")
 
 
 def last(connection: Connection) -> tuple[int, bytes] | None:
@@ -127,6 +127,7 @@ def move_anchor(connection: Connection, upto: int) -> None:
     connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (ANCHOR, text))
 
 
-def _number(connection: Connection, query: str) -> int:
+def integer(connection: Connection, query: str) -> int:
+    """Return the number that a query gives; 0 for none."""
     value = connection.execute(query).get
     return value if isinstance(value, int) else 0

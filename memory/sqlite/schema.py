@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory.sqlite import seals
+from memory.sqlite.hash_chain import integer
 from spar.errors import ConfigError
 from spar.failpoints import crashpoint
 
@@ -42,7 +43,7 @@ STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal)
 
 def version(connection: Connection) -> int:
     """Return the version that a file says it has; 0 for an empty one. Reads only."""
-    return int(_number(connection, "PRAGMA user_version"))
+    return integer(connection, "PRAGMA user_version")
 
 
 def check(connection: Connection, name: str, *, steps: Sequence[Step] = STEPS, read_only: bool = False) -> None:
@@ -51,8 +52,8 @@ def check(connection: Connection, name: str, *, steps: Sequence[Step] = STEPS, r
     Raises: ConfigError naming the file, what was found and what to do.
     """
     found, known = version(connection), len(steps)
-    owner = _number(connection, "PRAGMA application_id")
-    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
+    owner = integer(connection, "PRAGMA application_id")
+    tables = integer(connection, "SELECT count(*) FROM sqlite_schema")
     if tables and owner != APPLICATION_ID:
         raise ConfigError(f"{name!r} is a database of another program; let memory.url name another file", path=("url",))
     if found > known:
@@ -85,8 +86,3 @@ def migrate(connection: Connection, *, steps: Sequence[Step] = STEPS) -> int:
             connection.execute("ROLLBACK")
         raise
     return len(steps) - found
-
-
-def _number(connection: Connection, query: str) -> int:
-    value = connection.execute(query).get
-    return int(value) if isinstance(value, int) else 0
