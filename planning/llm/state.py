@@ -197,7 +197,8 @@ class PlannerState:
         used = {"requests": 1, "tokens": read + written}
         if usage is not None and usage.cost is not None:
             used["money"] = usage.cost
-        self.counts.update({name: used[name] for name in ("requests", "tokens")})
+        self.counts["requests"] += 1
+        self.counts["tokens"] += read + written
         if request.run_id is not None and self.host is not None:
             self.host.used(request.run_id, used)
             parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}

@@ -92,17 +92,15 @@ class _Shortener:
 
     def shorten(self, value: Any, path: Path) -> Any:
         kind = type(value)
-        if kind is str or kind is dict:
-            if (medium := medium_of(value)) is not None:
-                return f"{medium.name}{_whole(path)}"  # nobody reads base64
-            if kind is dict:
-                return self._object(value, path)
-            self._spend(min(len(value), self.longest) + 2)
-            return head_and_tail(value, self.longest, path)
+        may_be_medium = value[:5] == "data:" if kind is str else kind is dict and ("data" in value or "blob" in value)
+        if may_be_medium and (medium := medium_of(value)) is not None:
+            return f"{medium.name}{_whole(path)}"  # nobody reads base64
+        if kind is dict:
+            return self._object(value, path)
         if kind is list:
             return self._array(value, path)
-        self._spend(1)
-        return value
+        self._spend(min(len(value), self.longest) + 2 if kind is str else 1)
+        return head_and_tail(value, self.longest, path) if kind is str else value
 
     def _object(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
         head, tail = self._halves(len(value))
