@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from memory import transcripts
 from memory.journal.queries import SessionQueries
-from memory.transcripts import SupersededError, TranscriptSummary
+from memory.transcripts import ReadTranscript, SupersededError, TranscriptSummary
+from spar.data.bounded import BoundedDict
 from spar.records.transcript import Entry
 from spar.types import Fault
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
     from memory.journal.journal import Journal
     from memory.sqlite.session import DatabaseSession
+
+
+#: Sessions that are read on from where they were, and about how many bytes of all of them.
+_MOST_SESSIONS: Final = 64
+_MOST_BYTES: Final = 16 << 20
 
 
 class Transcripts(SessionQueries):
@@ -34,6 +40,9 @@ class Transcripts(SessionQueries):
     ) -> None:
         super().__init__(file, told)
         self._journal = journal
+        #: What was read of the sessions that were read last, from which it is read on, and the file that it is of.
+        self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
+        self._read_from: DatabaseSession | None = None
 
     def hand_over(self) -> None:
         if (journal := self._journal()) is not None:
@@ -46,7 +55,17 @@ class Transcripts(SessionQueries):
 
         Raises: TransientError when the file cannot be read now.
         """
-        return await self._rows(partial(transcripts.read, agent=agent, session=session))
+        key, file = (agent, session), self._opened()
+        if self._read_from is not file:
+            self._read_from = file
+            self._known.clear()
+        known = self._known.get(key, transcripts.UNREAD)
+        found = await self._rows(partial(transcripts.read, agent=agent, session=session, before=known))
+        if self._read_from is file:
+            self._known[key] = found
+            while len(self._known) > 1 and sum(each.bytes for each in self._known.values()) > _MOST_BYTES:
+                self._known.popitem(last=False)
+        return list(found.entries)
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
         """Return the newest entries, oldest first, also those that were summed up; `before` is the `seq` of one that

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -119,20 +119,50 @@ def forget(connection: Connection, agent: str, session: str) -> int:
 # -- reading
 
 
-def read(connection: Connection, agent: str, session: str, missed: list[str]) -> list[Entry]:
+class ReadTranscript(Struct, frozen=True):
+    """The entries of a session as they were read: `rows` of it stand up to the row `last`, those in `entries` take so
+    many `bytes`. It is read on from there as long as that is so."""
+
+    entries: tuple[Entry, ...] = ()
+    last: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+UNREAD: Final = ReadTranscript()
+
+
+def read(
+    connection: Connection, agent: str, session: str, missed: list[str], before: ReadTranscript = UNREAD
+) -> ReadTranscript:
     """Return the entries of a session for a planner: the last compaction, then what it kept and what came after, as far
-    back as there is room."""
+    back as there is room. Read are those that came since it was read `before`."""
     of = safe(agent), safe(session)
     where = " WHERE agent = ? AND session = ?"
-    compactions = connection.execute(f"{_COLUMNS}{where} AND kind = 'compaction' ORDER BY seq DESC", of)
-    summary = next((entry for row in compactions if (entry := _entry(row, missed)) is not None), None)
+    count = f"SELECT count(*) FROM transcript{where} AND seq <= ?"
+    compactions = f"{where} AND kind = 'compaction' ORDER BY seq DESC"
+    compacted = connection.execute(f"SELECT seq FROM transcript{compactions} LIMIT 1", of).get or 0
+    if before.rows and compacted <= before.last and connection.execute(count, (*of, before.last)).get == before.rows:
+        more = f"{_COLUMNS}{where} AND seq > ? ORDER BY seq LIMIT ?"
+        new = list(connection.execute(more, (*of, before.last, READ_ENTRIES)))
+        size = before.bytes + sum(_int(row[5]) for row in new)
+        if len(before.entries) + len(new) <= READ_ENTRIES and size <= READ_BYTES:
+            entries = [entry for row in new if (entry := _entry(row, missed)) is not None]
+            last = _int(new[-1][0]) if new else before.last
+            return ReadTranscript((*before.entries, *entries), last, before.rows + len(new), size)
+    summaries = connection.execute(f"{_COLUMNS}{compactions}", of)
+    summary = next((entry for row in summaries if (entry := _entry(row, missed)) is not None), None)
     first = 0
     if summary is not None:
         kept = summary.body.get("first_kept")
         first = kept if isinstance(kept, int) and kept > 0 else summary.seq
     newest = f"{_COLUMNS}{where} AND seq >= ? AND kind <> 'compaction' ORDER BY seq DESC LIMIT ?"
-    entries = _that_fit(connection, newest, (*of, first, READ_ENTRIES), missed)
-    return entries if summary is None else [summary, *entries]
+    found = _that_fit(connection, newest, (*of, first, READ_ENTRIES), missed)
+    last = max([each.seq for each in found[-1:]] + ([summary.seq] if summary is not None else []), default=0)
+    size = connection.execute(f"SELECT total(bytes) FROM transcript{where} AND seq BETWEEN ? AND ?",
+                              (*of, found[0].seq if found else last, last)).get  # fmt: skip
+    rows = _int(connection.execute(count, (*of, last)).get)
+    return ReadTranscript(tuple(found if summary is None else [summary, *found]), last, rows, _int(size))
 
 
 def tail(

@@ -40,7 +40,7 @@ class SessionQueries:
         self.hand_over()
         return await self._opened().read(work)
 
-    async def _rows(self, read: Callable[..., list[R]]) -> list[R]:
+    async def _rows(self, read: Callable[..., R]) -> R:
         """Rows; `read` adds to `missed` what it cannot read."""
         missed: list[str] = []
         found = await self._read(partial(read, missed=missed))

@@ -207,6 +207,31 @@ async def test_reading_begins_with_the_last_compaction_and_what_it_kept(memory: 
     assert first < second
 
 
+async def test_it_is_read_on_from_where_it_was_as_long_as_that_stands_there(memory: Memory) -> None:
+    add, read = memory.transcripts.append, memory.transcripts.read
+    await add("main", "talk", "a", [said(str(number)) for number in range(20)])
+    before = await read("main", "talk")
+    await add("main", "talk", "a", [said("new")])
+    await add("main", "other", "b", [said("elsewhere")])
+
+    after = await read("main", "talk")
+
+    assert texts(after) == [*map(str, range(20)), "new"]
+    assert all(one is other for one, other in zip(before, after, strict=False))  # not read again
+    assert after[-1] is (await read("main", "talk"))[-1]
+
+    after.clear()  # a list of the caller's own
+    await add("main", "talk", "a", [compaction("all but the last", before[-1].seq)])
+    assert texts(await read("main", "talk")) == ["all but the last", "19", "new"]
+    await add("main", "talk", "a", [said("more")])
+    assert texts(await read("main", "talk")) == ["all but the last", "19", "new", "more"]
+
+    assert await memory.transcripts.forget("main", "talk") == 23
+    assert await read("main", "talk") == []
+    await add("main", "talk", "a", [said("anew")])
+    assert texts(await read("main", "talk")) == ["anew"]
+
+
 async def test_where_the_last_compaction_cannot_be_read_the_one_before_it_counts(tmp_path: Path) -> None:
     connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     given = [said("1"), compaction("one", 2), said("2"), compaction("one and two", 4), said("3")]
@@ -214,7 +239,7 @@ async def test_where_the_last_compaction_cannot_be_read_the_one_before_it_counts
     append(connection, [*first, (agent, session, run, kind, at, size, body.replace("two", "six")), last])
     missed: list[str] = []
 
-    assert texts(transcripts.read(connection, "main", "talk", missed)) == ["one", "2", "3"]
+    assert texts([*transcripts.read(connection, "main", "talk", missed).entries]) == ["one", "2", "3"]
     assert len(missed) == 1
     connection.close()
 
