@@ -38,9 +38,8 @@ _PASSING: Final = (
     ("s", re.compile(r"\b(?:in|took):? \d+(?:\.\d+ ?m?s| ?ms)\b")),
 )
 _LONGEST_KEY: Final = 32
-_MOST_SETTLED: Final = (
-    10_000  # values, and characters of a text, that are looked through; larger ones count as they are
-)
+#: Values, and characters of a text, that are looked through; larger ones count as they are.
+_MOST_SETTLED: Final = 10_000
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 

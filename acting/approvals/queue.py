@@ -64,13 +64,8 @@ class ApprovalQueue:
     def __init__(
         self, fingerprinter: Fingerprinter, clock: Clock, tell: Callable[..., None], *, expires: float, most: int
     ) -> None:
-        self.fingerprinter, self.clock, self._tell, self._expires, self._most = (
-            fingerprinter,
-            clock,
-            tell,
-            expires,
-            most,
-        )
+        self.fingerprinter, self.clock, self._tell = fingerprinter, clock, tell
+        self._expires, self._most = expires, most
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)

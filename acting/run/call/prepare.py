@@ -28,6 +28,7 @@ from spar.types import Call, replace
 DELEGATE = "_delegate"  # calls with `_delegate`: another request, isolated
 LATENT = "_latent"  # latent calls whose result was written before what it refers to was known
 
+_TEXT, _TEXT_OR_NONE = frozenset({str}), frozenset({str, type(None)})
 _WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "instance": "'_instance'"}
 
 
@@ -53,12 +54,9 @@ def _objection(call: Call) -> str:
         raise BadCallError(
             f"a call's params and meta must be objects and its id not empty, found {shorten(asdict(call))}"
         )
-    if not (
-        (call.output_path is None or type(call.output_path) is str)
-        and call.output_method in METHODS
-        and (call.instance is None or (type(call.instance) is str and call.instance))
-        and (not call.after or all(type(id) is str for id in call.after))
-    ):
+    if not (type(call.output_path) in _TEXT_OR_NONE and call.output_method in METHODS
+            and type(call.instance) in _TEXT_OR_NONE and call.instance != ""
+            and (not call.after or _TEXT.issuperset(map(type, call.after)))):  # fmt: skip
         Call.from_wire({"_tool": call.tool, "_after": call.after, "_outputPath": call.output_path,
                         "_outputMethod": call.output_method, "_instance": call.instance})  # fmt: skip
         raise BadCallError(f"a call's '_instance' must be text that is not empty, found {shorten(call.instance)}")
