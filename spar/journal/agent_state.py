@@ -7,7 +7,7 @@ was not idle, so that a killed process has lost none of them; else at the stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,7 +37,7 @@ from spar.protocols import Rows
 from spar.records.abilities import ability_key
 from spar.records.counts import count
 from spar.records.journal import RowChange
-from spar.types import Ability, CycleRecord, Experience, Fault
+from spar.types import PHASES, Ability, CycleRecord, Experience, Fault
 
 R = TypeVar("R")
 
@@ -61,6 +61,9 @@ _SAID = {
     "gone": "work of an agent that is gone is put aside",
     "superseded": "transcript not kept",
 }
+
+#: Errors by phase of which the journal was told, of an agent that has none; one for all, and never changed.
+_NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 
 
 class AgentState:
@@ -100,7 +103,7 @@ class AgentState:
         self._rows = rows_of(self.state_store)
         self._written: dict[str, Ability] = {}  # as the rows say
         self._besides: dict[str, Any] = {}
-        self._told_errors = dict(stats.errors_by_phase)
+        self._told_errors = _NO_ERRORS
         #: The first number of an event that is not reserved; 0 while nothing is.
         self._reserved = 0
 

@@ -304,7 +304,7 @@ class SessionStats:
     __slots__ = ("_lock", "_of", "_pending", "_streaks")
 
     def __init__(self, streaks: FailureStreaks) -> None:
-        self._of: OrderedDict[str, Stats] = OrderedDict()
+        self._of: OrderedDict[str, Stats] | None = None  # made by the first count
         self._pending: list[Noted] = []
         self._lock = threading.Lock()
         self._streaks = streaks
@@ -326,6 +326,8 @@ class SessionStats:
 
     def _account(self, session: str) -> Stats:
         """Return the account of a session, which is now the one that turned last."""
+        if self._of is None:
+            self._of = OrderedDict()
         account = self._of.get(session)
         if account is None:
             account = self._of[session] = Stats(histogram=False)
@@ -338,7 +340,7 @@ class SessionStats:
     def snapshot(self, session: str) -> Snapshot:
         """The statistics of a session; from any thread. Raises: LookupError for one that has not turned lately."""
         self.fold()
-        if (account := self._of.get(session)) is None:
+        if self._of is None or (account := self._of.get(session)) is None:
             raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
         account.consecutive_failures = self._streaks.worst_of(session)
         return account.snapshot()

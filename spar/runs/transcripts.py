@@ -81,21 +81,21 @@ class SessionTranscripts:
 
     def __init__(self, name: str, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
         self._name, self._requests, self._state, self._setup = name, requests, state, setup
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] | None = None  # made by the first entry
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return what is to be read of a session, oldest first: from the last compaction on, which comes first."""
         if (store := self._state.transcripts) is not None:
             return await store.read(self._name, session)
-        kept = self._kept.get(session)
+        kept = None if self._kept is None else self._kept.get(session)
         return [] if kept is None else [*kept.compaction, *kept.entries]
 
     async def has(self, session: str) -> bool:
         """Return whether anything is kept of a session."""
         if (store := self._state.transcripts) is not None:
             return bool(await store.tail(self._name, session, 1))
-        return session in self._kept
+        return self._kept is not None and session in self._kept
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
@@ -124,6 +124,8 @@ class SessionTranscripts:
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep what a cycle added, where no store does."""
+        if self._kept is None:
+            self._kept = OrderedDict()
         kept = self._kept.get(session)
         if kept is None:
             kept = self._kept[session] = _Kept()
