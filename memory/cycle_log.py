@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -211,15 +212,12 @@ _texts_of_perception = attrgetter("content", "source", "kind", "id", "session", 
 def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> None:
     """Write these, and encode those that are not. Called in the writer's thread, so that a large cycle holds up no
     loop; never raises for what a cycle holds: the others of its transaction must not suffer for it."""
-    encoded: list[tuple[Any, ...]] = []
-    for cycle in cycles:
-        if isinstance(cycle, CycleRow):
-            encoded.append(cycle.columns)
+    for kind, some in groupby(cycles, type):
+        if kind is CycleRow:
+            _insert_all(connection, [row.columns for row in some if isinstance(row, CycleRow)])
             continue
-        _insert_all(connection, encoded)
-        encoded = []
-        insert(connection, _surely(cycle))  # at once, so that no more than one large one is held encoded
-    _insert_all(connection, encoded)
+        for cycle in some:  # one by one, so that no more than one large one is held encoded
+            insert(connection, cycle if isinstance(cycle, CycleRow) else _surely(cycle))
 
 
 def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
@@ -232,8 +230,6 @@ def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...
 
 def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
     """Write rows that have no pieces, and tell them to who keeps their seals."""
-    if not rows:
-        return
     rows = _without_secrets(rows)
     sealing = seals.of(connection)
     if sealing is None:
