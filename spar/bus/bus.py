@@ -6,7 +6,8 @@ one that is slow loses the oldest events, which is counted and told by a `Gap`. 
 signals (`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
 `wanted[PhaseCompleted]` first, so an event that nobody wants is not even made.
 
-This is the one place that knows blinker. What is told is `spar.events`, who is told `spar.bus.subscriptions`.
+Only this file and `spar.bus.channels` know blinker. What is told is `spar.events`, who is told
+`spar.bus.subscriptions`.
 """
 
 from __future__ import annotations
@@ -16,20 +17,13 @@ import contextvars
 import inspect
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import blinker
 
-from spar.bus.subscriptions import (
-    FAILURES_UNTIL_OFF,
-    HANDLER_WITHIN,
-    EventStream,
-    Subscription,
-    current_task,
-    is_cancelled,
-    name_of,
-)
+from spar.bus.channels import Channel, Route, Routes
+from spar.bus.streams import EventStream
+from spar.bus.subscriptions import HANDLER_WITHIN, Subscription, current_task, is_cancelled
 from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
@@ -62,9 +56,9 @@ class Events:
         #: Tasks of async handlers that ignored their cancellation and still run.
         self.left_behind: frozenset[asyncio.Task[None]] = _NONE
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
-        self._channels: dict[type[Event], _Channel] = {}
+        self._channels: dict[type[Event], Channel] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
-        self.wanted = _Routes(self._channels)
+        self.wanted = Routes(self._channels)
         #: Who keeps what each run tells (`spar.runs.run_log.RunLogs`), where there are runs.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
@@ -122,7 +116,7 @@ class Events:
 
     # -- telling
 
-    def publish(self, event: Event, only: _Route = ()) -> None:
+    def publish(self, event: Event, only: Route = ()) -> None:
         """Stamp the event and hand it to every receiver, whatever the others do with it. Never raises, never waits.
 
         Args: only: the receivers of an event that was sent by hand, which are handed it as it is.
@@ -274,12 +268,12 @@ class Events:
         channel.subscriptions += (subscription,)
         self.rerouted()
 
-    def _channel(self, kind: type[Event]) -> _Channel:
+    def _channel(self, kind: type[Event]) -> Channel:
         if not (isinstance(kind, type) and issubclass(kind, Event)):
             raise TypeError(f"events are subscribed to by their class, found {kind!r}")
         channel = self._channels.get(kind)
         if channel is None:
-            channel = self._channels[kind] = _Channel(self, kind)
+            channel = self._channels[kind] = Channel(self, kind)
             channel.signal.receiver_connected.connect(self.rerouted, weak=False)
             channel.signal.receiver_disconnected.connect(self.rerouted, weak=False)
             self.rerouted()
@@ -293,94 +287,6 @@ class Events:
 
         cast(Any, receive).subscription = subscription
         return receive
-
-
-class _Channel:
-    """All receivers of one class of events: the blinker signal, and of it our own subscriptions and the strangers."""
-
-    __slots__ = ("signal", "strangers", "subscriptions")
-
-    def __init__(self, events: Events, kind: type[Event]) -> None:
-        self.signal = blinker.Signal(kind.__doc__)
-        self.subscriptions: tuple[Subscription, ...] = ()
-        self.strangers = _Strangers(events, self)
-
-    @property
-    def has_strangers(self) -> bool:
-        return len(self.signal.receivers) > len(self.subscriptions)
-
-
-class _Strangers:
-    """The receivers that others connected to a signal: told one by one, each isolated from the rest."""
-
-    __slots__ = ("_channel", "_events", "_failures", "delivered", "failures")
-    is_inline = True
-    name = "receivers of a signal"
-
-    def __init__(self, events: Events, channel: _Channel) -> None:
-        self._events, self._channel = events, channel
-        self._failures: dict[tuple[int, int], int] = {}
-        self.delivered = self.failures = 0
-
-    def hand(self, event: Event) -> None:
-        events, channel = self._events, self._channel
-        for receiver in channel.signal.receivers_for(events.agent):
-            if getattr(receiver, "subscription", None) is not None:
-                continue
-            try:
-                outcome = receiver(events.agent, event=event)
-            except ENDS_PROCESS:
-                raise
-            except BaseException as error:
-                self._failed(receiver, error)
-            else:
-                if inspect.iscoroutine(outcome):
-                    events.see_through(outcome, name_of(receiver), partial(self._failed, receiver))
-                elif self._failures:
-                    self._failures.pop(_identity(receiver), None)
-        if not channel.has_strangers:  # the last one died, of which a signal says nothing
-            events.rerouted()
-
-    def failed(self, error: BaseException) -> None:
-        """Not one of them has failed, but what tells them (a stack too deep)."""
-        self._events.tell_of_failure(self.name, error, False)
-
-    def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
-        key = _identity(receiver)
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        turned_off = failures >= FAILURES_UNTIL_OFF
-        if turned_off:
-            del self._failures[key]
-            self._channel.signal.disconnect(receiver)
-        self._events.tell_of_failure(name_of(receiver), error, turned_off)
-
-
-_Route = tuple[Subscription | _Strangers, ...]
-
-
-class _Routes(dict[type[Event], _Route]):
-    """Receivers of the events of a class: found once, so that publishing looks nothing up."""
-
-    __slots__ = ("_channels",)
-
-    def __init__(self, channels: dict[type[Event], _Channel]) -> None:
-        super().__init__()
-        self._channels = channels
-
-    def __missing__(self, kind: type[Event]) -> _Route:
-        channels = [self._channels[base] for base in kind.__mro__ if base in self._channels]
-        found = [item for channel in channels for item in channel.subscriptions]
-        # A plain handler may publish: who only keeps events has to have this one before that one.
-        found.sort(key=lambda item: not item.only_keeps)
-        # Our own subscriptions are receivers too; only signals that others connected to are asked again.
-        strangers = [channel.strangers for channel in channels if channel.has_strangers]
-        route = self[kind] = (*found, *strangers)
-        return route
-
-
-def _identity(receiver: Any) -> tuple[int, int]:
-    """Return one identity for every look at a bound method, of which each is another object."""
-    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
 
 
 def _ignore(name: str, error: BaseException, turned_off: bool) -> None:
