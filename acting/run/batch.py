@@ -35,7 +35,7 @@ from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import Expression
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN
 from spar.types import Action, ActionResult, CallResult, Fault, replace
@@ -358,7 +358,8 @@ class Batch:
         if self._runtime.wanted[kind] and result.reason != "detached":  # at the end: who hears it may steer
             run_id = self._runtime.run_of(result.call, self._scope)
             self._runtime.publish(kind(call=result.call, cycle_id=self._scope.cycle_id, run_id=run_id, result=result))
-        crashpoint("act.next_ready")
+        if armed:
+            crashpoint("act.next_ready")
 
     def _release(self, step: Step) -> None:
         held, step.passed = step.permits[: step.passed], 0

@@ -18,7 +18,7 @@ from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
 from acting.run.runtime import Runtime
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
 from spar.types import CallResult
 
@@ -89,7 +89,8 @@ class WorkerPool:
                     continue
                 attempt = self._attempt(step)
                 ended = begin(self._runtime, attempt)
-                crashpoint("act.spawned")
+                if armed:
+                    crashpoint("act.spawned")
                 if ended is None or (ended.fault is not None and goes_on(attempt, ended)):
                     self._hand_over()
                     turns, attempt.task = 0, task

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from spar.agent.lifecycle import Lifecycle
+from spar.bus.subscriptions import is_cancelled
 from spar.errors import LifecycleError, SparError
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests, is_cancelled
+from spar.loop.tasks import Requests
 from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Action, ActionResult, Perception, Phase

@@ -220,7 +220,7 @@ class Watchdog:
             for agent in agents:
                 for finding in look(agent, now):
                     if key_of(finding.kind, finding.session) not in agent.health.alerts:
-                        _call(agent, partial(confirm, agent, finding))
+                        agent.requests.in_loop(partial(confirm, agent, finding))
 
     def _listen(self, beat: _Beat, agents: list[Watched]) -> None:
         """Has the loop answered? If not, its thread's stack is what blocks it: logged once, told to each agent."""
@@ -372,15 +372,6 @@ def _names(agents: list[Watched]) -> str:
     names = sorted(agent.core.name for agent in agents)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
-
-
-def _call(agent: Watched, function: Callable[[], object]) -> None:
-    loop = agent.requests.loop
-    if loop is not None:
-        try:
-            loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            pass  # closed meanwhile
 
 
 watcher = Watchdog()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import anyio
 
 from spar.bus.bus import HANDLING, Events
+from spar.bus.subscriptions import is_cancelled
 from spar.clock import Clock
 from spar.loop.wake import Signal
 from spar.observe.logs import get_logger
@@ -166,9 +167,3 @@ class Requests:
     def notify(self) -> None:
         """Something about the agent has changed."""
         self._changed.set()
-
-
-def is_cancelled() -> bool:
-    """Return whether somebody has cancelled the current task, as opposed to what it awaited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
