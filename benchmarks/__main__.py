@@ -85,12 +85,12 @@ def loop_of(uvloop: bool) -> Any:
 
 def machine(uvloop: bool, *, quick: bool) -> dict[str, Any]:
     """Where it was measured, and with what."""
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+            versions[package] = "not installed"
     load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -100,7 +100,7 @@ def machine(uvloop: bool, *, quick: bool) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "load": load,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "packages": found,
+        "packages": versions,
     }
 
 

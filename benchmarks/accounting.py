@@ -46,10 +46,10 @@ async def measure(effort: Effort) -> list[Line]:
         for _ in range(phases):
             append(DURATION)
 
-    found, limit = await compare({"spar": account, "prometheus": observe}, collect, effort)
-    spar, measure = found["spar"], "accounting for a phase, with the fold"
+    measured, limit = await compare({"spar": account, "prometheus": observe}, collect, effort)
+    spar, measure = measured["spar"], "accounting for a phase, with the fold"
     return [
         compared(16, measure, spar, "append to a list", limit, is_limit=True),
-        compared(16, measure, spar, "prometheus-client observe + inc", found["prometheus"], first=1.2),
+        compared(16, measure, spar, "prometheus-client observe + inc", measured["prometheus"], first=1.2),
         amount(16, measure, spar.cpu * 1e6, "µs", then=0.2, by="cpu"),
     ]

@@ -74,16 +74,16 @@ def layered(graph: Layered, *, with_langgraph: bool) -> tuple[dict[str, Batch], 
 def gathered(
     sources: Mapping[tuple[str, ...], Callable[[], dict[str, Batch]]],
 ) -> tuple[dict[str, Batch], dict[str, str]]:
-    found: dict[str, Batch] = {}
+    batches: dict[str, Batch] = {}
     reasons: dict[str, str] = {}
     for names, source in sources.items():
         try:
-            found |= source()
+            batches |= source()
         except ImportError as error:
             reasons |= dict.fromkeys(names, f"not installed ({error.name or error})")
         except Exception as error:  # another version of it than was asked for
             reasons |= dict.fromkeys(names, f"cannot run: {type(error).__name__}: {error}"[:120])
-    return found, reasons
+    return batches, reasons
 
 
 def judged(name: str) -> Judged:

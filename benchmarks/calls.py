@@ -38,17 +38,17 @@ async def measure(effort: Effort) -> list[Line]:
         ANYIO: graphs.anyio_group,
     }
     contenders = {name: batch_of(carry_out, graph) for name, carry_out in own.items()}
-    found, limit = await compare({**contenders, **others}, batch_of(graphs.task_per_call, graph), effort.at_most(7))
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
+    measured, limit = await compare({**contenders, **others}, batch_of(graphs.task_per_call, graph), effort.at_most(7))
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
     owed = {"first": 3, "then": 2}
     return [
         *(
-            compared(9, name, found[name], RAW, limit, is_limit=True, **(owed if name == FULL else {}))
+            compared(9, name, measured[name], RAW, limit, is_limit=True, **(owed if name == FULL else {}))
             for name in (FULL, UNHEARD, BARE)
         ),
-        compared(9, FULL, found[FULL], ANYIO, found[ANYIO]),
+        compared(9, FULL, measured[FULL], ANYIO, measured[ANYIO]),
         *(
-            compared(9, FULL, found[FULL], name, found[name], first=goal, by=call_peers.judged(name))
+            compared(9, FULL, measured[FULL], name, measured[name], first=goal, by=call_peers.judged(name))
             for name, goal in GOALS.items()
         ),
     ]

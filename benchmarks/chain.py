@@ -25,14 +25,14 @@ async def measure(effort: Effort) -> list[Line]:
         for heard, listeners in (("events", True), ("nobody listens", False))
     }
     contenders = {name: batch_of(carry_out, graph) for name, carry_out in (own | {INLINE: graphs.inline}).items()}
-    found, limit = await compare({**contenders, **others}, batch_of(graphs.task_per_call, graph), effort.at_most(7))
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
+    measured, limit = await compare({**contenders, **others}, batch_of(graphs.task_per_call, graph), effort.at_most(7))
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
     lines: list[Line] = []
     for name in own:
-        lines.append(compared(10, name, found[name], TASKS, limit, is_limit=True, first=1))
-        lines.append(compared(10, name, found[name], INLINE, found[INLINE], then=2))
+        lines.append(compared(10, name, measured[name], TASKS, limit, is_limit=True, first=1))
+        lines.append(compared(10, name, measured[name], INLINE, measured[INLINE], then=2))
     name = f"{BY_REFERENCE}, events"
     return lines + [
-        compared(10, name, found[name], other, found[other], by=call_peers.judged(other))
+        compared(10, name, measured[name], other, measured[other], by=call_peers.judged(other))
         for other in (*others, *missing)
     ]

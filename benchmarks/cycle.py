@@ -14,16 +14,16 @@ from benchmarks.table import Line, compared
 async def measure(effort: Effort) -> list[Line]:
     others, missing = peers.installed()
     async with counted(listeners=True) as [heard], counted(listeners=False) as [quiet]:
-        found, limit = await compare({"spar": heard.batch, "spar, quiet": quiet.batch, **others}, peers.raw, effort)
+        measured, limit = await compare({"spar": heard.batch, "spar, quiet": quiet.batch, **others}, peers.raw, effort)
     assert heard.heard, "the subscriber must have been called"
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
-    spar, silent = found["spar"], found["spar, quiet"]
-    graphs = [found["LangGraph ainvoke"], found["LangGraph self-loop"]]
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
+    spar, silent = measured["spar"], measured["spar, quiet"]
+    graphs = [measured["LangGraph ainvoke"], measured["LangGraph self-loop"]]
     best = min(graphs, key=lambda graph: float("inf") if graph.error else graph.wall)
     full = "full cycle, 8 events to 1 subscriber"
     return [
         compared(1, full, spar, "raw anyio", limit, is_limit=True, first=5, then=2),
-        compared(1, full, spar, "py_trees tick", found["py_trees tick"], first=1, then=0.4),
+        compared(1, full, spar, "py_trees tick", measured["py_trees tick"], first=1, then=0.4),
         compared(1, full, spar, "LangGraph, the better form", best, first=1 / 35, then=1 / 100),
         compared(2, "quiet cycle, nobody listens", silent, "raw anyio", limit, is_limit=True, first=2, then=1.3),
     ]

@@ -22,17 +22,17 @@ async def measure(effort: Effort) -> list[Line]:
         ):
             others.pop(durable_peers.SYNC, None)  # row 4 is about that
             own = {"spar": one.batch, "spar, quiet": quiet.batch}
-            found, limit = await compare({**own, **others}, committed_each(connection), effort)
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
-    spar = found["spar"]
+            measured, limit = await compare({**own, **others}, committed_each(connection), effort)
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
+    spar = measured["spar"]
     best = min(
-        (found[name] for name in (durable_peers.EXIT, durable_peers.SELF_LOOP)),
+        (measured[name] for name in (durable_peers.EXIT, durable_peers.SELF_LOOP)),
         key=lambda graph: float("inf") if graph.error else graph.wall,
     )
-    shipped, dbos = (found[name] for name in (durable_peers.SHIPPED, durable_peers.DBOS))
+    shipped, dbos = (measured[name] for name in (durable_peers.SHIPPED, durable_peers.DBOS))
     return [
         compared(3, TITLE, spar, LIMIT, limit, is_limit=True, first=2, then=1),
-        compared(3, "the same, nobody listens", found["spar, quiet"], LIMIT, limit, is_limit=True),
+        compared(3, "the same, nobody listens", measured["spar, quiet"], LIMIT, limit, is_limit=True),
         compared(3, TITLE, spar, "LangGraph at its best: WAL + NORMAL", best, first=1 / 75, then=1 / 200),
         compared(3, TITLE, spar, durable_peers.SHIPPED, shipped, first=1 / 200, then=1 / 500),
         compared(3, TITLE, spar, durable_peers.DBOS, dbos, first=1 / 200, then=1 / 500),

@@ -97,12 +97,12 @@ SOURCES: tuple[tuple[Source, tuple[str, ...]], ...] = ((langgraph, (EXIT, SELF_L
 @asynccontextmanager
 async def installed(folder: str) -> AsyncIterator[tuple[dict[str, Batch], dict[str, str]]]:
     """The peers that can run, their files in this folder, and why the others cannot."""
-    found: dict[str, Batch] = {}
+    batches: dict[str, Batch] = {}
     reasons: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         for source, contenders in SOURCES:
             try:
-                found |= await source(folder, stack)
+                batches |= await source(folder, stack)
             except ImportError as error:
                 reasons |= dict.fromkeys(contenders, f"not installed ({error.name})")
-        yield found, reasons
+        yield batches, reasons

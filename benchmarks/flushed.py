@@ -29,28 +29,28 @@ async def many(effort: Effort) -> list[Line]:
             contenders = {"spar": crowd.together(turns), "spar, quiet": quiet.together(turns)}
             if SYNC in others:
                 contenders[SYNC] = others[SYNC]
-            found, limit = await compare(contenders, group.together(AGENTS, turns), effort)
+            measured, limit = await compare(contenders, group.together(AGENTS, turns), effort)
             must_have_flushed(crowd)
             must_have_flushed(quiet)
         await group.close()
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
     title, silent = f"flushed cycle, {AGENTS} agents on one file", "the same, nobody listens"
     raw = f"raw group commit, FULL, {AGENTS} tasks"
     return [
-        compared(4, title, found["spar"], raw, limit, is_limit=True, first=2, then=1.3, by="wall"),
-        compared(4, silent, found["spar, quiet"], raw, limit, is_limit=True, first=2, then=1.3, by="wall"),
-        compared(4, title, found["spar"], SYNC, found[SYNC], first=1 / 400, by="wall"),
+        compared(4, title, measured["spar"], raw, limit, is_limit=True, first=2, then=1.3, by="wall"),
+        compared(4, silent, measured["spar, quiet"], raw, limit, is_limit=True, first=2, then=1.3, by="wall"),
+        compared(4, title, measured["spar"], SYNC, measured[SYNC], first=1 / 400, by="wall"),
     ]
 
 
 async def single(effort: Effort) -> list[Line]:
     with folder() as place, database(f"{place}/rows.db", "FULL") as connection:
         async with journalled(durability="power") as one:
-            found, limit = await compare({"spar": one.batch}, committed_each(connection), effort)
+            measured, limit = await compare({"spar": one.batch}, committed_each(connection), effort)
             must_have_flushed(one)
     raw = "raw SQLite on the loop: 1 commit, FULL"
     title, goals = "flushed cycle, 1 agent", {"first": 1.3, "then": 1.1}
-    return [compared(5, title, found["spar"], raw, limit, is_limit=True, by="wall", **goals)]
+    return [compared(5, title, measured["spar"], raw, limit, is_limit=True, by="wall", **goals)]
 
 
 def must_have_flushed(crowd: Journalled) -> None:

@@ -97,8 +97,8 @@ def described(cost: Imported) -> str:
 
 
 def imported(lines: str, times: int) -> Imported:
-    found = [run("-c", COST_OF.format(lines=lines)) for _ in range(times)]
-    return Imported(statistics.median(item[0] for item in found) / 1e6, statistics.median(item[1] for item in found))
+    costs = [run("-c", COST_OF.format(lines=lines)) for _ in range(times)]
+    return Imported(statistics.median(item[0] for item in costs) / 1e6, statistics.median(item[1] for item in costs))
 
 
 def bytes_each(kind: str, times: int) -> float:

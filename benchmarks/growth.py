@@ -32,8 +32,8 @@ async def measure(effort: Effort) -> list[Line]:
         with frozen():
             for _ in range(2):
                 await spar[FEW](FEW)
-            found = [(await grown(spar, calls, effort), await grown(raw, calls, effort)) for calls in many]
-        for calls, (own, other) in zip(many, found, strict=True):
+            measured = [(await grown(spar, calls, effort), await grown(raw, calls, effort)) for calls in many]
+        for calls, (own, other) in zip(many, measured, strict=True):
             few = Measured(own.limit)
             name = f"{title}, {calls:,} in a run"
             lines.append(compared(row, name, own, f"{FEW:,} in a run", few, is_limit=True, first=3))
@@ -45,8 +45,8 @@ async def measure(effort: Effort) -> list[Line]:
 
 async def grown(batches: dict[int, Batch], calls: int, effort: Effort) -> Measured:
     """A run of so many calls beside short runs, ten of them: the first one pays for memory that was given back."""
-    found = Measured()
+    measured = Measured()
     for _ in range(effort.at_most(2).rounds):
-        found.limit.append(await timed(batches[FEW], 10 * FEW))
-        found.own.append(await timed(batches[calls], calls))
-    return found
+        measured.limit.append(await timed(batches[FEW], 10 * FEW))
+        measured.own.append(await timed(batches[calls], calls))
+    return measured

@@ -116,13 +116,13 @@ async def compare(
 
     A contender that cannot run is reported by its `error`; the limit has to run.
     """
-    found = {name: Measured() for name in contenders}
+    measured = {name: Measured() for name in contenders}
     units: dict[str, int] = {}
     for name, batch in contenders.items():
         try:
             units[name] = await calibrated(batch, effort.seconds)
         except Exception as error:
-            found[name].error = f"{type(error).__name__}: {error}"[:200]
+            measured[name].error = f"{type(error).__name__}: {error}"[:200]
     limit_units = await calibrated(limit, effort.seconds / 3)
     order = random.Random(1)
     itself = Measured()
@@ -132,11 +132,11 @@ async def compare(
                 before = await timed(limit, limit_units)
                 own = await timed(contenders[name], units[name])
                 after = await timed(limit, limit_units)
-                found[name].own.append(own)
-                found[name].limit.append(Cost((before.wall + after.wall) / 2, (before.cpu + after.cpu) / 2))
+                measured[name].own.append(own)
+                measured[name].limit.append(Cost((before.wall + after.wall) / 2, (before.cpu + after.cpu) / 2))
                 itself.own.append(before)
                 itself.limit.append(after)
-    return found, itself
+    return measured, itself
 
 
 @contextmanager

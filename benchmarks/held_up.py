@@ -97,7 +97,7 @@ async def lateness(effort: Effort, pace: float) -> tuple[Late, Late, float]:
     The percentiles are medians over the rounds; the longest is that of all of them.
     """
     rounds, seconds = (2, 0.5) if effort.is_quick else (6, 3.0)
-    plain, kept = list[Late](), list[Late]()
+    plain, journalled_beats = list[Late](), list[Late]()
     async with (
         counted(AGENTS, listeners=True, loop_interval=pace) as bare,
         journalled(AGENTS, durability="process", loop_interval=pace) as journal,
@@ -109,11 +109,11 @@ async def lateness(effort: Effort, pace: float) -> tuple[Late, Late, float]:
                 late, _ = await beats(bare, seconds)
                 plain.append(late)
                 late, rate = await beats(journal.agents, seconds)
-                kept.append(late)
+                journalled_beats.append(late)
                 await journal.written()
         for one in journal.agents:
             one.turned = one.heard // EVENTS
-    return together(plain), together(kept), rate
+    return together(plain), together(journalled_beats), rate
 
 
 async def warm(agents: list[Counted]) -> None:

@@ -217,9 +217,9 @@ def main() -> int:
     print(f"{'way':12}{'calls':>8}{'files':>8}{'changes':>9}   owed")
     for name, owed in WAYS.items():
         way = asyncio.run(_played(name))
-        found = [(owed.changes, way.changes, "changes"), (owed.files, len(way.files), "files")]
-        too_many = any(most is not None and number > most for most, number, _ in found)
-        goals = ", ".join(f"at most {most} {what}" for most, _, what in found if most is not None)
+        counts = [(owed.changes, way.changes, "changes"), (owed.files, len(way.files), "files")]
+        too_many = any(most is not None and number > most for most, number, _ in counts)
+        goals = ", ".join(f"at most {most} {what}" for most, _, what in counts if most is not None)
         verdict = f"{goals}, not reached" if too_many else goals
         print(f"{name:12}{len(way.steps):8}{len(way.files):8}{way.changes:9}   {verdict}")
         is_more |= too_many

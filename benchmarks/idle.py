@@ -63,11 +63,11 @@ async def tasks(number: int, group: anyio.abc.TaskGroup) -> Any:
 
 async def main(kind: str, number: int) -> None:
     async with anyio.create_task_group() as group:
-        kept = await (tasks(number, group) if kind == "task" else agents(number, scraped=kind == "scraped"))
+        crowd = await (tasks(number, group) if kind == "task" else agents(number, scraped=kind == "scraped"))
         await asyncio.sleep(0.05)
         gc.collect()
         print(psutil.Process().memory_info().rss, flush=True)
-        assert kept
+        assert crowd
         os._exit(0)  # stopping thousands is not what is measured
 
 

@@ -53,9 +53,9 @@ class Journalled:
     async def must_be_whole(self) -> None:
         """Raises: RuntimeError when a cycle is not on the tape."""
         await self.written()
-        turned, kept = sum(one.turned for one in self.agents), (await self.memory.counts())["cycles"]
-        if kept != turned:
-            raise RuntimeError(f"{turned} cycles were turned and {kept} are on the tape")
+        turned, recorded = sum(one.turned for one in self.agents), (await self.memory.counts())["cycles"]
+        if recorded != turned:
+            raise RuntimeError(f"{turned} cycles were turned and {recorded} are on the tape")
 
 
 @asynccontextmanager
@@ -77,6 +77,6 @@ async def journalled(
 
 def folder() -> tempfile.TemporaryDirectory[str]:
     """A folder on the disk that this code is on: a temporary one may be in memory, where a flush costs nothing."""
-    kept = Path(__file__).parent / "results"
-    kept.mkdir(exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=kept, prefix="disk-", ignore_cleanup_errors=True)
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=results, prefix="disk-", ignore_cleanup_errors=True)

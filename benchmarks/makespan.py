@@ -55,28 +55,28 @@ async def graph_of(calls: int, layers: int, goals: Goals, effort: Effort) -> lis
                 INLINE: graphs.inline,
             }
             contenders = {name: makespan_of(carry_out, graph) for name, carry_out in own.items()}
-            found, limit = await compare({**contenders, **others}, makespan_of(graphs.task_per_call, graph), effort)
-    found |= {name: Measured(error=reason) for name, reason in missing.items()}
-    quiet, kept = found[QUIET], found[KEPT]
+            measured, limit = await compare({**contenders, **others}, makespan_of(graphs.task_per_call, graph), effort)
+    measured |= {name: Measured(error=reason) for name, reason in missing.items()}
+    quiet, kept = measured[QUIET], measured[KEPT]
     title = f"makespan, {calls:,} calls"
     told = f"{title}, {KEPT}"
     uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     path = {"first": goals.path, "then": goals.path_on_uvloop if uvloop else None}
-    compiler = found[call_peers.SCHEDULE]
+    compiler = measured[call_peers.SCHEDULE]
     lines = [
         compared(11, title, quiet, RAW, limit, is_limit=True, first=1.03, by="wall"),
-        compared(11, title, quiet, INLINE, found[INLINE], by="wall"),
+        compared(11, title, quiet, INLINE, measured[INLINE], by="wall"),
         over_path(11, title, quiet, graph, **path),
         over_path(11, f"{title}: {RAW}", limit, graph),
         compared(11, title, quiet, call_peers.SCHEDULE, compiler, first=1 / goals.faster_than_llmcompiler, by="wall"),
-        compared(12, f"{title}, {HEARD}", found[HEARD], RAW, limit, is_limit=True, by="wall"),
+        compared(12, f"{title}, {HEARD}", measured[HEARD], RAW, limit, is_limit=True, by="wall"),
         compared(12, told, kept, RAW, limit, is_limit=True, first=goals.told, then=goals.told_then, by="wall"),
-        compared(12, f"{title}, {KEPT_FIRST}", found[KEPT_FIRST], RAW, limit, is_limit=True, by="wall"),
+        compared(12, f"{title}, {KEPT_FIRST}", measured[KEPT_FIRST], RAW, limit, is_limit=True, by="wall"),
         over_path(12, told, kept, graph, **path),
         processor(12, told, kept, limit, calls),
     ]
-    if call_peers.GRAPH in found:
-        lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, found[call_peers.GRAPH], by="wall"))
+    if call_peers.GRAPH in measured:
+        lines.insert(5, compared(11, title, quiet, call_peers.GRAPH, measured[call_peers.GRAPH], by="wall"))
     return lines
 
 

@@ -19,11 +19,11 @@ async def measure(effort: Effort) -> list[Line]:
             long = Effort(min(effort.rounds, 700 // number + 3), 3 * effort.seconds)
             async with counted(number, listeners=True) as crowd:
                 contenders = {"spar": together(crowd, turns), "raw": tasks(number, turns)}
-                found, limit = await compare(contenders, single[0].batch, long)
-            spar, title = found["spar"], f"cycle, {number:,} agents in one loop"
+                measured, limit = await compare(contenders, single[0].batch, long)
+            spar, title = measured["spar"], f"cycle, {number:,} agents in one loop"
             lines += [
                 compared(7, title, spar, "1 agent", limit, is_limit=True, first=1.2, then=1.0),
-                compared(7, title, spar, f"{number:,} raw anyio tasks", found["raw"]),
+                compared(7, title, spar, f"{number:,} raw anyio tasks", measured["raw"]),
             ]
     return lines
 

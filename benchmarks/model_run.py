@@ -45,46 +45,46 @@ async def measure(effort: Effort) -> list[Line]:
         PYDANTIC_AI: pydantic_ai,
         OPENAI_AGENTS: openai_agents,
     }
-    found = await played(makers, effort.at_most(1 if effort.is_quick else ROUNDS), 5 if effort.is_quick else RUNS)
+    measured = await played(makers, effort.at_most(1 if effort.is_quick else ROUNDS), 5 if effort.is_quick else RUNS)
     title = "run of one call in memory"
     return [
         *(
-            amount(None, f"{title}, {name}", found[name].cpu * 1e6, "µs", first=OWED, by="cpu")
+            amount(None, f"{title}, {name}", measured[name].cpu * 1e6, "µs", first=OWED, by="cpu")
             for name in (ONCE, ALONE_ONCE)
         ),
         *(
-            compared(None, f"{title}, {own}", found[own], BY_HAND, Measured(found[own].limit), is_limit=True)
+            compared(None, f"{title}, {own}", measured[own], BY_HAND, Measured(measured[own].limit), is_limit=True)
             for own in (TWICE, ALONE)
         ),
         *(
-            compared(None, f"{title}, {own}", found[own], peer, found[peer])
+            compared(None, f"{title}, {own}", measured[own], peer, measured[peer])
             for own in (TWICE, ALONE)
             for peer in (PYDANTIC_AI, OPENAI_AGENTS)
         ),
-        compared(None, f"{title}, {AFTER}", found[AFTER], TWICE, found[TWICE], first=1.5),
+        compared(None, f"{title}, {AFTER}", measured[AFTER], TWICE, measured[TWICE], first=1.5),
     ]
 
 
 async def played(makers: dict[str, Made], effort: Effort, runs: int) -> dict[str, Measured]:
     """Each made anew in each round, which is on nobody's bill, and timed between two runs of the limit."""
-    found = {name: Measured() for name in makers}
+    measured = {name: Measured() for name in makers}
     order = random.Random(1)
     with frozen():
         for _ in range(effort.rounds):
             for name in order.sample(list(makers), len(makers)):
-                if found[name].error:
+                if measured[name].error:
                     continue
                 try:
                     async with makers[name]() as run:
                         await run()  # what is made at the first is not on the bill
                         before = await timed(raw, 1000)
-                        found[name].own.append(await timed(batch_of(run), runs))
+                        measured[name].own.append(await timed(batch_of(run), runs))
                         after = await timed(raw, 1000)
                 except ImportError as error:
-                    found[name].error = f"not installed ({error.name})"
+                    measured[name].error = f"not installed ({error.name})"
                     continue
-                found[name].limit.append(Cost((before.wall + after.wall) / 2, (before.cpu + after.cpu) / 2))
-    return found
+                measured[name].limit.append(Cost((before.wall + after.wall) / 2, (before.cpu + after.cpu) / 2))
+    return measured
 
 
 def batch_of(run: Run) -> Batch:
@@ -196,12 +196,12 @@ async def openai_agents() -> AsyncIterator[Run]:
     set_tracing_disabled(True)
     called = ResponseFunctionToolCall(call_id="c", name="look", arguments='{"number":1}', type="function_call", id="f")
     text = ResponseOutputText(text=ANSWER, type="output_text", annotations=[])
-    said = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
+    message = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
 
     class Scripted(ModelOfTheirs):  # type: ignore[misc]
         async def get_response(self, system_instructions: Any, input: Any, *rest: Any, **others: Any) -> Any:
             is_called = any(isinstance(item, dict) and item.get("type") == "function_call_output" for item in input)
-            return ModelResponse(output=[said if is_called else called], usage=Usage(), response_id=None)
+            return ModelResponse(output=[message if is_called else called], usage=Usage(), response_id=None)
 
         def stream_response(self, *rest: Any, **others: Any) -> Any:
             raise NotImplementedError

@@ -34,8 +34,8 @@ def script(asked: Asked) -> Reply:
     if way == "plan":
         return shape.answer() if FOUND in now else shape.plan()
     turns = [[number] for number in shape.calls] if way == "turns" else shape.layers
-    said = re.search(r"turn (\d+)", now)
-    turn = int(said[1]) if said else 0
+    match = re.search(r"turn (\d+)", now)
+    turn = int(match[1]) if match else 0
     return shape.written(*turns[turn]) if turn < len(turns) else shape.answer()
 
 
@@ -54,8 +54,8 @@ def serving() -> Iterator[str]:
 def asked_of(url: str) -> list[dict[str, Any]]:
     """All that the server has been asked so far, with the times of its steps."""
     with urllib.request.urlopen(f"{url}/asked", timeout=30) as response:
-        told: list[dict[str, Any]] = json.load(response)
-    return told
+        requests: list[dict[str, Any]] = json.load(response)
+    return requests
 
 
 async def _main() -> None:

@@ -108,11 +108,11 @@ SOURCES: tuple[tuple[Callable[[], dict[str, Batch]], tuple[str, ...]], ...] = (
 
 def installed() -> tuple[dict[str, Batch], dict[str, str]]:
     """The peers that can run, and why the others cannot."""
-    found: dict[str, Batch] = {}
+    batches: dict[str, Batch] = {}
     reasons: dict[str, str] = {}
     for source, contenders in SOURCES:
         try:
-            found |= source()
+            batches |= source()
         except ImportError as error:
             reasons |= dict.fromkeys(contenders, f"not installed ({error.name})")
-    return found, reasons
+    return batches, reasons

@@ -141,8 +141,8 @@ async def layered(*, journal: bool) -> AsyncIterator[Batch]:
     graph = graphs.Layered.of(1000, 20)
     with folder() as place:
         async with Memory.open(f"sqlite:///{place}/memory.db", durability="process") as memory:
-            kept = memory.journal if journal else None
-            whole = makespan_of(contender(reading, listeners=journal, journal=kept, effect="read"), graph)
+            records = memory.journal if journal else None
+            whole = makespan_of(contender(reading, listeners=journal, journal=records, effect="read"), graph)
 
             async def batch(calls: int) -> int:
                 times = -(-calls // 1000)

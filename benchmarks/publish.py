@@ -110,9 +110,9 @@ async def plain(number: int, effort: Effort) -> list[Line]:
         contenders["pyee emit"] = pyee_emit
 
     async with spar_bus(handlers, yields=False) as publish:
-        found, limit = await compare({"spar": publish, **contenders}, calls, effort)
-    found.setdefault("pyee emit", Measured(error=reason))
-    spar, measure = found["spar"], f"publish, {number} plain subscriber{'' if number == 1 else 's'}"
+        measured, limit = await compare({"spar": publish, **contenders}, calls, effort)
+    measured.setdefault("pyee emit", Measured(error=reason))
+    spar, measure = measured["spar"], f"publish, {number} plain subscriber{'' if number == 1 else 's'}"
     if number == 0:
         micros, loop = spar.cpu * 1e6, "an empty loop"
         return [
@@ -120,8 +120,8 @@ async def plain(number: int, effort: Effort) -> list[Line]:
         ]
     lines = [
         compared(14, measure, spar, "plain calls", limit, is_limit=True, then=2 if number == 10 else None),
-        compared(14, measure, spar, "blinker send", found["blinker send"], first=1),
-        compared(14, measure, spar, "pyee emit", found["pyee emit"]),
+        compared(14, measure, spar, "blinker send", measured["blinker send"], first=1),
+        compared(14, measure, spar, "pyee emit", measured["pyee emit"]),
     ]
     return lines if number == 10 else [*lines, amount(14, measure, spar.cpu * 1e6, "µs", then=0.5, by="cpu")]
 
@@ -142,12 +142,12 @@ async def awaited(number: int, effort: Effort) -> list[Line]:
             await signal.send_async(None, cycle=index, phase="plan")
 
     async with spar_bus(handlers, yields=True) as publish:
-        found, limit = await compare({"spar": publish, "blinker": blinker_send}, calls, effort)
-    spar, measure = found["spar"], f"publish, {number} async subscriber{'' if number == 1 else 's'}"
+        measured, limit = await compare({"spar": publish, "blinker": blinker_send}, calls, effort)
+    spar, measure = measured["spar"], f"publish, {number} async subscriber{'' if number == 1 else 's'}"
     each = spar.cpu * 1e6 / number
     return [
         compared(15, measure, spar, "awaiting each", limit, is_limit=True),
-        compared(15, measure, spar, "blinker send_async", found["blinker"], first=1),
+        compared(15, measure, spar, "blinker send_async", measured["blinker"], first=1),
         amount(15, f"{measure}, each", each, "µs", then=0.3, by="cpu"),
     ]
 
@@ -160,6 +160,6 @@ async def stuck(effort: Effort) -> Line:
 
     handlers = async_functions(10)
     async with spar_bus([*handlers[1:], never], yields=True) as with_stuck, spar_bus(handlers, yields=True) as well:
-        found, limit = await compare({"spar": with_stuck}, well, effort)
+        measured, limit = await compare({"spar": with_stuck}, well, effort)
     title = "publish, 10 async, 1 of them stuck"
-    return compared(15, title, found["spar"], "none stuck", limit, is_limit=True, first=1.05)
+    return compared(15, title, measured["spar"], "none stuck", limit, is_limit=True, first=1.05)

@@ -59,11 +59,11 @@ def lived(place: Path, rows: int) -> None:
     schema.migrate(connection)
     for first in range(0, rows, AT_ONCE):
         connection.execute("BEGIN")
-        told = [
+        facts = [
             (1.8e9 + place, f"cyc_{place // len(KINDS):026d}", "", KINDS[place % len(KINDS)], BODY)
             for place in range(first, first + AT_ONCE)
         ]
-        events.append(connection, told)
+        events.append(connection, facts)
         connection.execute("COMMIT")
     connection.close()
 
@@ -102,11 +102,11 @@ async def first_cycle(origin: Path, goal: str) -> Cost:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(WITHIN):
-            said = (await process.stdout.readline()).decode().strip()
+            words = (await process.stdout.readline()).decode().strip()
         took = time.perf_counter() - began
-        processor, _, found = said.partition(" ")
+        processor, _, found = words.partition(" ")
         if found != goal:
-            raise RuntimeError(f"the process that was to start said {said!r}, expected {goal!r} as what it is to do")
+            raise RuntimeError(f"the process that was to start said {words!r}, expected {goal!r} as what it is to do")
         return Cost(took, float(processor))
     finally:
         if process.returncode is None:

@@ -99,13 +99,13 @@ class Stream:
 
     def latencies(self) -> list[float]:
         """Seconds of each call that the mode is about."""
-        found = []
+        seconds = []
         for number, put in self.put.items():
             needed = self.needs(number)
             if needed or self.mode.needs(1) == ():
                 ready = max([put, *(self.ended[other] for other in needed)])
-                found.append(self.started[number] - ready)
-        return found
+                seconds.append(self.started[number] - ready)
+        return seconds
 
 
 Player = Callable[[Stream], Awaitable[object]]
@@ -185,7 +185,7 @@ async def measure(effort: Effort) -> list[Line]:
 
 async def played(players: Mapping[str, Player], mode: Mode, rounds: int) -> dict[str, list[list[float]]]:
     """The latencies of each player in each round."""
-    found: dict[str, list[list[float]]] = {name: [] for name in players}
+    latencies: dict[str, list[list[float]]] = {name: [] for name in players}
     order = random.Random(1)
     with frozen():
         for _ in range(rounds):
@@ -195,8 +195,8 @@ async def played(players: Mapping[str, Player], mode: Mode, rounds: int) -> dict
                 async with asyncio.TaskGroup() as group:
                     group.create_task(stream.feed())
                     await players[name](stream)
-                found[name].append(sorted(stream.latencies()))
-    return found
+                latencies[name].append(sorted(stream.latencies()))
+    return latencies
 
 
 def lines_of(title: str, rounds: dict[str, list[list[float]]], missing: str, *, is_silent: bool) -> list[Line]:

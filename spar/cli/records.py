@@ -27,8 +27,8 @@ _IN_JOURNAL = (CALLS_IN_DOUBT, DEAD_LETTERS)
 
 def rows_of(options: Options, kind: ReviewKind, **params: str) -> list[dict[str, Any]]:
     """Return the records of a kind: from the service, else all of them from the journal where that keeps them."""
-    found: list[dict[str, Any]] = _get(options, kind, kind.path, **params)
-    return found
+    rows: list[dict[str, Any]] = _get(options, kind, kind.path, **params)
+    return rows
 
 
 def show_list(options: Options, kind: ReviewKind, rows: list[dict[str, Any]], nothing: str) -> None:
@@ -103,8 +103,8 @@ def _from_journal(options: Options) -> list[list[dict[str, Any]]]:
             raise SparError(f"the store {settings.memory.use!r} cannot be asked while no service runs: spar run")
         return await store.left(settings.agent.name)
 
-    found: list[list[dict[str, Any]]] = from_store(options, question)
-    return found
+    rows: list[list[dict[str, Any]]] = from_store(options, question)
+    return rows
 
 
 def _records(rows: list[dict[str, Any]], kind: ReviewKind) -> list[Any]:

@@ -81,8 +81,8 @@ class Repeats:
         now = self._clock()
         with self._lock:
             over = [key for key, window in self._windows.items() if all_of_them or now >= window.ends]
-            found = [self._windows.pop(key) for key in over]
-        return [(window.line, window.left_out) for window in found if window.left_out]
+            windows = [self._windows.pop(key) for key in over]
+        return [(window.line, window.left_out) for window in windows if window.left_out]
 
     def _leave_out(self, window: _Window) -> None:
         window.left_out += 1

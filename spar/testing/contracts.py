@@ -223,15 +223,15 @@ async def check_store(
             owed(loaded == value, f"store must load what was saved, saved {value!r:.60}, found {loaded!r:.60}")
         for text in ODD_TEXTS:
             await step("save", f"{mark}{text[:200]}", text)
-        kept = {"list": [1]}
-        await step("save", mark, kept)
-        kept["list"].append(2)
+        saved = {"list": [1]}
+        await step("save", mark, saved)
+        saved["list"].append(2)
         owed(await step("load", mark) == {"list": [1]}, "store must keep a copy of what is saved")
 
-        told = [Experience(f"{mark}x{number} {text}", lesson=text) for number, text in enumerate(ODD_TEXTS)]
-        await asyncio.gather(*(step("store", item) for item in told))
+        experiences = [Experience(f"{mark}x{number} {text}", lesson=text) for number, text in enumerate(ODD_TEXTS)]
+        await asyncio.gather(*(step("store", item) for item in experiences))
         await step("flush")
-        for number, item in enumerate(told):
+        for number, item in enumerate(experiences):
             found = await recalled(f"{mark}x{number}")
             owed(item.id in found, f"store must recall what was stored and flushed, but not {item.situation!r:.60}")
         again = Experience(f"{mark}again")

@@ -42,8 +42,8 @@ class StateDuty(Duty):
             self.values[key] = "former"
             await self.value("store.save()", store.save(key, "former"))
             await self.refuses("store.save() of what cannot be kept", store.save(key, value), kind)
-            told = _told(store.journal.save, key, value)
-            await self.refuses("journal.save() of what cannot be kept", told, kind)
+            change = _told(store.journal.save, key, value)
+            await self.refuses("journal.save() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
         for key, value in self.values.items():
@@ -69,8 +69,8 @@ class RowsDuty(Duty):
         await self.value("journal.safe()", journal.safe())
         for value, kind in ((_HUGE, TooLargeError), (object(), ValueError)):
             changes = (RowChange(mark, "half", 1), RowChange(mark, "refused", value))
-            told = _told(journal.change, changes)
-            await self.refuses("journal.change() of what cannot be kept", told, kind)
+            change = _told(journal.change, changes)
+            await self.refuses("journal.change() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
         for what, rows in (("journal.rows()", store.journal.rows), ("store.rows()", store.rows)):

@@ -201,8 +201,8 @@ def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
     ))  # fmt: skip
 
 
-def _say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _say(**fields: Any) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -174,6 +174,7 @@ _VALUES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters(), max_size=5), _VALUES, max_size=5), st.text(st.characters()))
 def test_whatever_is_logged_is_one_line_of_json(fields: dict[str, Any], message: str) -> None:
     made = make_line("info", "x", message, fields, None, Scrubber())

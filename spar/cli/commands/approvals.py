@@ -213,7 +213,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
-    found = json_value(name, text, "a JSON object")
-    if not isinstance(found, dict):
+    value = json_value(name, text, "a JSON object")
+    if not isinstance(value, dict):
         fail(f"{name} {text!r:.200}: must be a JSON object", exits.USAGE)
-    return found
+    return value

@@ -35,11 +35,9 @@ def list_cycles(options: Options, limit: int, outcome: str | None, session: str 
       spar cycles list
       spar cycles list --failed --limit 5
     """
-    found = from_store(
-        options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session, failed=failed)
-    )
+    rows = from_store(options, lambda store: store.cycles(limit=limit, outcome=outcome, session=session, failed=failed))
     is_chosen = failed or outcome or session
-    show(options, found, _cycles(found) if found else "no such cycles" if is_chosen else "no cycles yet")
+    show(options, rows, _cycles(rows) if rows else "no such cycles" if is_chosen else "no cycles yet")
 
 
 @cycles.command("show")
@@ -52,10 +50,10 @@ def show_cycle(options: Options, cycle_id: str) -> None:
     Example:
       spar cycles show 18ea10a4
     """
-    found = from_store(options, lambda store: _with_doubts(store, cycle_id))
-    if found is None:
+    answer = from_store(options, lambda store: _with_doubts(store, cycle_id))
+    if answer is None:
         fail(f"no cycle {cycle_id!r} on the tape; spar cycles list shows those that are")
-    marked = _marked(*found)
+    marked = _marked(*answer)
     show(options, marked, cycle_tree(marked))
 
 
@@ -99,8 +97,8 @@ def search(options: Options, query: str, count: int, session: str | None) -> Non
       spar memory search "disk full"
       spar memory search -k 20
     """
-    found = from_store(options, lambda store: store.recall(query, count, session=session))
-    show(options, found, "\n".join(map(_experience_lines, found)) or "nothing is remembered of that")
+    experiences = from_store(options, lambda store: store.recall(query, count, session=session))
+    show(options, experiences, "\n".join(map(_experience_lines, experiences)) or "nothing is remembered of that")
 
 
 @memory.command("export")
@@ -120,11 +118,11 @@ def export(options: Options, file: str) -> None:
     show(options, {"exported": number}, f"{number} experiences written to {file}")
 
 
-def _cycles(found: list[dict[str, Any]]) -> str:
+def _cycles(entries: list[dict[str, Any]]) -> str:
     rows = [
         (local(each.get("started_at")), each["outcome"], took(float(each.get("duration", 0))), each["cycle_id"][:ID],
          _calls(each.get("calls") or {}, is_deferred=bool(each.get("deferred"))), each.get("about") or "")
-        for each in found
+        for each in entries
     ]  # fmt: skip
     return table((zoned("started"), "outcome", ">took", "cycle", "calls", "about"), rows)
 

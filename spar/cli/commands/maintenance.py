@@ -114,8 +114,8 @@ def doctor(options: Options, acknowledge: bool) -> None:
             if acknowledge:
                 with _explained("acknowledge"):
                     lines.append(("acknowledged", "ok", f"{care.acknowledge()} losses", ""))
-            found = care.examine()
-            lines += [(each.name, each.state, each.found, each.advice) for each in found]
+            checks = care.examine()
+            lines += [(each.name, each.state, each.found, each.advice) for each in checks]
         except (click.ClickException, ConfigError) as error:
             lines.append(("memory", "bad", str(error), "spar config check"))
     answer = [dict(zip(("name", "state", "found", "advice"), line, strict=True)) for line in lines]
@@ -169,5 +169,5 @@ def _service(options: Options) -> tuple[str, str, str, str]:
     return ("service", "ok", "runs" if is_running else "does not run", "")
 
 
-def _line(name: str, state: str, found: str, advice: str) -> str:
-    return printable(f"{_MARKS[state]} {name:14} {found}" + (f"  -> {advice}" if advice else ""))
+def _line(name: str, state: str, state_text: str, advice: str) -> str:
+    return printable(f"{_MARKS[state]} {name:14} {state_text}" + (f"  -> {advice}" if advice else ""))

@@ -27,14 +27,14 @@ def list_servers(options: Options) -> None:
     from spar.errors import SparError
 
     try:
-        found = {name: server.waiting() for name, server in _servers(options).items()}
+        waiting_of = {name: server.waiting() for name, server in _servers(options).items()}
     except SparError as error:
         fail(str(error))
     lines = []
-    for name, waiting in found.items():
+    for name, waiting in waiting_of.items():
         lines.append(f"{name}: {f'{len(waiting)} tools wait to be accepted' if waiting else 'nothing waits'}")
         lines += [f"  {tool}: {why}" for tool, why in waiting.items()]
-    show(options, found, "\n".join(lines) or "no MCP server is configured")
+    show(options, waiting_of, "\n".join(lines) or "no MCP server is configured")
 
 
 @mcp.command()

@@ -68,8 +68,8 @@ def _effect(answer: dict[str, Any]) -> str:
     """Return the effect of a verb in a few words."""
     if "changed" not in answer:
         return f"{answer['before']} → {answer['after']}"
-    said = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
-    return said + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
+    text = f"reloaded, changed: {', '.join(answer['changed']) or 'nothing'}"
+    return text + (f"; only after a restart: {', '.join(answer['needs_restart'])}" if answer["needs_restart"] else "")
 
 
 pause = _verb("pause", "Let the cycle in hand finish and begin no other; returns when that has come.", "spar pause")
@@ -177,12 +177,12 @@ def _alert(alert: dict[str, Any]) -> str:
     return f"{alert['kind']} ({alert['severity']}){whose} since {since}: {_line(alert['message'].splitlines()[0])}"
 
 
-def _kept(kept: dict[str, int]) -> str:
+def _kept(counts: dict[str, int]) -> str:
     """Return how many experiences and cycles were written, and how many were not."""
-    said = f"{kept['stored']} cycles and experiences written"
-    if kept["waiting"]:
-        said += f", {kept['waiting']} still to be written"
-    return said + (f", {kept['lost']} lost because the memory could not take them" if kept["lost"] else "")
+    text = f"{counts['stored']} cycles and experiences written"
+    if counts["waiting"]:
+        text += f", {counts['waiting']} still to be written"
+    return text + (f", {counts['lost']} lost because the memory could not take them" if counts["lost"] else "")
 
 
 def _budget(budget: dict[str, Any]) -> str:
@@ -201,8 +201,8 @@ def _of_tool(part: Any) -> str:
         case {"sandbox": {"asked": int(asked), "level": int(level), "why": why}} if level < asked:
             return f"off: sandbox level {asked} is asked for, this machine offers level {level}; {_line(why)}"
         case {"sandbox": {"level": int(level), "refused": refused, "probes": probes, "why": why}}:
-            said = f"sandbox level {level}, {refused} of {probes} probes refused"
-            return said if level == 2 else f"{said}; {_line(why)}"
+            sandbox_text = f"sandbox level {level}, {refused} of {probes} probes refused"
+            return sandbox_text if level == 2 else f"{sandbox_text}; {_line(why)}"
         case {"server": _, "state": "down", "error": error}:
             return f"down: {_line(error)}"
         case {"server": _, "state": state, "tools": list(tools), "off": dict(off)}:
@@ -214,10 +214,10 @@ def _losses(sensor: Any) -> str:
     """Return what a sensor has lost, in a few words; "" if all did."""
     missed = sum(sensor.get("missed", {}).get("counts", {}).values())
     latest = sensor.get("missed", {}).get("latest") or [{}]
-    said = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
+    losses = [f"{number} {reason}" for reason, number in sensor.get("shed", {}).items() if number]
     if missed:
-        said.append(f"{missed} ticks missed, the latest due {latest[-1].get('due_at', '?')[:19]}Z")
-    return f" ({', '.join(said)})" if said else ""
+        losses.append(f"{missed} ticks missed, the latest due {latest[-1].get('due_at', '?')[:19]}Z")
+    return f" ({', '.join(losses)})" if losses else ""
 
 
 def _line(text: Any) -> str:
@@ -233,13 +233,13 @@ def _waiting(asked: dict[str, Any]) -> str:
 
 def _left(recovery: dict[str, Any]) -> str:
     """Return what recovery has left to people, and what it has yet to do; "" for nothing."""
-    said = {
+    counts = {
         "in doubt": (recovery["in_doubt"], " (spar calls list)"),
         "dead letters": (recovery["dead_letters"], " (spar dead list)"),
         "waiting": (recovery["in_hand"] - recovery["to_be_retried"], ""),
         "to be retried": (recovery["to_be_retried"], ""),
     }
-    return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in said.items() if number > 0)
+    return ", ".join(f"{name} {number}{hint}" for name, (number, hint) in counts.items() if number > 0)
 
 
 def _phases(stats: dict[str, Any]) -> str:

@@ -33,28 +33,30 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
 
         if not offers(store, KeepsTranscripts):
             raise LookupError("this memory keeps no transcripts")
-        kept = store.transcripts
-        return await (kept.sessions(agent) if session is None else kept.tail(agent, session, limit, before))
+        transcripts = store.transcripts
+        return await (
+            transcripts.sessions(agent) if session is None else transcripts.tail(agent, session, limit, before)
+        )
 
-    found = from_store(options, ask)
+    rows = from_store(options, ask)
     if session is None:
-        show(options, found, _sessions(found) if found else "no transcripts yet")
-    elif not found:
+        show(options, rows, _sessions(rows) if rows else "no transcripts yet")
+    elif not rows:
         fail(f"no transcript of session {session!r}; spar transcript shows which there are")
     else:
-        show(options, found, _entries(found))
+        show(options, rows, _entries(rows))
 
 
-def _sessions(found: list[dict[str, Any]]) -> str:
+def _sessions(sessions: list[dict[str, Any]]) -> str:
     rows = [
         (local(each["last_at"]), str(each["entries"]), f"{-(-each['bytes'] // 1024)} KiB", each["session"])
-        for each in found
+        for each in sessions
     ]
     return table((zoned("last entry"), ">entries", ">size", "session"), rows)
 
 
-def _entries(found: list[dict[str, Any]]) -> str:
-    rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in found]
+def _entries(entries: list[dict[str, Any]]) -> str:
+    rows = [(str(each["seq"]), local(each["at"]), each["kind"], _said(each["kind"], each["body"])) for each in entries]
     return table((">seq", zoned("at"), "kind", "text"), rows)
 
 

@@ -101,10 +101,10 @@ def control(service: Service) -> Starlette:
     async def cycle(request: Request) -> Response:
         """Return one cycle with its calls and results."""
         cycle_id = request.path_params["cycle_id"]
-        found = await service.memory.cycle(cycle_id)
-        if found is None:
+        record = await service.memory.cycle(cycle_id)
+        if record is None:
             raise LookupError(f"no cycle {cycle_id!r} on the tape")
-        return reply(found)
+        return reply(record)
 
     async def recall(request: Request) -> Response:
         """Return the `k` experiences that fit the text `q` best."""

@@ -32,8 +32,8 @@ def _action(value: Any) -> Action:
     calls = value.get("calls") if isinstance(value, Mapping) else None
     if not isinstance(calls, list):
         return msgspec.convert(value, Action)
-    made = tuple(_call(call, f"calls[{index}]") for index, call in enumerate(calls))
-    return replace(msgspec.convert({**value, "calls": []}, Action), calls=made)
+    decoded = tuple(_call(call, f"calls[{index}]") for index, call in enumerate(calls))
+    return replace(msgspec.convert({**value, "calls": []}, Action), calls=decoded)
 
 
 def _call(value: Any, where: str) -> Call:
