@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import select
+import stat
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -154,7 +155,10 @@ def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_F
     loguru's own retention is not used: it deletes whatever has a name like the file's. What finds the disk full counts
     as lost; up to 8 KiB of it wait in the file's buffer and are written once there is room.
     """
-    os.close(_owned(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND))  # loguru would make folders that are missing
+    fd = _owned(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)  # loguru would make folders that are missing
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe or a device, as /dev/stdout is
+        return LogOutput(Descriptor(fd))
+    os.close(fd)
     name = str(path).replace("{", "{{").replace("}", "}}")
     return LogOutput(name, rotation=max_bytes, compression=partial(_number, path, older), opener=_owned)
 

@@ -461,12 +461,14 @@ def test_a_reader_that_goes_away_does_not_end_the_service() -> None:
     assert (dropped, code_of_exit) == (10, 0)
 
 
-def test_a_full_disk_loses_lines_of_the_file_alone_and_counts_them() -> None:
-    done = run("""
-        import time
+@pytest.mark.parametrize("file", ["/dev/full", "spar.log"])
+def test_a_full_disk_loses_lines_of_the_file_alone_and_counts_them(file: str, tmp_path: Path) -> None:
+    done = run(f"""
+        import resource, time
         from spar.observe.logs import get_logger
         from spar.observe.sink import configure
-        logs = configure("info", "json", file="/dev/full")
+        logs = configure("info", "json", file={str(tmp_path / file)!r})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         for number in range(3):
             get_logger("x").info("line", number=number)
             end = time.monotonic() + 20
@@ -477,6 +479,19 @@ def test_a_full_disk_loses_lines_of_the_file_alone_and_counts_them() -> None:
 
     assert (done.stdout, done.returncode) == ("3 True\n", 0)
     assert [json.loads(row)["number"] for row in done.stderr.splitlines()] == [0, 1, 2]
+
+
+def test_a_file_may_be_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    logs = configure("info", "json", stream=io.StringIO(), file=pipe)
+    log.info("hello")
+
+    assert logs.close()
+    assert json.loads(os.read(reader, 4096))["msg"] == "hello"
+    os.close(reader)
+    assert [item.name for item in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_closed_stream_does_not_end_the_service() -> None:
