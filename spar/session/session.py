@@ -46,7 +46,7 @@ class Session(SessionCycles):
     async def live(self) -> None:
         """Turn after turn, while the agent runs; another one than `main` also ends when it has nothing to do now, and
         after a run when others wait for its place."""
-        core, parts = self.core, self.parts
+        core, parts, monotonic = self.core, self.parts, self.loop.monotonic
         self.is_turning = False  # the life before this one may have ended in the middle of a turn
         if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
             await self.wake.sleep(None)  # only what is pushed begins a cycle
@@ -71,7 +71,7 @@ class Session(SessionCycles):
             if parts.holding.is_holding:
                 parts.requests.notify()
             if self.is_polling and cycle.has_sensed:
-                self._polled_at = core.clock.monotonic()
+                self._polled_at = monotonic()
             did_well = not (cycle.faults or cycle.is_refused)
             is_idle = did_well and self.is_empty()  # so are most cycles, and then nothing else need be asked
             if is_idle and not (self.has_place and self.is_standing):
@@ -79,7 +79,7 @@ class Session(SessionCycles):
             else:
                 wait = self._make_way(cycle, did_well=did_well)
             if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
-                self.rests_until = None if not wait else core.clock.monotonic() + wait
+                self.rests_until = None if not wait else monotonic() + wait
                 return
             del cycle  # a session that rests holds none
             if wait == 0.0:
@@ -88,7 +88,7 @@ class Session(SessionCycles):
                 # What waits does not bring the next poll forward.
                 self.is_polling = is_idle or self.is_called or self._is_interval_over()
             else:
-                self.rests_until = None if wait is None else core.clock.monotonic() + wait
+                self.rests_until = None if wait is None else monotonic() + wait
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
             self.is_called = False
 
