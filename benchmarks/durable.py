@@ -34,6 +34,6 @@ async def measure(effort: Effort) -> list[Line]:
         compared(3, TITLE, spar, LIMIT, limit, is_limit=True, first=2, then=1),
         compared(3, "the same, nobody listens", measured["spar, quiet"], LIMIT, limit, is_limit=True),
         compared(3, TITLE, spar, "LangGraph at its best: WAL + NORMAL", best, first=1 / 75, then=1 / 200),
-        compared(3, TITLE, spar, durable_peers.SHIPPED, shipped, first=1 / 200, then=1 / 500),
-        compared(3, TITLE, spar, durable_peers.DBOS, dbos, first=1 / 200, then=1 / 500),
+        compared(3, TITLE, spar, durable_peers.SHIPPED, shipped, first=1 / 200, then=1 / 500, by="wall"),
+        compared(3, TITLE, spar, durable_peers.DBOS, dbos, first=1 / 200, then=1 / 500, by="wall"),
     ]
