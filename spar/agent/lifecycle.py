@@ -106,12 +106,11 @@ class Lifecycle:
         self._core.log.info("state changed", agent=self._core.name, old=old, new=state)
         if state == "running":
             self._runs.resume()
+            self._begin_watch()
         elif state != "pausing":
             self._runs.suspend()
-        if state == "running":
-            self._begin_watch()
-        elif state in ("stopped", "failed"):
-            self._end_watch()
+            if state in ("stopped", "failed"):
+                self._end_watch()
         self._core.events.publish(StateChanged(old=old, new=state))
         self._requests.notify()
 
