@@ -31,8 +31,8 @@ class FileSource(TomlConfigSettingsSource):
         self._file = file
         super().__init__(settings_cls, file.path)
 
-    def _read_file(self, file_path: object) -> dict[str, Any]:
-        return self._file.table
+    def _read_files(self, files: object, deep_merge: bool = False) -> dict[str, Any]:
+        return self._file.table  # read already, also where it is no regular file
 
 
 class LoadedSettings(BaseSettings, Settings):

@@ -1,6 +1,7 @@
 """Settings: what is allowed, where it comes from, how it is refused."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,16 @@ def test_a_bad_variable_is_refused_by_its_name(folder: Any, environ: Any, senten
         load(environ=environ)
 
     assert sentence in str(caught.value)
+
+
+def test_a_configuration_comes_from_a_pipe_too() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'[agent]\nname = "piped"\n')
+    os.close(writer)
+    try:
+        assert load(Path(f"/dev/fd/{reader}"), environ={}).settings.agent.name == "piped"
+    finally:
+        os.close(reader)
 
 
 def test_variables_of_the_process_are_no_settings(folder: Any) -> None:
