@@ -39,6 +39,7 @@ from spar.service.app import Service, describe_session, warnings_of
 from spar.service.event_log import log_cycles, log_sensors, log_tools
 from spar.service.lockfile import AlreadyRunningError, LockFile
 from spar.service.systemd import SystemdNotifier
+from spar.threads import take_short_turns
 
 log = get_logger("spar.runner")
 
@@ -75,6 +76,7 @@ def run(loaded: Loaded, serve: Serve, *, reload: Callable[[], Loaded] | None = N
     """
     arm(os.environ)
     keep_to_oneself()
+    take_short_turns()
     lock = take_state_dir(loaded)
     try:
         agent = build_agent(loaded)

@@ -153,3 +153,19 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
 
     assert done.stdout == "left behind\n"
+
+
+def test_threads_of_a_process_that_is_spar_s_take_short_turns() -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from spar.config.load import load\n"
+        "from spar.service.exit_codes import CANNOT_CREATE\n"
+        "from spar.service.process import CannotStartError, run\n"
+        "from spar.threads import TURN\n"
+        "try:\n"
+        "    run(load(environ={'SPAR_SERVICE__STATE_DIR': '/proc/none'}), lambda service: None)\n"
+        "except CannotStartError as error:\n"
+        "    assert error.code == CANNOT_CREATE, error\n"
+        "assert abs(sys.getswitchinterval() - TURN) < 1e-6, sys.getswitchinterval()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
