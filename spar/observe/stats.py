@@ -227,6 +227,11 @@ class Stats:
         if len(self.cycles.pending) >= FOLD_AT:
             self.fold()
 
+    @property
+    def worked(self) -> int:
+        """Return how many cycles had something to do, over all processes."""
+        return sum(self.outcomes.values()) - self.outcomes["idle"]
+
     def fold(self) -> None:
         self.cycles.fold()
         for series in self.phases.values():

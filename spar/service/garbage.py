@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Protocol
+
+from spar.observe.stats import Stats
+from spar.session.sessions import Sessions
 
 #: Seconds between two looks for a quiet moment.
 EVERY = 1.0
@@ -18,6 +22,20 @@ DUE = 10
 OVERDUE = 250
 #: Looks at a quiet moment, after which what was set apart is looked at again.
 FROZEN_FOR = 50
+
+
+class Works(Protocol):
+    """An agent whose cycles are counted."""
+
+    @property
+    def account(self) -> Stats: ...
+    @property
+    def sessions(self) -> Sessions: ...
+
+
+def work_of(agent: Works) -> int | None:
+    """Return how many cycles had something to do so far; None while one goes on. An idle cycle disturbs nothing."""
+    return None if agent.sessions.is_at_work else agent.account.worked
 
 
 class Collections:

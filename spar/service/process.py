@@ -157,7 +157,7 @@ class Process:
 
     async def main(self) -> int:
         agent, loaded, loop = self.agent, self.service.loaded, asyncio.get_running_loop()
-        collections = garbage.Collections(lambda: None if agent.sessions.is_at_work else agent.stats.total_cycles)
+        collections = garbage.Collections(lambda: garbage.work_of(agent))
         self._loop = loop
         for number, answer in self.signals().items():
             loop.add_signal_handler(number, answer)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spar.service.garbage import DUE, FROZEN_FOR, OVERDUE, Collections
+from spar import Action, Agent, Perception
+from spar.service.garbage import DUE, EVERY, FROZEN_FOR, OVERDUE, Collections, work_of
+from spar.testing import VirtualClock
 
 
 class Node:
@@ -99,3 +101,30 @@ def test_a_process_that_is_never_quiet_has_the_interpreter_collect(collections: 
     collections.end()
 
     assert gc.get_threshold()[2] == DUE
+
+
+async def test_cycles_that_have_nothing_to_do_leave_a_service_quiet() -> None:
+    async def plan(noticed: list[Perception]) -> Action | None:
+        return Action(output="done") if noticed else None
+
+    clock = VirtualClock()
+    async with Agent(plan=plan, loop_interval=EVERY, clock=clock) as agent:
+        collections = Collections(lambda: work_of(agent))
+        collections.begin()
+        try:
+            await clock.advance(EVERY)
+            collections.look()
+            lost = grow_old(Node())
+            before = agent.stats.total_cycles
+            await clock.advance(EVERY)
+            assert agent.stats.total_cycles > before
+
+            assert collections.look()
+
+            assert lost() is None
+            await agent.wait((await agent.submit("go")).run_id)
+            grow_old(Node())
+            assert not collections.look()
+        finally:
+            collections.end()
+            gc.unfreeze()
