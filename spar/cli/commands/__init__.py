@@ -1,13 +1,9 @@
 """The commands of `spar`, a file for each group.
 
-runs          gives work to the service: a message, a wait, an abort, a step
-follow        follows a run and prints its answer as it is written
+conversation  gives work to the service, follows it, and shows what was said
+review        lists, shows and answers what waits for a person
 step          runs one phase without a running service
-approvals     lists, shows and decides approvals
-in_doubt      lists and resolves calls that may have had their effect
-dead_letters  lists, retries and drops work that failed too often
 cycles        lists past cycles and experiences from the store
-transcript    prints the transcript of a session from the store
 maintenance   copies, restores and verifies the store, and prints one page on its state
 mcp           lists and accepts changed tools of MCP servers
 config        writes, checks, shows and describes the configuration, and lists the parts

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from spar.cli.client import Client, NotRunningError, connect, service
-from spar.cli.commands.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
+from spar.cli.commands.conversation.follow import NO_ANSWER, SILENCE, follow_run, has_failed, path_of
 from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
 from spar.data.text import one_line, printable

@@ -1,0 +1,6 @@
+"""The commands that list, show and answer what waits for a person.
+
+approvals     lists, shows and decides approvals
+in_doubt      lists and resolves calls that may have had their effect
+dead_letters  lists, retries and drops work that failed too often
+"""
