@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.records.journal import CallJournal, RowChange
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.transcript import Transcripts
 from spar.types import (
     Ability,
@@ -40,7 +41,8 @@ class RunContext(Struct, frozen=True):
     """The run that a cycle belongs to: `number` counts its requests from 1; `messages` is what is known so far.
 
     `message` is what the run is about, `said` what people have said in it since, oldest first; `trust` is that of the
-    least trusted of all of it. `output` is the schema that its answer has to fit, if it was given one.
+    least trusted of all of it. `output` is the schema that its answer has to fit, if it was given one. `options` are
+    those that hold for its next request.
     """
 
     id: str
@@ -52,6 +54,7 @@ class RunContext(Struct, frozen=True):
     said: tuple[Perception, ...] = ()
     trust: Trust = "trusted"
     output: Mapping[str, Any] | None = None
+    options: RunOptions = NO_OPTIONS
 
 
 class Context(Struct, frozen=True):

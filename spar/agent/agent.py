@@ -41,6 +41,7 @@ from spar.protocols import (
     SenseFunction,
     SenseModule,
 )
+from spar.records.run_options import RunOptions
 from spar.runs.run import Receipt, RunStatus
 from spar.types import Action, ActionResult, Call, Perception, Reflection
 
@@ -116,7 +117,6 @@ class Agent(AgentParts):
     @classmethod
     def from_config(cls, path: str, **overrides: Any) -> Agent:
         """The agent that a configuration file describes.
-
         Args: path: the file; overrides: dotted keys of settings with `__` for the dots (`log__level="debug"`).
         Raises: ConfigError that lists all that is wrong, with file and line.
         """
@@ -196,7 +196,6 @@ class Agent(AgentParts):
 
     async def pause(self) -> None:
         """Return when the cycles in hand have finished; no new one starts. Idempotent while paused.
-
         Raises: LifecycleError when the agent has not been started or is stopped. Inside a cycle it is a request.
         """
         await self.lifecycle.pause()
@@ -222,29 +221,30 @@ class Agent(AgentParts):
         mode: str | None = None,
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
+        options: RunOptions | Mapping[str, Any] | None = None,
     ) -> Receipt:
         """Accept a message as a run of its session; return its receipt, with the id of the run, at once.
 
         Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
-            `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit.
+            `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit; options: its `model
+            instructions thinking timeout verbose`, where they are not to be those of its session.
         The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
         Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
-            NotReadyError before the agent was started where its memory keeps a journal: accepted means on disk.
+            PermissionError for instructions of an untrusted source, NotReadyError before the agent was started where
+            its memory keeps a journal: accepted means on disk.
         """
-        return await self.submission.submit(message, session, mode, idempotency_key, output)
+        return await self.submission.submit(message, session, mode, idempotency_key, output, options)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
-        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run.
-
-        Raises: LookupError for a run that is not known.
-        """
+        """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run. Raises:
+        LookupError for a run that is not known."""
         return await self.runs.wait(run_id, timeout)
 
     async def abort(self, run_id: str) -> None:
         """End a run: a queued one never starts, a running one's phase is cancelled; returns when that has settled.
 
-        Raises: LookupError for a run that is not known, NotReadyError while the agent is stopped where its memory keeps
-            a journal: the next start would go on with the run. After the run's end it does nothing.
+        After its end it does nothing. Raises: LookupError for a run that is not known, NotReadyError while the agent is
+            stopped where its memory keeps a journal: the next start would go on with the run.
         """
         await self.submission.abort(run_id)
 

@@ -12,6 +12,7 @@ from spar.agent.submission import Submission
 from spar.health.error_reporting import Reports
 from spar.loop.tasks import Requests
 from spar.observe.stats import Snapshot
+from spar.records.run_options import RunOptions
 from spar.runs.run import Receipt, RunStatus
 from spar.types import Action, ActionResult, Perception, Reflection
 
@@ -45,6 +46,7 @@ class TakesRuns(Protocol):
         mode: str | None = None,
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
+        options: RunOptions | Mapping[str, Any] | None = None,
     ) -> Receipt: ...
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus: ...
     async def abort(self, run_id: str) -> None: ...

@@ -11,8 +11,9 @@ from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
-from spar.ports.optional import Hears, offers
+from spar.ports.optional import Hears, TakesOptions, offers
 from spar.records.journal import Item
+from spar.records.run_options import RunOptions
 from spar.runs.inbox import MODES, USUAL_CAP, Mode
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED
@@ -27,6 +28,8 @@ INBOX_LIMIT = 1000
 LONGEST_NAME = 256
 #: Levels of the JSON schema of an answer.
 DEEPEST_SCHEMA = 64
+#: The options of a run that its planner goes by.
+_PLANNED = frozenset({"model", "instructions", "thinking"})
 #: Sessions that may have something to do; a message for one more is refused.
 SESSIONS_LIMIT = 10_000
 
@@ -61,7 +64,8 @@ class Submission:
         self.refused = 0
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
-                     output: Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
+                     output: Mapping[str, Any] | None = None,
+                     options: RunOptions | Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
         text = message.text if isinstance(message, Perception) else message
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
@@ -76,6 +80,7 @@ class Submission:
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
             check_depth(output)
+        options = RunOptions.read(options)
         if (receipt := self._accepted(key)) is not None:
             return receipt
         if isinstance(message, Perception):
@@ -89,10 +94,13 @@ class Submission:
             perception = await self._received(perception)
             if (receipt := self._accepted(key)) is not None:  # time has passed
                 return receipt
+        await self._check(options, perception)
         self._demand_room(perception.session)
         run = self._runs.made(perception, key)
+        run.options = options
         if self._recovery.work.journal is not None:
-            item = Item(run.id, perception, "run", perception.session, key, run.accepted_at)
+            item = Item(run.id, perception, "run", perception.session, key, run.accepted_at,
+                        options=None if options.is_empty else options)  # fmt: skip
             kept, is_new = await self._recovery.accept(item)
             if not is_new:
                 return Receipt(kept.id, kept.at)
@@ -105,6 +113,20 @@ class Submission:
         else:
             self._place(run, mode)
         return Receipt(run.id, run.accepted_at)
+
+    async def _check(self, options: RunOptions, message: Perception) -> None:
+        """Raises: ValueError for options that the planner cannot go by, PermissionError for instructions of somebody
+        who is not trusted: they would have the authority of the configured ones."""
+        asked = {name: value for name, value in options.given.items() if name in _PLANNED}
+        if not asked:
+            return
+        if options.instructions is not None and message.trust == "untrusted":
+            raise PermissionError("option instructions is refused: the message comes from an untrusted source")
+        planner = self._setup.modules["plan"].part
+        if not offers(planner, TakesOptions):
+            name = type(planner).__name__
+            raise ValueError(f"option {next(iter(asked))} means nothing here: {name} plans, which asks no model")
+        await planner.check_options(options)
 
     def _accepted(self, key: str | None) -> Receipt | None:
         """Return the receipt that was given for this key before. Raises: LifecycleError, NotReadyError."""

@@ -35,6 +35,7 @@ from spar.loop.tasks import Requests
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
+from spar.records.run_options import NO_OPTIONS
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -457,7 +458,8 @@ class Recovery:
         if answer is not None:
             return RunStatus.read(answer)
         if item is not None:
-            return RunStatus(run_id, "timeout")
+            chosen = (item.options or NO_OPTIONS).over(item.defaults or NO_OPTIONS)
+            return RunStatus(run_id, "timeout", options=chosen)
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
     def snapshot(self) -> dict[str, Any]:

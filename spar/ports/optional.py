@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 from spar.protocols import Context, Host
 from spar.records.approvals import Approval
 from spar.records.journal import RowChange
+from spar.records.run_options import RunOptions
 from spar.types import ActionResult, Perception
 
 P = TypeVar("P")
@@ -181,6 +182,14 @@ class StatesRules(Protocol):
     def rule_schema(self) -> dict[str, Any]:
         """Return the JSON schema of one rule."""
         ...
+
+
+@runtime_checkable
+class TakesOptions(Protocol):
+    """A planner that goes by the options of a run: the model, its thinking, instructions of the sender."""
+
+    async def check_options(self, options: RunOptions) -> object:
+        """Raises: ValueError for an option that it cannot go by, naming it and what is allowed."""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 from msgspec import Struct, field
 
 from spar.errors import ConflictError
+from spar.records.run_options import RunOptions
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Fault, Perception, utcnow
 
@@ -35,7 +36,8 @@ class Item(Struct, frozen=True):
     `attempts` counts how often the process died or the plan failed with it in hand, `fault` the last reason;
     `due_at` is when it is to be tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that
     the perception has been through the pipeline; `into` names the run that this one has become a part of. `output` is
-    the answer that a run gave together with failed calls, for which it is asked once more.
+    the answer that a run gave together with failed calls, for which it is asked once more. `options` are what the
+    sender of a run's message chose, `defaults` what its session did (None: nothing).
     """
 
     id: str
@@ -51,6 +53,8 @@ class Item(Struct, frozen=True):
     is_sensed: bool = False
     into: str = ""
     output: Any = None
+    options: RunOptions | None = None
+    defaults: RunOptions | None = None
 
 
 class Unfinished(Struct, frozen=True):

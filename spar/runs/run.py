@@ -20,6 +20,7 @@ from spar.ids import new_id
 from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
 from spar.protocols import RunContext
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import ActionResult, Perception, RunUsage, Trust
 
 #: Errors of runs that people have ended themselves.
@@ -41,7 +42,7 @@ class RunStatus(Struct, frozen=True):
     """The answer to `wait`. `status` is `timeout` while the run goes on; `outcome` is what became of the message.
 
     `reply` is what people are told: of the output, or in one sentence that the run failed; `silent` says that it chose
-    to tell them nothing. `usage` is what it took in this process.
+    to tell them nothing. `usage` is what it took in this process, `options` those that hold for it.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class RunStatus(Struct, frozen=True):
     reply: str | None = None
     silent: bool = False
     usage: RunUsage = RunUsage()
+    options: RunOptions = NO_OPTIONS
 
     @classmethod
     def read(cls, plain: Any) -> RunStatus:
@@ -104,11 +106,12 @@ class EventLog(Protocol):
 class Run:
     """One run on its way."""
 
-    __slots__ = ("absorbed", "accepted_at", "ended_at", "error", "errors", "failed_calls", "failures", "has_ended",
-                 "id", "into", "is_changed", "is_collected", "is_planned", "is_to_tell", "is_to_verify", "is_told",
-                 "is_transcribed", "log", "message", "new", "number", "outcome", "output", "queued_at", "reply",
-                 "results", "said", "seen", "sent", "session", "started_at", "started_mono", "status", "timer",
-                 "touched", "unwritten", "used", "waited", "waits_until")  # fmt: skip
+    __slots__ = ("absorbed", "accepted_at", "defaults", "ended_at", "error", "errors", "failed_calls",
+                 "failures", "has_ended", "id", "into", "is_changed", "is_collected", "is_planned",
+                 "is_to_tell", "is_to_verify", "is_told", "is_transcribed", "log", "message", "new",
+                 "number", "options", "outcome", "output", "queued_at", "reply", "results", "said",
+                 "seen", "sent", "session", "started_at", "started_mono", "status", "timer", "touched",
+                 "unwritten", "used", "waited", "waits_until")  # fmt: skip
 
     def __init__(
         self, message: Perception, accepted_at: datetime, *, is_to_verify: bool = True, is_to_tell: bool = False
@@ -117,6 +120,8 @@ class Run:
         #: Whether people wait for it, and are to hear of its failure.
         self.is_to_tell = is_to_tell
         self.message, self.session, self.accepted_at = message, message.session, accepted_at
+        #: What its sender chose, and what its session chooses where the sender did not.
+        self.options = self.defaults = NO_OPTIONS
         self.outcome: Outcome = "queued"
         self.status: Literal["ok", "error"] | None = None
         self.started_at: datetime | None = None
@@ -157,6 +162,14 @@ class Run:
         """Return the trust of the least trusted of all that was said in it."""
         return least_trust((self.message, *self.said)) if self.said else self.message.trust
 
+    @property
+    def chosen(self) -> RunOptions:
+        """Return the options that hold now: those of its messages, the newest first, then those of its session."""
+        options = self.options
+        for other in self.absorbed:
+            options = options.followed_by(other.options)
+        return options.over(self.defaults)
+
     def hear(self, other: Run) -> None:
         """Take in the message of another run, which ends when this one does."""
         other.into = self
@@ -191,10 +204,10 @@ class Run:
         if self.status is not None or end is None:
             return RunStatus(self.id, self.status or "timeout", self.outcome, self.started_at, self.ended_at,
                              self.error, self.output, self.errors, self.reply.text, self.reply.is_silent,
-                             self.usage)  # fmt: skip
+                             self.usage, self.chosen)  # fmt: skip
         reply = self.reply_to(end)
         return RunStatus(self.id, end.status, self.outcome, self.started_at, now, end.error, end.visible_output,
-                         self.errors, reply.text, reply.is_silent, self.usage)  # fmt: skip
+                         self.errors, reply.text, reply.is_silent, self.usage, self.chosen)  # fmt: skip
 
     def reply_to(self, end: End) -> Reply:
         """Return what people are told at its end: what it answered, or the one sentence that stands for that."""
@@ -208,6 +221,11 @@ class Run:
     def tells_failure(self, end: End) -> bool:
         """Return whether people hear that it failed: not if they called it off or replaced it."""
         return self.is_to_tell and end.status == "error" and end.error not in CALLED_OFF and self.outcome != "dropped"
+
+    def timeout(self, limits: Limits) -> float:
+        """Return the seconds that it may take; 0: any number."""
+        chosen = self.chosen.timeout
+        return limits.timeout if chosen is None else chosen
 
     @property
     def usage(self) -> RunUsage:
@@ -224,7 +242,7 @@ class Run:
         messages = tuple(message for result in self.results for message in result.messages)
         schema = self.message.attributes.get(OUTPUT)
         return RunContext(self.id, self.message.text, self.number, messages, tuple(self.results), self.message,
-                          self.said, self.trust, schema if isinstance(schema, dict) else None)  # fmt: skip
+                          self.said, self.trust, schema if isinstance(schema, dict) else None, self.chosen)  # fmt: skip
 
 
 def too_long(timeout: float) -> str:

@@ -29,6 +29,7 @@ from spar.events import (
 )
 from spar.loop.wake import Signal
 from spar.records.journal import Item
+from spar.records.run_options import NO_OPTIONS
 from spar.runs.run import End, Limits, Outcome, Receipt, Run, RunStatus, too_long
 from spar.runs.run_log import RunLogs
 from spar.types import ActionResult, Perception
@@ -117,6 +118,7 @@ class Runs:
             return run
         run = self.made(item.perception, item.key, item.at)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
+        run.options, run.defaults = item.options or NO_OPTIONS, item.defaults or NO_OPTIONS
         if results:
             run.new = run.unwritten = ()
         run.errors = tuple(results[-1].errors) if results else ()
@@ -178,6 +180,8 @@ class Runs:
     def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
         """The message of another run becomes a part of this one."""
         run.hear(other)
+        if other.options.timeout is not None and run.started_at is not None:
+            self._watch(run)
         other.started_at = run.started_at
         self.say(other, outcome)
 
@@ -225,7 +229,8 @@ class Runs:
         """Look after a run when it may have taken too long, or rested too long."""
         if self._suspended_at is not None:
             return
-        ends = run.started_mono + run.waited + self.limits.timeout if self.limits.timeout else float("inf")
+        timeout = run.timeout(self.limits)
+        ends = run.started_mono + run.waited + timeout if timeout else float("inf")
         rests = run.touched + self._inactivity if self._inactivity else float("inf")
         if run.timer is not None:
             run.timer.cancel()
@@ -233,9 +238,9 @@ class Runs:
         run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
 
     def _look(self, run: Run) -> None:
-        now, run.timer = self._clock.monotonic(), None
-        if self.limits.timeout and now >= run.started_mono + run.waited + self.limits.timeout:
-            self._owner.run_is_late(run, too_long(self.limits.timeout))
+        now, run.timer, timeout = self._clock.monotonic(), None, run.timeout(self.limits)
+        if timeout and now >= run.started_mono + run.waited + timeout:
+            self._owner.run_is_late(run, too_long(timeout))
         elif self._inactivity and now >= run.touched + self._inactivity:
             self._owner.run_is_late(run, f"nothing of it went on for {self._inactivity:g} s")
         else:
@@ -264,6 +269,7 @@ class Runs:
         self._tell_end(run, run.ended_at)
         if run.has_ended is not None:
             run.has_ended.set()
+        run.options = run.chosen
         parts, run.absorbed, run.into = run.share(), (), None
         for other in parts:
             if run.is_changed:

@@ -70,8 +70,9 @@ def verdict(run: Run, cycle: Cycle, *, elapsed: float, limits: Limits) -> End | 
 
 def _exceeded(run: Run, elapsed: float, limits: Limits) -> End | None:
     """The end of a run that would go on and may not."""
-    if limits.timeout and elapsed >= limits.timeout:
-        return End("error", too_long(limits.timeout))
+    timeout = run.timeout(limits)
+    if timeout and elapsed >= timeout:
+        return End("error", too_long(timeout))
     for quantity, most in limits.most.items():
         if (used := run.used.get(quantity, 0)) >= most:
             return End("error", f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})", run.output)
