@@ -8,6 +8,7 @@
 
     store             the face: experiences, cycles and small state in one file
     transcript_store  the transcripts of the open file
+    session_store     the sessions of the open file
     retention         deletes by age, number and size, the oldest first
     cycle_log         the cycles as rows: list by summary, read in full
     pieces            texts and objects that many cycles share, stored once

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from memory import pieces
-from memory.journal import counts, orphans
+from memory.journal import counts, orphans, session_rows
 from memory.sqlite import hash_chain
 from memory.sqlite.hash_chain import integer
 from spar.failpoints import crashpoint
@@ -152,7 +152,8 @@ def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float
         "WHERE at < ? OR seq <= (SELECT max(seq) FROM writer) - ? ORDER BY seq LIMIT ?)",
         (-1e18 if horizon is None else horizon, _KEPT_WRITERS, BATCH),
     )
-    return gone + connection.changes()
+    gone += connection.changes()
+    return gone + session_rows.trim(connection, -1e18 if horizon is None else horizon)
 
 
 def tidy(connection: Connection) -> bool:

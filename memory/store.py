@@ -29,6 +29,7 @@ from memory.experiences.rows import ExperienceFilter
 from memory.journal import budgets, counts, orphans, replay
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
+from memory.session_store import SessionRows
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.sqlite.session import DatabaseSession
@@ -145,6 +146,8 @@ class Memory:
         self._journal: Journal | None = None
         #: What was said and done in each session.
         self.transcripts = Transcripts(lambda: self._file, lambda: self._journal, self._told)
+        #: The keys under which they were said, with their titles and defaults.
+        self.sessions = SessionRows(lambda: self._file, lambda: self._journal, self._told)
         self._unsaved: dict[str, str] = {}
         self._last: dict[str, Any] = {}
         self._unreadable = 0

@@ -136,13 +136,19 @@ def read(
     connection: Connection, agent: str, session: str, missed: list[str], before: ReadTranscript = UNREAD
 ) -> ReadTranscript:
     """Return the entries of a session for a planner: the last compaction, then what it kept and what came after, as far
-    back as there is room. Read are those that came since it was read `before`."""
+    back as there is room, and nothing from before the last reset. Read are those that came since it was read
+    `before`."""
     of = safe(agent), safe(session)
     where = " WHERE agent = ? AND session = ?"
     count = f"SELECT count(*) FROM transcript{where} AND seq <= ?"
-    compactions = f"{where} AND kind = 'compaction' ORDER BY seq DESC"
+    begun = connection.execute(f"SELECT max(seq) FROM transcript{where} AND kind = 'reset'", of).get or 0
+    compactions = f"{where} AND kind = 'compaction' AND seq > {_int(begun)} ORDER BY seq DESC"
     compacted = connection.execute(f"SELECT seq FROM transcript{compactions} LIMIT 1", of).get or 0
-    if before.rows and compacted <= before.last and connection.execute(count, (*of, before.last)).get == before.rows:
+    if (
+        before.rows
+        and max(begun, compacted) <= before.last
+        and connection.execute(count, (*of, before.last)).get == before.rows
+    ):
         more = f"{_COLUMNS}{where} AND seq > ? ORDER BY seq LIMIT ?"
         new = list(connection.execute(more, (*of, before.last, READ_ENTRIES)))
         size = before.bytes + sum(_int(row[5]) for row in new)
@@ -152,10 +158,10 @@ def read(
             return ReadTranscript((*before.entries, *entries), last, before.rows + len(new), size)
     summaries = connection.execute(f"{_COLUMNS}{compactions}", of)
     summary = next((entry for row in summaries if (entry := _entry(row, missed)) is not None), None)
-    first = 0
+    first = _int(begun) + 1
     if summary is not None:
         kept = summary.body.get("first_kept")
-        first = kept if isinstance(kept, int) and kept > 0 else summary.seq
+        first = max(first, kept if isinstance(kept, int) and kept > 0 else summary.seq)
     newest = f"{_COLUMNS}{where} AND seq >= ? AND kind <> 'compaction' ORDER BY seq DESC LIMIT ?"
     found = _that_fit(connection, newest, (*of, first, READ_ENTRIES), missed)
     last = max([each.seq for each in found[-1:]] + ([summary.seq] if summary is not None else []), default=0)

@@ -35,6 +35,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
     ("record", ("kind", "id"), "value", object),
     ("tape_piece", ("seq",), "text", object),
     ("own_row", ("owner", "key"), "value", object),
+    ("session", ("agent", "key"), "body", dict),
     ("state", ("key",), "value", object),
 )
 

@@ -5,6 +5,7 @@ batch       the rows of one moment as one unit of work for the writer
 flush       one flush for all who wait
 queries     reads that include rows not yet written
 replay      reads the state of the journal from its rows
+session_rows  the rows of sessions, written with their messages and resets
 budgets     the rows of spent budgets
 counts      adds up what the ends of cycles tell of an agent's counts
 in_flight   the work in hand of a process, in a small file that outlives it

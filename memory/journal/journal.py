@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from memory import cycle_log, events, own_rows, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import rows as experiences
-from memory.journal import budgets, counts, replay
+from memory.journal import budgets, counts, replay, session_rows
 from memory.journal.batch import Batch, Write, many
 from memory.journal.flush import Flush
 from memory.journal.in_flight import NOTED, InFlightFile, trait
@@ -26,6 +26,8 @@ from spar.clock import Clock
 from spar.errors import ConflictError, SparError, TooLargeError
 from spar.failpoints import crashpoint
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.session import SessionReset, SessionUse
+from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
 if TYPE_CHECKING:
@@ -120,9 +122,10 @@ class Journal(JournalQueries):
 
     # -- accepted work
 
-    async def accept(self, agent: str, item: Item) -> tuple[Item, bool]:
-        """Keep it, on disk when this returns. Returns: the item that is kept, which for a known id or key is the
-        earlier one, and whether it is new. Raises: TooLargeError; SparError when the store is closed."""
+    async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Keep it, on disk when this returns, and with it that it uses its session. Returns: the item that is kept,
+        which for a known id or key is the earlier one, and whether it is new. Raises: TooLargeError; SparError when the
+        store is closed."""
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
             raise TooLargeError(
@@ -135,6 +138,8 @@ class Journal(JournalQueries):
             if known is None:
                 events.append(connection, [told])
                 connection.execute(events.PUT_ITEM, row)
+                if use is not None:
+                    session_rows.use(connection, agent, item.session, use)
             crashpoint("sense.before_commit")
             return known
 
@@ -296,6 +301,22 @@ class Journal(JournalQueries):
             again = closing.again
             self._opening[cycle_id] = agent, lambda: again
         crashpoint("cycle.closed")
+
+    def reset(
+        self,
+        agent: str,
+        reset: SessionReset,
+        run_id: str = "",
+        entries: Sequence[Entry] = (),
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note that a conversation has ended, and with it the work that was accepted for it: all in one transaction."""
+        for ended_id, answer in (answers or {}).items():
+            self.run_ended(ended_id, answer)
+        for entry in transcripts.rows(agent, reset.session, run_id, entries):
+            self._batch.size += entry[5]
+            self._add(self._transcribe, entry)
+        self._add(session_rows.reset, session_rows.reset_row(agent, reset))
 
     def _append(self, connection: Connection, given: list[Any]) -> None:
         for refusal in transcripts.append(connection, given):

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x73706172  # "spar"
 Step = Callable[["Connection"], object]
+#: The sessions of which transcripts were kept before there was a table of them. Their bodies tell when they began.
+_LIST_SESSIONS = (
+    "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) SELECT agent, session, 1, min(at), "
+    "max(at), 0, json_object('created_at', strftime('%Y-%m-%dT%H:%M:%fZ', min(at), 'unixepoch')) FROM transcript "
+    "GROUP BY agent, session"
+)
 
 
 def tables(number: int) -> str:
@@ -38,7 +44,13 @@ def _add_and_seal(connection: Connection) -> None:
     seals.seal_all(connection)
 
 
-STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal)
+def _add_sessions(connection: Connection) -> None:
+    connection.execute(tables(6))
+    connection.execute(_LIST_SESSIONS)
+    seals.seal_new(connection, "session")
+
+
+STEPS: tuple[Step, ...] = (*map(_add, range(1, 5)), _add_and_seal, _add_sessions)
 
 
 def version(connection: Connection) -> int:

@@ -58,11 +58,12 @@ TABLES: Final[dict[str, SealedTable]] = {
     "writer": SealedTable(10, ("seq",)),
     "own_row": SealedTable(11, ("owner", "key")),
     "tape_piece": SealedTable(12, ("seq",)),
+    "session": SealedTable(13, ("agent", "key")),
 }
 
 
 #: Those of which a row changes more than once as a rule.
-_CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row"})
+_CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row", "session"})
 
 
 class Head(msgspec.Struct):
@@ -289,16 +290,36 @@ def seal_all(connection: Connection) -> None:
     """Seal every row of every table, in place of all seals that there are: the step of a migration."""
     connection.execute("DELETE FROM seal")
     rows: dict[str, tuple[int, int]] = {}
-    for name, table in TABLES.items():
-        count = total = 0
-        for _, key, row in _rows(connection, name, table):
-            if (name, key) == ("state", HEAD):
-                continue
-            digest = digest_of(row)
-            insert_all(connection, _INTO, ((table.number, key, digest),), _OR_REPLACE)
-            count, total = count + 1, (total + digest) % _LIMIT
-        rows[name] = (count, total)
+    there = _names(connection)
+    for name in TABLES.keys() & there:
+        rows[name] = _sealed(connection, name)
     _put_head(connection, Head(rows, *_newest(connection)))
+
+
+def seal_new(connection: Connection, name: str) -> None:
+    """Seal the rows of a table that a migration has made; the seals of all others stay as they are."""
+    known = head(connection)
+    if known is None:  # that it is missing is told of: nothing here hides it
+        return
+    rows = _sealed(connection, name)
+    _put_head(connection, Head({**known.rows, name: rows}, known.fact, known.link))
+
+
+def _sealed(connection: Connection, name: str) -> tuple[int, int]:
+    """Seal every row of a table; return their number and the sum of the seals."""
+    count, total, table = 0, 0, TABLES[name]
+    for _, key, row in _rows(connection, name, table):
+        if (name, key) == ("state", HEAD):
+            continue
+        digest = digest_of(row)
+        insert_all(connection, _INTO, ((table.number, key, digest),), _OR_REPLACE)
+        count, total = count + 1, (total + digest) % _LIMIT
+    return count, total
+
+
+def _names(connection: Connection) -> set[str]:
+    """Return the names of the tables that there are."""
+    return {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
 def check(connection: Connection) -> Iterator[SealBreak]:
@@ -306,7 +327,7 @@ def check(connection: Connection) -> Iterator[SealBreak]:
 
     Raises: apsw.Error when the rows cannot be read.
     """
-    there = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    there = _names(connection)
     if not {"seal", "state", "fact"} <= there:
         return  # that they are missing is another's finding
     for name, table in TABLES.items():

@@ -31,6 +31,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from spar.protocols import Records, Rows
 from spar.records.journal import CallJournal, Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.session import SessionRecord, SessionReset, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Call, CycleRecord, Experience, Fault, Perception
 
@@ -262,8 +263,9 @@ class ReadsLeftWork(Protocol):
 class ItemJournal(Protocol):
     """Accepted work, by the name of its agent."""
 
-    async def accept(self, agent: str, item: Item) -> tuple[Item, bool]:
-        """Keep new work; durable when this returns.
+    async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Keep new work; durable when this returns, and with it, in one transaction, that it uses its session: the
+        session's row is made or goes on, after the reset that comes before the message.
 
         Returns: the item that counts, and whether it is new. An id, or for this agent a key, that was ever accepted
             before makes it the earlier one, whatever has become of that.
@@ -291,6 +293,15 @@ class ItemJournal(Protocol):
 
     def amended(self, run_id: str, answer: Any) -> None:
         """Write another answer of a run that has ended."""
+
+    def reset(
+        self, agent: str, reset: SessionReset, run_id: str = "", entries: Sequence[Entry] = (),
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Write that a conversation has ended, all in one transaction: `answers` end these runs, `entries` are what its
+        last run `run_id` adds to the transcript, then comes the entry of the reset. What any run of before would still
+        add is refused from then on. A reset of a conversation that has ended already changes nothing of the session.
+        """
 
 
 class LetterJournal(Protocol):
@@ -503,7 +514,8 @@ class TranscriptStore(Protocol):
     """The transcripts of sessions, only ever added to, each by one run at a time."""
 
     async def read(self, agent: str, session: str) -> Sequence[Entry]:
-        """Return what a planner reads: the last compaction, then what that kept and what came after, oldest first."""
+        """Return what a planner reads: the last compaction, then what that kept and what came after, oldest first, and
+        nothing from before the last reset."""
         ...
 
     async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> Sequence[Entry]:
@@ -534,10 +546,50 @@ class KeepsTranscripts(Protocol):
     def transcripts(self) -> TranscriptStore: ...
 
 
+# -- sessions
+
+
+class SessionStore(Protocol):
+    """The sessions of agents: a row for each key under which messages came."""
+
+    async def get(self, agent: str, key: str) -> SessionRecord | None:
+        """Return a session; None for one that is not kept."""
+        ...
+
+    async def page(
+        self, agent: str, limit: int = 50, before: tuple[datetime, str] | None = None
+    ) -> Sequence[SessionRecord]:
+        """Return sessions, the one that was used last first.
+
+        Args: limit: how many at most; before: time of use and key of one that was seen.
+        """
+        ...
+
+    async def put(self, agent: str, record: SessionRecord) -> None:
+        """Write title and defaults of a session, and make its row if there is none; durable when this returns."""
+        ...
+
+    async def forget(self, agent: str, key: str) -> int:
+        """Delete what is kept of a session; durable when this returns.
+
+        Returns: how many rows went: its entries, its cycles, its runs that have ended, and last its own.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsSessions(Protocol):
+    """A store of sessions."""
+
+    @property
+    def sessions(self) -> SessionStore: ...
+
+
 @runtime_checkable
 class DurableStore(
     KeepsExperiences, Recalls, Exports, KeepsCycles, ReadsCycles, Flushes, KeepsState, Rows, Records, TellsFaults,
-    StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, KeepsJournal, KeepsTranscripts, Protocol,
+    StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, KeepsJournal, KeepsTranscripts, KeepsSessions,
+    Protocol,
 ):  # fmt: skip
     """A store with everything; an async context manager that may be entered more than once."""
 

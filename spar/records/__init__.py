@@ -4,5 +4,6 @@ journal     the values of the journal and its port
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
 run_options the options of runs and of sessions
+session     the values of a session, of its use by a message, and of its reset
 abilities   the names of tasks, and the ability of a tool at one
 """

@@ -16,8 +16,9 @@ from spar.types import utcnow
 
 #: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, error}], reason,
 #: output}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run ended;
-#: `compaction`: {summary, first_kept, tokens_before, tokens_after}: entries before `first_kept` are read no more.
-EntryKind = Literal["user", "turn", "end", "compaction"]
+#: `compaction`: {summary, first_kept, tokens_before, tokens_after}: entries before `first_kept` are read no more;
+#: `reset`: {reason, by, ended, begun}: a conversation ended, and what stands before is read no more.
+EntryKind = Literal["user", "turn", "end", "compaction", "reset"]
 
 
 class Entry(Struct, frozen=True):
@@ -35,7 +36,8 @@ class Transcripts(Protocol):
     """The transcripts of one agent's sessions, as a planner is lent them."""
 
     async def read(self, session: str) -> Sequence[Entry]:
-        """Return the entries since the last compaction, oldest first; the compaction entry is the first one."""
+        """Return the entries since the last compaction, oldest first; the compaction entry is the first one. Nothing
+        from before the last reset is among them."""
         ...
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:

@@ -5,7 +5,7 @@ CREATE TABLE transcript (
     agent    TEXT NOT NULL,
     session  TEXT NOT NULL,
     run      TEXT NOT NULL,
-    kind     TEXT NOT NULL,     -- user, turn, end, compaction
+    kind     TEXT NOT NULL,     -- user, turn, end, compaction, reset
     at       REAL NOT NULL,     -- seconds since 1970
     bytes    INTEGER NOT NULL,  -- about what the row takes
     body     TEXT NOT NULL

@@ -14,6 +14,7 @@ from memory import Memory
 from memory.care.integrity import verify
 from memory.sqlite import database, schema, seals
 from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.session import SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
 from tests.effort import Effort
@@ -30,7 +31,8 @@ async def fill(memory: Memory, number: int = 3) -> None:
         await memory.record(CycleRecord(f"t{n}", "main", "main", NOW, 0.1, "acted", notes=(note,)))
         await memory.keep("approval", f"r{n}", {"n": n})
         await memory.save(f"cursor {n}", n)
-        await journal.accept("main", Item(f"i{n}", Perception("hello"), key=f"k{n}"))
+        item = Item(f"i{n}", Perception("hello"), session=f"s{n}", key=f"k{n}")
+        await journal.accept("main", item, SessionUse(NOW))
         journal.opened("main", f"c{n}", [], [], lambda n=n: Unfinished(f"c{n}", "main"), {})
         journal.acting(f"c{n}", Action((Call("note", {"n": n}, id=f"call{n}"),)))
         journal.doubted("main", Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW))
@@ -119,6 +121,7 @@ def test_rows_that_are_missing_are_told(path: str, table: str, which: str) -> No
         "INSERT INTO spent VALUES ('zzz', 'calls', 1)",
         "INSERT INTO state SELECT 'new', value FROM state WHERE key = 'cursor 1'",
         "INSERT INTO own_row SELECT owner, 'new', value FROM own_row LIMIT 1",
+        "INSERT INTO session SELECT agent, 'new', ordinal, began_at, used_at, is_set, body FROM session LIMIT 1",
         "INSERT INTO writer (agent, session, run, at) VALUES ('main', 's0', 'new', 1.0)",
         "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) "
         "SELECT agent, session, run, kind, at, bytes, body FROM transcript LIMIT 1",
@@ -231,7 +234,7 @@ async def test_the_work_of_sealing_and_of_looking_is_proportional(tmp_path: Path
     assert many[1] <= 2.2 * few[1]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 async def test_a_file_of_each_older_format_is_sealed_when_it_is_migrated(tmp_path: Path, version: int) -> None:
     path = str(tmp_path / "m.db")
     connection = database.open_writer(path, "off")

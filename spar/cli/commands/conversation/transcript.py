@@ -67,7 +67,7 @@ def _said(kind: str, body: dict[str, Any]) -> str:
         done = [f"{each['call'].get('_tool', '?')}: {each.get('status', '?')}" for each in calls or ()
                 if isinstance(each, dict) and isinstance(each.get("call"), dict)]  # fmt: skip
         return "; ".join([*done, *([_text(body["output"])] if body.get("output") is not None else [])])
-    named = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
+    named = {"user": "text", "end": "reply", "compaction": "summary", "reset": "reason"}[kind]
     return _text(body.get("error") or body.get(named) or body.get("status") or "")
 
 

@@ -1,0 +1,83 @@
+"""The sessions of a memory that is open: found, listed, set, forgotten.
+
+The statements are `memory.journal.session_rows`; the row of a message comes with the message, and a reset with the end
+of its conversation's work, through the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from memory.journal import session_rows
+from memory.journal.queries import SessionQueries
+from spar.records.session import SessionRecord
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from memory.journal.journal import Journal
+    from memory.sqlite.session import DatabaseSession
+
+#: Bytes that a row counts for until it is encoded, in the writer's thread.
+_ABOUT_A_ROW = 500
+
+
+class SessionRows(SessionQueries):
+    """The sessions of a memory while that is open.
+
+    Args: file, journal: those of the memory now, None for the journal when it is read-only; told: hears of rows that
+        cannot be read.
+    """
+
+    def __init__(
+        self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None], told: Callable[[Fault], None]
+    ) -> None:
+        super().__init__(file, told)
+        self._journal = journal
+
+    def hand_over(self) -> None:
+        if (journal := self._journal()) is not None:
+            journal.hand_over()
+
+    async def get(self, agent: str, key: str) -> SessionRecord | None:
+        """Return a session; None for one that is not kept. Raises: TransientError."""
+        return await self._rows(partial(session_rows.one, agent=agent, key=key))
+
+    async def page(
+        self, agent: str, limit: int = 50, before: tuple[datetime, str] | None = None
+    ) -> Sequence[SessionRecord]:
+        """Return sessions, the one that was used last first; `before` are time of use and key of one that was seen. At
+        most 1,000. Raises: TransientError."""
+        return await self._rows(partial(session_rows.page, agent=agent, limit=limit, before=before))
+
+    async def put(self, agent: str, record: SessionRecord) -> None:
+        """Write title and defaults of a session, and make its row if there is none; safe when this returns.
+
+        Raises: SparError when closed or read-only.
+        """
+        file = self._opened()
+        file.demand_room()
+        self.hand_over()
+        await file.commit(lambda connection: session_rows.put(connection, agent, record), _ABOUT_A_ROW)
+
+    async def forget(self, agent: str, key: str) -> int:
+        """Delete the transcript of a session, its cycles, what is known of its runs that have ended, and last its row;
+        return how many rows went, once that is safe. One that was cut off goes on when it is asked for again.
+
+        Raises: SparError when closed or read-only.
+        """
+        gone = step = await self._forgotten(agent, key)
+        while step:
+            gone += (step := await self._forgotten(agent, key))
+        return gone
+
+    async def _forgotten(self, agent: str, key: str) -> int:
+        def forget(connection: Connection) -> int:
+            return session_rows.forget(connection, agent, key)
+
+        self.hand_over()
+        return await self._opened().commit(forget)

@@ -1,0 +1,228 @@
+"""Sessions in the file: made with their messages, begun anew by a reset, listed page by page, forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memory import Memory
+from memory.care.integrity import verify
+from memory.retention import RetentionLimits, trim_transcripts
+from memory.sqlite import database
+from spar.errors import FencedError
+from spar.records.journal import Closing, Item
+from spar.records.session import Origin, SessionRecord, SessionReset, SessionUse
+from spar.records.transcript import Entry
+from spar.types import CycleRecord, Perception, replace
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def said(text: str) -> Entry:
+    return Entry("user", {"text": text}, at=NOW)
+
+
+async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: SessionReset | None = None) -> None:
+    """A message as an agent accepts it, and what it leaves in the transcript."""
+    at = NOW + timedelta(seconds=after)
+    use = SessionUse(at, Origin("http", "", key), reset)
+    await memory.journal.accept("main", Item(run, Perception(run), "run", key, at=at), use)
+    await memory.transcripts.append("main", key, run, [said(run)])
+
+
+async def read(memory: Memory, key: str) -> list[str]:
+    return [entry.body.get("text", entry.kind) for entry in await memory.transcripts.read("main", key)]
+
+
+async def test_the_first_message_makes_the_row_and_later_ones_say_when_it_was_used(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        await say(memory, "alice", "r2", after=60)
+        record = await memory.sessions.get("main", "alice")
+
+        assert record == SessionRecord(
+            "alice", NOW, NOW, NOW + timedelta(seconds=60), origin=Origin("http", "", "alice")
+        )
+        assert record.id == "alice#1"
+        assert await memory.sessions.get("main", "bob") is None
+        assert await memory.sessions.get("other", "alice") is None
+
+
+async def test_a_repetition_of_a_message_does_not_use_its_session(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        await memory.journal.accept(
+            "main", Item("r1", Perception("again"), "run", "alice"), SessionUse(NOW + timedelta(1))
+        )
+
+        record = await memory.sessions.get("main", "alice")
+        assert record is not None
+        assert record.used_at == NOW
+
+
+async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        await memory.transcripts.append(
+            "main", "alice", "r1", [Entry("compaction", {"summary": "old", "first_kept": 1})]
+        )
+        assert await read(memory, "alice") == ["compaction", "r1"]
+
+        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW, by="tom"), "r1", [said("last words")])
+        assert await read(memory, "alice") == []
+        await say(memory, "alice", "r2")
+        assert await read(memory, "alice") == ["r2"]
+        assert await read(memory, "alice") == ["r2"]
+
+        whole = await memory.transcripts.tail("main", "alice")
+        assert [entry.kind for entry in whole] == ["user", "compaction", "user", "reset", "user"]
+        assert whole[3].body == {"reason": "reset", "by": "tom", "ended": "alice#1", "begun": "alice#2"}
+
+
+async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW))
+        await say(memory, "alice", "r2")
+        await memory.transcripts.append("main", "alice", "r2", [Entry("compaction", {"summary": "s", "first_kept": 1})])
+
+        assert await read(memory, "alice") == ["compaction", "r2"]
+
+
+async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW))
+
+        with pytest.raises(FencedError):
+            await memory.transcripts.append("main", "alice", "r1", [said("too late")])
+        assert await read(memory, "alice") == []
+
+
+async def test_a_reset_takes_effect_once(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        for name in ("x", "y"):
+            memory.journal.reset("main", SessionReset(name, "alice", 1, NOW + timedelta(hours=1)))
+        await say(memory, "alice", "r2", after=7200, reset=SessionReset("z", "alice", 1, NOW))
+
+        record = await memory.sessions.get("main", "alice")
+        assert record is not None
+        assert (record.ordinal, record.began_at) == (2, NOW + timedelta(hours=1))
+        whole = await memory.transcripts.tail("main", "alice")
+        assert [entry.kind for entry in whole] == ["user", "reset", "user"]
+
+
+async def test_a_message_and_the_reset_before_it_are_one(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        await say(memory, "alice", "r2", after=9, reset=SessionReset("z", "alice", 1, NOW, "idle"))
+
+        record = await memory.sessions.get("main", "alice")
+        assert record is not None
+        assert record.id == "alice#2"
+        assert await read(memory, "alice") == ["r2"]
+
+
+async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        item = Item("r1", Perception("hello"), "run", "alice")
+        await memory.journal.accept("main", item, SessionUse(NOW))
+        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW), answers={"r1": {"status": "error"}})
+        memory.journal.keep("main", replace(item, attempts=1))
+        memory.journal.run_ended("r1", {"status": "ok"})
+
+        assert await memory.journal.items("main") == []
+        assert await memory.journal.run("main", "r1") == (None, {"status": "error"})
+
+
+async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        for n in range(7):
+            await say(memory, f"s{n}", f"r{n}", after=n // 2)  # some at the same time
+        found: list[str] = []
+        page = await memory.sessions.page("main", 3)
+        while page:
+            found += [record.key for record in page]
+            page = await memory.sessions.page("main", 3, (page[-1].used_at, page[-1].key))
+
+        assert found == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
+        assert await memory.sessions.page("other") == []
+
+
+async def test_what_people_set_stays_over_messages_and_resets(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
+        await say(memory, "alice", "r1")
+        record = await memory.sessions.get("main", "alice")
+        assert record is not None
+        await memory.sessions.put("main", replace(record, title="Holidays", defaults={"thinking": "high"}))
+        await say(memory, "alice", "r2", after=5, reset=SessionReset("x", "alice", 1, NOW))
+
+        found = await memory.sessions.get("main", "alice")
+        assert found is not None
+        assert (found.title, found.defaults, found.ordinal) == ("Holidays", {"thinking": "high"}, 2)
+
+
+async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_stays_true(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        for key in ("alice", "bob"):
+            for n in range(3):
+                run = f"{key}{n}"
+                await say(memory, key, run)
+                record = CycleRecord(f"c{run}", "main", key, NOW, 0.1, "acted")
+                memory.journal.closed("main", f"c{run}", Closing("acted", record, run_id=run, run={"status": "ok"}))
+        await memory.journal.safe()
+        before = await memory.journal.counts("main")
+
+        assert await memory.sessions.forget("main", "alice") == 10
+        assert await memory.sessions.forget("main", "alice") == 0
+
+        assert await memory.sessions.get("main", "alice") is None
+        assert await memory.transcripts.tail("main", "alice") == []
+        assert await memory.journal.run("main", "alice0") == (None, None)
+        assert {cycle["session"] for cycle in await memory.cycles()} == {"bob"}
+        assert (await memory.journal.counts("main"))["outcomes"] == before["outcomes"]
+        assert len(await memory.transcripts.tail("main", "bob")) == 3
+    assert verify(str(path)).is_whole
+
+
+async def test_rows_of_sessions_without_a_transcript_go_with_time_unless_people_have_set_something(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "m.db"
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        for key in ("quiet", "named", "talked"):
+            await memory.journal.accept("main", Item(key, Perception("x"), "run", key, at=NOW), SessionUse(NOW))
+        named = await memory.sessions.get("main", "named")
+        assert named is not None
+        await memory.sessions.put("main", replace(named, title="Keep me"))
+        await memory.transcripts.append("main", "talked", "talked", [said("hello")])
+    connection = database.open_writer(str(path), "off")
+    now, limits = NOW.timestamp(), RetentionLimits(None, None, None, None, transcript_days=90)
+
+    def kept(days: float) -> list[str]:
+        trim_transcripts(connection, limits, now + days * 86_400)
+        return [str(key) for (key,) in connection.execute("SELECT key FROM session ORDER BY key")]
+
+    assert kept(89) == ["named", "quiet", "talked"]
+    assert kept(91) == ["named"]
+    connection.close()
+
+
+async def test_the_sessions_of_a_file_of_an_earlier_format_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = database.open_writer(str(path), "off")
+    connection.execute((Path(__file__).parent / "sqlite" / "format_5.sql").read_text("utf-8"))
+    connection.close()
+    assert verify(str(path)).is_whole
+
+    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
+        found = {record.key: record for record in await memory.sessions.page("main")}
+        assert set(found) == {"talk", "chat"}
+        assert found["chat"].created_at == found["chat"].began_at == datetime(2026, 11, 20, 8, tzinfo=UTC)
+        memory.journal.reset("main", SessionReset("x", "talk", 1, NOW))
+        assert await memory.transcripts.read("main", "talk") == []
+    assert verify(str(path)).is_whole
