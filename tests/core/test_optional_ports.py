@@ -36,7 +36,7 @@ NO_PARTS = {
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
     ("cli/commands/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
-    ("types.py", "getattr(error, name, None)"),
+    ("types/fault.py", "getattr(error, name, None)"),
 }
 
 

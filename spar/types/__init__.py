@@ -1,0 +1,71 @@
+"""The values that flow through a cycle, immutable, each carrying its own past.
+
+    Perception → Action(calls) → ActionResult(results) → Reflection(experiences)
+
+`Action.perceptions`, `ActionResult.action` and `Reflection.result` lead back to where a value came from,
+so each phase needs only what the phase before it returned. They are `msgspec.Struct`s because one of each
+is made in every cycle and all of them go to the store as they are. Wall times are aware UTC datetimes;
+durations are float seconds.
+
+literals      the closed sets of words: phases, outcomes, states
+value         the base of all values
+fault         an error as data
+perception    what was noticed; messages to the context
+call          calls, their results, verdicts of people
+action        what a plan decides, and what came of it
+reflection    what is learnt; the record of a cycle
+"""
+
+from msgspec.structs import replace
+
+from spar.types.action import Action, ActionResult, Answer, RunUsage
+from spar.types.call import SERVICE_KEYS, Call, CallFailure, CallResult, Verdict, count_calls, without_service_keys
+from spar.types.fault import Fault
+from spar.types.literals import (
+    ACTION_STATUSES,
+    CALL_STATUSES,
+    OUTCOMES,
+    PHASES,
+    ActionStatus,
+    CallStatus,
+    Outcome,
+    OutputMethod,
+    Phase,
+    Trust,
+)
+from spar.types.perception import Message, Perception
+from spar.types.reflection import Ability, CycleRecord, Experience, Reflection
+from spar.types.value import utcnow
+
+__all__ = [
+    "ACTION_STATUSES",
+    "CALL_STATUSES",
+    "OUTCOMES",
+    "PHASES",
+    "SERVICE_KEYS",
+    "Ability",
+    "Action",
+    "ActionResult",
+    "ActionStatus",
+    "Answer",
+    "Call",
+    "CallFailure",
+    "CallResult",
+    "CallStatus",
+    "CycleRecord",
+    "Experience",
+    "Fault",
+    "Message",
+    "Outcome",
+    "OutputMethod",
+    "Perception",
+    "Phase",
+    "Reflection",
+    "RunUsage",
+    "Trust",
+    "Verdict",
+    "count_calls",
+    "replace",
+    "utcnow",
+    "without_service_keys",
+]

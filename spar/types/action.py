@@ -1,0 +1,119 @@
+"""Decision of a plan, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from spar import checks
+from spar.checks import Seconds
+from spar.ids import new_id
+from spar.types.call import Call, CallResult
+from spar.types.fault import Fault
+from spar.types.literals import ActionStatus, Trust
+from spar.types.perception import PERCEPTIONS, Perception
+from spar.types.value import Value, keep_tuples
+
+
+class RunUsage(Struct, frozen=True):
+    """Usage of a run: requests to models, calls that were started, tokens of models, of the input those that a cache
+    served; money in millionths of the currency's unit as far as prices are known; seconds of waiting for a provider."""
+
+    requests: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    money: int = 0
+    waited: float = 0.0
+
+
+class Answer(Struct, frozen=True):
+    """Text of a plan if its calls go well (`text`, None for nothing), and what instead if one does not.
+
+    `calls` are the ids that it depends on, none for one that is said in any case; without `on_failure` a plain sentence
+    tells which call did not go well, and why.
+    """
+
+    text: str | None
+    calls: tuple[str, ...] = ()
+    on_failure: str | None = None
+
+
+class Action(Value, frozen=True):
+    """Decision of a plan: a graph of calls, or an answer (`output`), or both.
+
+    `next_look` proposes after how many seconds to look again; the agent clamps it to its interval's
+    bounds. `degraded` says that a fallback planner decided. `trust` says whether text from outside may have
+    decided on the calls; None: as little as the least trusted perception. `deferred` says why nothing can be decided
+    for now: its run goes on after `next_look` seconds, and waiting counts as no time of it. `answers`: the `output`
+    consists of these, each of which is only given if its calls went well.
+
+    Lists are accepted where tuples are kept: `Action(calls=[…])` is how people write it.
+    Raises: TypeError, ValueError for a field that is not what it must be.
+    """
+
+    calls: Sequence[Call] = ()
+    goal: str = ""
+    id: str = field(default_factory=new_id)
+    perceptions: Sequence[Perception] = ()
+    run_id: str | None = None
+    reason: str = ""
+    output: Any = None
+    next_look: float | None = None
+    degraded: bool = False
+    trust: Trust | None = None
+    deferred: str = ""
+    answers: tuple[Answer, ...] = ()
+
+    def __post_init__(self) -> None:
+        calls, perceptions = self.calls, self.perceptions
+        if type(calls) is list:
+            force_setattr(self, "calls", calls := tuple(calls))
+        if not (
+            type(calls) is tuple
+            and type(perceptions) is tuple
+            and _CALLS.issuperset(map(type, calls))
+            and PERCEPTIONS.issuperset(map(type, perceptions))
+            and (self.trust is None or self.trust == "untrusted" or self.trust == "trusted")
+            and (self.next_look is None or (type(self.next_look) is float and self.next_look == self.next_look))
+            and (self.run_id is None or type(self.run_id) is str)
+            and type(self.goal) is type(self.id) is type(self.reason) is type(self.deferred) is str
+            and type(self.degraded) is bool
+        ):
+            checks.fit(self)
+
+
+_CALLS = frozenset({Call})
+
+
+class ActionResult(Value, frozen=True):
+    """Result of an action: exactly one `CallResult` for each call, in the order of arrival.
+
+    `state` is the final global state, `messages` what the tick appended, `errors` the failures as
+    `{"call": wire, "error": {"kind", "message"}}`. `fault` is set when the phase itself broke.
+    """
+
+    action: Action | None = None
+    status: ActionStatus = "ok"
+    results: Sequence[CallResult] = ()
+    state: dict[str, Any] = field(default_factory=dict)
+    messages: Sequence[dict[str, Any]] = ()
+    errors: Sequence[dict[str, Any]] = ()
+    fault: Fault | None = None
+    duration: Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        if list in (type(self.results), type(self.messages), type(self.errors)):
+            keep_tuples(self, "results", "messages", "errors")
+
+    def result(self, call_id: str) -> CallResult:
+        """The result of the call with this id. Raises: KeyError naming the ids that are known."""
+        for item in self.results:
+            if item.call.id == call_id:
+                return item
+        known = ", ".join(item.call.id for item in self.results) or "none"
+        raise KeyError(f"no call {call_id!r} in this action; known: {known}")

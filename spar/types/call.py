@@ -1,0 +1,201 @@
+"""Calls of tools: their wire form, their results, verdicts of people on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import field
+
+from spar import checks
+from spar.checks import Seconds, shorten
+from spar.ids import new_call_id
+from spar.types.fault import Fault
+from spar.types.literals import METHODS, CallStatus, OutputMethod
+from spar.types.value import TEXT, Value, are
+
+_WIRE_FIELDS = {
+    "_tool": "tool",
+    "_id": "id",
+    "_outputPath": "output_path",
+    "_outputMethod": "output_method",
+    "_instance": "instance",
+    "_after": "after",
+    "_reasoningForCall": "reason",
+}
+
+
+#: Keys of a call's wire form that the service adds; who plans neither writes nor is shown them.
+SERVICE_KEYS = frozenset({"_approval", "_original", "_parked", "_task", "_toolCallId", "_trust"})
+
+
+class Call(Value, frozen=True):
+    """One tool invocation. `Call("note", {"text": "hello"})` is enough to make one.
+
+    `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is
+    written, `output_method` how. A parameter that is a string `†kind.path` is a reference.
+    `meta` carries every other key of the wire form that begins with an underscore.
+
+    Raises: TypeError, ValueError for a field that is not what it must be.
+    """
+
+    tool: str
+    params: dict[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=new_call_id)
+    output_path: str | None = None
+    output_method: OutputMethod = "set"
+    instance: str | None = None
+    after: Sequence[str] = ()
+    reason: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (
+            type(self.tool) is type(self.id) is type(self.reason) is str
+            and type(self.params) is dict
+            and (not self.params or TEXT.issuperset(map(type, self.params)))
+            and (self.after == () or are(TEXT, self.after))
+            and self.output_method in METHODS
+            and type(self.meta) is dict
+            and (not self.meta or TEXT.issuperset(map(type, self.meta)))
+            and (self.output_path is None or type(self.output_path) is str)
+            and (self.instance is None or type(self.instance) is str)
+        ):
+            checks.fit(self)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Call:
+        """Read `{"_tool": name, …parameters, "_outputPath": …, "_id": …}`.
+
+        Raises: ValueError if there is no tool or a known key has the wrong type.
+        """
+        if not isinstance(wire, Mapping):
+            raise ValueError(f"a call must be an object, found {type(wire).__name__}")
+        known: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        meta: dict[str, Any] = {}
+        for key, value in wire.items():
+            if not isinstance(key, str):
+                raise ValueError(f"a call's keys must be text, found {shorten(key)}")
+            if name := _WIRE_FIELDS.get(key):
+                known[name] = value
+            elif key.startswith("_"):
+                meta[key] = value
+            else:
+                params[key] = value
+        after = known.get("after", ())
+        if isinstance(after, str) or not isinstance(after, Sequence):
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
+        known["after"] = tuple(after)
+        for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
+            value = known.get(name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
+        if any(not isinstance(item, str) for item in known["after"]):
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
+        if not known.get("tool"):
+            raise ValueError("a call must name its tool: '_tool' is missing")
+        if known.get("output_method", "set") not in METHODS:
+            raise ValueError(
+                f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(known['output_method'])}"
+            )
+        given = {name: value for name, value in known.items() if value is not None}
+        return cls(**given, params=params, meta=meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the call as an object; `Call.from_wire(call.to_wire()) == call`."""
+        wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
+        if self.output_path is not None:
+            wire["_outputPath"] = self.output_path
+        if self.output_method != "set":
+            wire["_outputMethod"] = self.output_method
+        if self.instance is not None:
+            wire["_instance"] = self.instance
+        if self.after:
+            wire["_after"] = list(self.after)
+        if self.reason:
+            wire["_reasoningForCall"] = self.reason
+        if self.meta:
+            wire.update(self.meta)
+        return wire
+
+
+class CallResult(Value, frozen=True):
+    """Result of one call. `reason` says why it was not run or not waited for; `duration` in seconds.
+
+    `verified` says whether the result is what the call expected of it (`_expect`, `_expectSchema`); None: nothing was
+    expected.
+    """
+
+    call: Call
+    status: CallStatus
+    reason: str = ""
+    output: Any = None
+    fault: Fault | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    duration: Seconds = 0.0
+    verified: bool | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether nobody knows if it had an effect that must not be repeated: also of one that timed out."""
+        if self.status == "timeout" and self.fault is not None:
+            return self.fault.detail.get("in_doubt") is True
+        return self.status == "in_doubt"
+
+
+#: What a call's status counts as, where calls are only counted: what failed, and what was not done at all.
+_COUNTED: dict[str, str] = {
+    "ok": "ok", "failed": "failed", "timeout": "failed", "in_doubt": "failed", "skipped": "skipped",
+    "cancelled": "skipped", "denied": "skipped",
+}  # fmt: skip
+
+
+def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
+    """Return how many calls ended `ok`, `failed` (a time-out and a call in doubt among them) and were `skipped`."""
+    counts = {"ok": 0, "failed": 0, "skipped": 0}
+    for result in results:
+        counts[_COUNTED.get(result.status, "failed")] += 1
+    return counts
+
+
+class CallFailure(Value, frozen=True):
+    """Why one call failed and what could help."""
+
+    call: Call
+    cause: str
+    remedy: str = ""
+
+
+class Verdict(Value, frozen=True):
+    """A person's answer to a call that asks for approval; made by the class methods."""
+
+    decision: Literal["approve", "deny", "edit", "replace"]
+    reason: str = ""
+    params: dict[str, Any] | None = None
+    call: Call | None = None
+
+    @classmethod
+    def approve(cls) -> Verdict:
+        return cls("approve")
+
+    @classmethod
+    def deny(cls, reason: str = "") -> Verdict:
+        return cls("deny", reason)
+
+    @classmethod
+    def edit(cls, params: Mapping[str, Any], reason: str = "") -> Verdict:
+        """Run the call with these parameters instead of all of its own."""
+        return cls("edit", reason, params=dict(params))
+
+    @classmethod
+    def replace(cls, call: Call, reason: str = "") -> Verdict:
+        """Run another call in its place; it keeps the replaced call's id."""
+        return cls("replace", reason, call=call)
+
+
+def without_service_keys(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's wire form as who planned it wrote it."""
+    return {key: value for key, value in wire.items() if key not in SERVICE_KEYS}

@@ -1,0 +1,97 @@
+"""Perceptions, and messages that a tool adds to the context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from spar import checks
+from spar.checks import Share
+from spar.ids import new_id
+from spar.types.literals import Trust
+from spar.types.value import TEXT, Value, are, utcnow
+
+
+class Perception(Value, frozen=True):
+    """One thing that was noticed. `Perception("disk is full")` is enough to make one.
+
+    `key` identifies repetition of the same thing (two perceptions with one key are duplicates);
+    `subject` says what it is about (perceptions of one subject are fused, the parts kept in `evidence`).
+    `priority` (None until somebody sets it) and `confidence` are 0..1.
+    Text of an `untrusted` perception never steers the agent.
+    Stages of the pipeline leave their findings in `attributes`: `slots` (what an intent captured) and
+    `why` (the reasons for the priority, a list of sentences).
+
+    Raises: TypeError, ValueError for a field that is not what it must be.
+    """
+
+    content: Any = ""
+    source: str = "manual"
+    kind: str = ""
+    id: str = field(default_factory=new_id)
+    at: datetime = field(default_factory=utcnow)
+    key: str | None = None
+    subject: str | None = None
+    session: str = "main"
+    intent: str = ""
+    priority: Share | None = None
+    confidence: Share = 1.0
+    trust: Trust = "untrusted"
+    evidence: Sequence[Perception] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # What is right is seen at once; what may be wrong is looked at field by field.
+        if not (
+            (self.priority is None or (type(self.priority) is float and 0.0 <= self.priority <= 1.0))
+            and type(self.confidence) is float
+            and 0.0 <= self.confidence <= 1.0
+            and (self.evidence == () or are(PERCEPTIONS, self.evidence))
+            and (self.trust == "untrusted" or self.trust == "trusted")
+            and type(self.attributes) is dict
+            and (not self.attributes or TEXT.issuperset(map(type, self.attributes)))
+            and type(self.source) is type(self.kind) is type(self.session) is type(self.id) is type(self.intent) is str
+            and (self.key is None or type(self.key) is str)
+            and (self.subject is None or type(self.subject) is str)
+            and type(self.at) is datetime
+        ):
+            checks.fit(self)
+
+    @property
+    def text(self) -> str:
+        """The content as text: itself if it is a string, else its JSON.
+
+        Raises: TypeError, ValueError for content that is no JSON, such as keys that are no text.
+        """
+        if isinstance(self.content, str):
+            return self.content
+        return json.dumps(self.content, ensure_ascii=False, default=str)
+
+    @property
+    def importance(self) -> float:
+        """The priority, or the middle of the scale while nobody has set one."""
+        return 0.5 if self.priority is None else self.priority
+
+    @staticmethod
+    def restored(row: dict[str, Any]) -> dict[str, Any]:
+        """Bring a row of an earlier version, which bounded nothing, within the bounds of today."""
+        bounded = {name: checks.clamped(row[name], 0.0, 1.0, low) for name, low in _UNBOUNDED_BEFORE if name in row}
+        return {**row, **bounded}
+
+
+_UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
+
+
+PERCEPTIONS = frozenset({Perception})
+
+
+class Message(Value, frozen=True):
+    """A message that a tool asks to have appended to the context as it is."""
+
+    kind: str
+    data: Any
+    instance: str | None = None

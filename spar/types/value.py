@@ -1,0 +1,52 @@
+"""Base of all values: a short `repr`, and tuples where people write lists."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from spar.checks import shorten
+
+TEXT = frozenset({str})
+
+
+#: Characters of the fields of a value that its `repr` shows.
+LONGEST_SHOWN = 160
+
+
+def utcnow() -> datetime:
+    """The wall clock as an aware UTC datetime."""
+    return datetime.now(UTC)
+
+
+class Value(Struct, frozen=True):
+    """A value whose `repr` is one short line: what it carries of its past, and what is large, is only named."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Struct):
+                shown.append(f"{name}=<{type(value).__name__}>")
+            elif isinstance(value, (tuple, list, dict)):
+                if value:
+                    shown.append(f"{name}=<{len(value)}>")
+            elif value is not None and not (isinstance(value, str) and not value):
+                shown.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
+        text = ", ".join(shown)
+        return f"{type(self).__name__}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
+
+
+def keep_tuples(value: Struct, *names: str) -> None:
+    """Keep what these fields hold as tuples where they are lists."""
+    for name in names:
+        if type(items := getattr(value, name)) is list:
+            force_setattr(value, name, tuple(items))
+
+
+def are(kinds: frozenset[type], items: Any) -> bool:
+    """Tell whether this is a tuple of nothing but these kinds."""
+    return type(items) is tuple and kinds.issuperset(map(type, items))
