@@ -277,6 +277,24 @@ class MessageSent(Event):
     is_answer: bool = False
 
 
+class SenderMet(Event):
+    """Somebody has written on a channel who is not let in: `unknown` or `denied`; `messages` counts its own."""
+
+    sender: str
+    verdict: str
+    messages: int = 0
+
+
+class SenderDecided(Event):
+    """A person has let a sender in (`allowed`), or has shut it out (`denied`)."""
+
+    sender: str
+    status: str
+    person: str = ""
+    trust: str = "untrusted"
+    by: str = ""
+
+
 class CompactionStarted(Event):
     """A transcript is being shortened by a summary; `reason` is `overflow` or `threshold`."""
 

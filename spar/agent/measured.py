@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Protocol
 
 from spar.budgets.budgets import Budgets
+from spar.channels.senders import Senders
 from spar.health.health import Health
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
@@ -61,6 +62,8 @@ class Measured(Counted, Blockable, Protocol):
     def runs(self) -> Runs: ...
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def senders(self) -> Senders: ...
     @property
     def memory(self) -> Any: ...
     @property

@@ -20,6 +20,7 @@ from spar.agent.submission import Submission
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
+from spar.channels.senders import Senders
 from spar.clock import Clock
 from spar.health.error_reporting import Reports
 from spar.health.health import Health
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 class AgentParts(SessionParts):
     """The parts of one agent, its figures, and what its parts ask of it."""
 
-    __slots__ = ("__weakref__", "home", "lifecycle", "lifespan", "memory", "sessions", "stepper", "submission",
-                 "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "home", "lifecycle", "lifespan", "memory", "senders", "sessions", "stepper",
+                 "submission", "watched")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
@@ -88,6 +89,7 @@ class AgentParts(SessionParts):
         self.lifecycle = Lifecycle(self, deadline, self.sessions, self.watched, self)
         self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
         self.submission = Submission(self, self.sessions, self.lifecycle)
+        self.senders = Senders(core, memory)
 
     # -- its figures
 
@@ -292,6 +294,7 @@ class AgentParts(SessionParts):
     async def _load(self) -> None:
         """Take over what was kept, and what of the budgets is used."""
         await self.agent_state.load()
+        await self.senders.open()
         journal = self.agent_state.journal
         if journal is not None:
             self.runs.logs.count_process(journal.epoch)

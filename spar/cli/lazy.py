@@ -21,6 +21,7 @@ SUMMARIES = {
     "wait": "Wait for a run that was sent before.",
     "follow": "Follow a run to its end, the answer as it is written.",
     "abort": "Call a run off.",
+    "senders": "Say who may talk with it on its channels.",
     "transcript": "Print the messages and the actions of a session.",
     "step": "Run one phase and print what it brought.",
     "approvals": "Look at calls that wait for your decision, and decide.",

@@ -37,6 +37,7 @@ COMMANDS = {
     "dead": "spar.cli.commands.review.dead_letters:dead",
     "cycles": "spar.cli.commands.cycles:cycles",
     "memory": "spar.cli.commands.cycles:memory",
+    "senders": "spar.cli.commands.review.senders:senders",
     "backup": "spar.cli.commands.maintenance:backup",
     "restore": "spar.cli.commands.maintenance:restore",
     "verify": "spar.cli.commands.maintenance:verify",

@@ -46,6 +46,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "health": "live",
     "runs": "live",
     "sessions": "live",
+    "senders": "live",
     "sense": "live",
     "plan": "live",
     "act": "live",

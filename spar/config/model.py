@@ -19,6 +19,7 @@ from spar.config.tables.agent import (
 from spar.config.tables.budgets import BudgetSettings
 from spar.config.tables.parts import ActPart, Part, PlanPart, ReflectPart, SensePart, SensorPart, ToolPart
 from spar.config.tables.section import Options, Section, refuse
+from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
 
 _SAME_NAME = "is the name of another sensor already; give this one a `name` of its own"
@@ -61,6 +62,8 @@ class Settings(Section):
     """Questions to people about calls: their rules and their time."""
     budgets: BudgetSettings = BudgetSettings.model_construct()
     """How much may be used in a cycle, an hour, a day, a month."""
+    senders: SenderSettings = SenderSettings.model_construct()
+    """Who may talk with the agent on its channels."""
     memory: MemorySettings = MemorySettings.model_construct()
     """The store for experiences and cycles."""
     service: ServiceSettings = ServiceSettings.model_construct()

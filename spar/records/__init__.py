@@ -5,5 +5,6 @@ approvals   the values of approvals, their legal transitions, and the port of th
 transcript  the values of a transcript and its port
 run_options the options of runs and of sessions
 session     the values of a session, of its use by a message, and of its reset
+senders     the names of senders of messages, and the row of one
 abilities   the names of tasks, and the ability of a tool at one
 """

@@ -208,6 +208,7 @@ def describe(agent: Measured) -> dict[str, Any]:
             for a in list(agent.health.alerts.values())
         ],
         "lanes": [describe_session(session) for session in list(agent.sessions.by_key.values())],
+        "senders_waiting": agent.senders.waiting,
         "open_runs": agent.runs.open,
         "kept": agent.kept,
         "left_behind": agent.left_behind,

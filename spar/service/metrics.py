@@ -244,6 +244,11 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
      ["agent", "budget", "window"], _ratios),
     (counter, "spar_budget_refused_total", "How often there was not enough of a budget left", ["agent", "budget"],
      _refusals),
+    (gauge, "spar_senders_waiting", "Unknown senders that wait for a person's decision", ["agent"],
+     lambda a: [([], a.senders.waiting)]),
+    (counter, "spar_messages_unheard_total", "Messages on channels that were not taken, by channel and reason",
+     ["agent", "channel", "reason"],
+     lambda a: [([channel, reason], number) for (channel, reason), number in list(a.senders.refused.items())]),
     (gauge, "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
      lambda a: [([name, state], float(sensor.get("state") == state))
                 for name, sensor in sensors(a).items() for state in SENSOR_STATES]),

@@ -4,5 +4,6 @@ agent    `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]`, `[approval]`
 budgets  `[budgets]`, and the type of its amounts: a count, money, or "off"
 service  `[memory]`, `[service]` and `[log]`
 parts    the tables that name a part and its options
+senders  `[senders]`
 section  a table in general
 """

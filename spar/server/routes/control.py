@@ -25,6 +25,7 @@ from spar.server.gate import AvailabilityMiddleware
 from spar.server.problems import REFUSALS, on_error, problem
 from spar.server.routes.review import approval_routes, recovery_routes
 from spar.server.routes.runs import run_routes
+from spar.server.routes.senders import sender_routes
 from spar.server.routes.steps import step_input
 from spar.types import PHASES
 
@@ -122,6 +123,7 @@ def control(service: Service) -> Starlette:
             Route("/v1/memory/search", recall),
             *approval_routes(service),
             *recovery_routes(service),
+            *sender_routes(service),
         ],
         middleware=[Middleware(BoundedBodies), Middleware(AvailabilityMiddleware, service=service)],
         exception_handlers={**REFUSALS, Exception: on_error, 404: _not_found},

@@ -1,0 +1,250 @@
+"""Table of senders: who was met on a channel, and what a person has decided about each.
+
+Only people let a sender in: by the configuration, by name, or by the pairing code that the sender was told. What an
+unknown one says is not kept. It is told a code at most once a day, and so many wait at most: nobody can have the agent
+send mail, or fill its disk, by inventing senders. One whose address was not proven is told nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from spar.channels.codes import digest_of, is_same, new_code, new_salt
+from spar.channels.policy import judge, rules_of
+from spar.config.tables.senders import SenderSettings
+from spar.errors import ConflictError, TransientError
+from spar.events import SenderDecided, SenderMet
+from spar.loop.core import Core
+from spar.ports.optional import offers
+from spar.protocols import Records
+from spar.records.senders import Admission, SenderRow, SenderRules, SenderStatus, read_sender, sender_of
+from spar.types import Trust, replace
+
+#: The kind of the rows in the store.
+KIND: Final = "sender"
+#: How often a sender may be answered that is not let in.
+ANSWER_EVERY: Final = timedelta(days=1)
+#: Wrong codes that may be tried within `TRIES_WITHIN` before nobody may try any more.
+MOST_TRIES, TRIES_WITHIN = 10, timedelta(minutes=10)
+#: Senders that people have decided about.
+MOST_DECIDED: Final = 10_000
+#: Characters of a person's name.
+LONGEST_PERSON: Final = 200
+
+
+class SenderView(Struct, frozen=True):
+    """A sender as it is listed. `origin` is "settings" or "people"; `messages` counts what was not heard."""
+
+    sender: str
+    status: SenderStatus
+    origin: str
+    person: str = ""
+    trust: Trust = "untrusted"
+    messages: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    decided_at: datetime | None = None
+    by: str = ""
+    code_expires_at: datetime | None = None
+
+
+class Senders:
+    """The senders of one agent. `refused` counts messages that were not heard, by channel and reason."""
+
+    __slots__ = ("_core", "_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "refused")
+
+    def __init__(self, core: Core, memory: Any) -> None:
+        self._core, self._memory = core, memory
+        self._lock = asyncio.Lock()
+        self._rows: dict[str, SenderRow] = {}
+        self._tries: list[datetime] = []
+        self._settings: SenderSettings | None = None
+        self._rules = SenderRules()
+        self.refused: Counter[tuple[str, str]] = Counter()
+
+    async def open(self) -> None:
+        """Read what was kept. Raises: what the store raises."""
+        if not offers(self._memory, Records):
+            return
+        rows = {}
+        for record in await self._memory.records(KIND):
+            row = msgspec.convert(record.value, SenderRow)
+            if row.agent == self._core.name:
+                rows[row.id] = row
+        self._rows = rows
+
+    @property
+    def waiting(self) -> int:
+        """Return how many unknown senders wait for a person's decision."""
+        return sum(row.status == "waiting" for row in list(self._rows.values()))
+
+    # -- what channels ask
+
+    async def meet(self, channel: str, address: str, *, is_verified: bool = True) -> Admission:
+        """Return the verdict on whoever has sent a message; one that is not let in is counted.
+
+        Args: is_verified: whether the channel knows that the address is the sender's own.
+        Raises: TransientError when it cannot be kept now.
+        """
+        try:
+            sender = sender_of(channel, address)
+        except ValueError:
+            return self._refuse(Admission(f"{channel}:", "unverified"))
+        if not is_verified:
+            return self._refuse(Admission(sender, "unverified"))
+        async with self._lock:
+            admission = judge(sender, self._known_rules(), self._rows.get(sender))
+            if admission.is_allowed:
+                return admission
+            self._refuse(admission)
+            return await self._count(admission)
+
+    def _refuse(self, admission: Admission) -> Admission:
+        self.refused[admission.sender.partition(":")[0], admission.verdict] += 1
+        return admission
+
+    async def _count(self, admission: Admission) -> Admission:
+        """Count what somebody has said who is not let in, and say what to answer."""
+        now, row = self._core.clock.now(), self._rows.get(admission.sender)
+        if row is None and (admission.verdict == "denied" or not await self._has_room(now)):
+            return admission
+        if row is None:
+            row = SenderRow(admission.sender, self._core.name, first_at=now)
+        row, answer = replace(row, messages=row.messages + 1, last_at=now), ""
+        is_due = row.answered_at is None or now - row.answered_at >= ANSWER_EVERY
+        if admission.verdict == "unknown" and self._terms.unknown == "pair" and is_due:
+            code, salt, expires = new_code(), new_salt(), timedelta(seconds=self._terms.expires)
+            row = replace(row, salt=salt, digest=digest_of(code, salt), answered_at=now, expires_at=now + expires)
+            answer = _told(code, self._terms.expires)
+        await self._keep(row)  # before the answer: a process that dies between the two answers never, not twice
+        self._core.events.publish(SenderMet(sender=row.id, verdict=admission.verdict, messages=row.messages))
+        return replace(admission, answer=answer)
+
+    async def _has_room(self, now: datetime) -> bool:
+        """Return whether one more may wait; those whose codes have expired go, the oldest first."""
+        waiting = [row for row in self._rows.values() if row.status == "waiting"]
+        if len(waiting) < self._terms.limit:
+            return True
+        expired = [row for row in waiting if row.last_at is None or now - row.last_at >= ANSWER_EVERY]
+        expired = [row for row in expired if row.expires_at is None or row.expires_at <= now]
+        if not expired:
+            return False
+        await self._drop(min(expired, key=lambda row: row.last_at or now).id)
+        return True
+
+    # -- what people decide
+
+    async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
+        """Let the sender in that was told this code; a code is good once.
+
+        Raises: LookupError when none that is good has this code; TransientError after too many wrong ones.
+        """
+        now = self._core.clock.now()
+        self._tries = [at for at in self._tries if now - at < TRIES_WITHIN]
+        if len(self._tries) >= MOST_TRIES:
+            wait = (self._tries[0] + TRIES_WITHIN - now).total_seconds()
+            raise TransientError(f"{MOST_TRIES} wrong codes were tried; try again later", retry_after=wait)
+        async with self._lock:
+            same = [row for row in self._rows.values() if row.digest and is_same(row.digest, code, row.salt)]
+            good = [row for row in same if row.expires_at is not None and now < row.expires_at]
+            if not good:
+                self._tries.append(now)
+                why = "that code has expired; its sender is told another when it writes again" if same else (
+                    "no sender was told that code; spar senders list")  # fmt: skip
+                raise LookupError(why)
+            return await self._decide(good[0].id, "allowed", person, trust, by)
+
+    async def allow(self, sender: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
+        """Let a sender in. Raises: ValueError for what is no sender; ConflictError for one that settings deny."""
+        name = read_sender(sender)
+        async with self._lock:
+            return await self._decide(name, "allowed", person, trust, by)
+
+    async def deny(self, sender: str, *, by: str = "") -> SenderView:
+        """Never listen to a sender, nor answer it. Raises: ValueError."""
+        name = read_sender(sender)
+        async with self._lock:
+            row = self._rows.get(name)
+            return await self._decide(name, "denied", row.person if row is not None else "", "untrusted", by)
+
+    async def forget(self, sender: str) -> SenderView:
+        """Forget what was decided: the sender is unknown again, unless settings name it. Raises: LookupError."""
+        name = read_sender(sender)
+        async with self._lock:
+            if (row := self._rows.get(name)) is None:
+                raise LookupError(f"no sender {name!r} was met or decided about; spar senders list")
+            await self._drop(name)
+            return _view(row)
+
+    def list(self, status: str | None = None) -> Sequence[SenderView]:
+        """Return the senders that settings name, and those that were met or decided about, the newest first."""
+        configured = [SenderView(name, "allowed", "settings", terms.person, terms.trust)
+                      for name, terms in self._known_rules().allow.items()]  # fmt: skip
+        configured += [SenderView(name, "denied", "settings") for name in sorted(self._known_rules().deny)]
+        rows = sorted(self._rows.values(), key=_newest, reverse=True)
+        return [each for each in (*map(_view, rows), *configured) if status in (None, each.status)]
+
+    async def _decide(self, name: str, status: SenderStatus, person: str, trust: Trust, by: str) -> SenderView:
+        if len(person) > LONGEST_PERSON:
+            raise ValueError(f"a person's name has at most {LONGEST_PERSON} characters, found {len(person)}")
+        if status == "allowed" and name in self._known_rules().deny:
+            raise ConflictError(f"{name} is denied by the configuration (senders.deny); take it out there")
+        if name not in self._rows and sum(row.status != "waiting" for row in self._rows.values()) >= MOST_DECIDED:
+            raise ConflictError(f"{MOST_DECIDED} senders have been decided about; forget some, or use senders.allow")
+        now = self._core.clock.now()
+        row = self._rows.get(name) or SenderRow(name, self._core.name, first_at=now)
+        row = replace(row, status=status, person=person, trust=trust, by=by, decided_at=now, messages=row.messages,
+                      salt="", digest="", expires_at=None)  # fmt: skip
+        await self._keep(row)
+        self._core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
+        return _view(row)
+
+    # -- rows and rules
+
+    @property
+    def _terms(self) -> SenderSettings:
+        return self._core.settings.senders
+
+    def _known_rules(self) -> SenderRules:
+        """Return the senders that the settings in force name; they are read when they have changed."""
+        if self._settings is not self._terms:
+            self._settings, self._rules = self._terms, rules_of(self._terms)
+        return self._rules
+
+    async def _keep(self, row: SenderRow) -> None:
+        if offers(self._memory, Records):
+            await self._memory.keep(KIND, self._id(row.id), msgspec.to_builtins(row))
+        self._rows[row.id] = row
+
+    async def _drop(self, name: str) -> None:
+        if offers(self._memory, Records):
+            await self._memory.drop(KIND, self._id(name))
+        self._rows.pop(name, None)
+
+    def _id(self, name: str) -> str:
+        return f"{self._core.name}/{name}"
+
+
+def _newest(row: SenderRow) -> tuple[float, str]:
+    at = row.last_at or row.decided_at or row.first_at
+    return (at.timestamp() if at is not None else 0.0, row.id)
+
+
+def _view(row: SenderRow) -> SenderView:
+    return SenderView(row.id, row.status, "people", row.person, row.trust, row.messages, row.first_at, row.last_at,
+                      row.decided_at, row.by, row.expires_at)  # fmt: skip
+
+
+def _told(code: str, seconds: float) -> str:
+    hours = max(round(seconds / 3600), 1)
+    return (
+        "I do not know you yet, so I have not read your message. To be let in, give this code to the person who runs "
+        f"me: {code}. It is good for {hours} {'hour' if hours == 1 else 'hours'}. Then write again."
+    )

@@ -1,0 +1,69 @@
+"""The table `[senders]`: who may talk with the agent on its channels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, Len
+from pydantic import field_validator
+
+from spar.config.fields import Positive, Whole
+from spar.config.tables.section import Section, Text, refuse
+from spar.records.senders import read_sender
+
+
+def _judge(names: tuple[str, ...]) -> tuple[str, ...]:
+    for index, name in enumerate(names):
+        try:
+            read_sender(name, may_be_pattern=True)
+        except ValueError as error:
+            refuse((index,), name, str(error))
+    return names
+
+
+class AllowedSenders(Section):
+    """Senders that are let in, one person or several."""
+
+    senders: Annotated[tuple[Text, ...], Len(1)]
+    """Each as `channel:address` (`mail:alice@example.org`); `mail:*@example.org` is everybody of a domain, `mail:*`
+    everybody on a channel."""
+    person: str = ""
+    """The name of the person; left out: nobody in particular."""
+    trust: Literal["trusted", "untrusted"] = "trusted"
+    """"trusted": their text may steer the agent, and their commands count; "untrusted": they are answered, but a call
+    that follows from what they say needs approval."""
+
+    @field_validator("senders")
+    @classmethod
+    def _are_senders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _judge(names)
+
+    @field_validator("trust")
+    @classmethod
+    def _not_everybody_is_trusted(cls, trust: str, info: object) -> str:
+        names = getattr(info, "data", {}).get("senders", ())
+        everybody = [name for name in names if name.endswith(":*")]
+        if trust == "trusted" and everybody:
+            refuse((), trust, f'{everybody[0]!r} is everybody on that channel, who cannot be trusted: "untrusted"')
+        return trust
+
+
+class SenderSettings(Section):
+    """Who may talk with the agent on its channels; all others are not listened to."""
+
+    unknown: Literal["pair", "ignore"] = "pair"
+    """An unknown sender is told a code that its owner gives to the service (`spar senders pair`), or nothing at all.
+    What it says is neither planned nor kept, only counted."""
+    expires: Annotated[Positive, Le(30 * 86_400)] = 86_400.0
+    """Seconds for which a code is good; a sender is told one at most once a day."""
+    limit: Annotated[Whole, Ge(1), Le(10_000)] = 100
+    """Unknown senders that are listed at once; of more, those whose codes have expired go, and else nobody is added."""
+    allow: tuple[AllowedSenders, ...] = ()
+    """Who is let in; the most exact name of a sender counts."""
+    deny: tuple[Text, ...] = ()
+    """Senders that are never let in, written as under `allow`."""
+
+    @field_validator("deny")
+    @classmethod
+    def _are_senders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _judge(names)

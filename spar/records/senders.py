@@ -1,0 +1,116 @@
+"""Senders of messages: their names, and the row that is kept of one.
+
+A sender is `channel:address`: `mail:alice@example.org`. A pattern names several: those of a domain
+(`mail:*@example.org`), all of a channel (`mail:*`).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from spar.types import Trust
+
+#: Characters of a sender's name; no address of mail is longer than 254 (RFC 5321).
+LONGEST_SENDER: Final = 320
+SenderStatus = Literal["waiting", "allowed", "denied"]
+#: Letters that make no difference. No others are folded: two addresses that only look the same are two.
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+#: What becomes of a message, by its sender: it is taken, or why it is not.
+Verdict = Literal["allowed", "denied", "unknown", "unverified"]
+
+
+class SenderRow(Struct, frozen=True):
+    """Row of one sender: what a person has decided about it, or that it waits for that.
+
+    `messages` counts what it has said without being heard. `salt` and `digest` are those of its pairing code, which is
+    good until `expires_at`; `answered_at` says when it was last told one.
+    """
+
+    id: str
+    agent: str
+    status: SenderStatus = "waiting"
+    person: str = ""
+    trust: Trust = "untrusted"
+    messages: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    decided_at: datetime | None = None
+    by: str = ""
+    answered_at: datetime | None = None
+    expires_at: datetime | None = None
+    salt: str = ""
+    digest: str = ""
+
+
+class AllowedSender(Struct, frozen=True):
+    """Terms of a sender that is let in."""
+
+    person: str = ""
+    trust: Trust = "trusted"
+
+
+class SenderRules(Struct, frozen=True):
+    """Senders that the configuration names, by name or pattern."""
+
+    allow: Mapping[str, AllowedSender] = {}
+    deny: frozenset[str] = frozenset()
+
+
+class Admission(Struct, frozen=True):
+    """Verdict on a sender. `person` is empty where nobody has said who it is; `answer` is what to tell it, or ""."""
+
+    sender: str
+    verdict: Verdict
+    person: str = ""
+    trust: Trust = "untrusted"
+    answer: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Return whether what the sender says is taken."""
+        return self.verdict == "allowed"
+
+
+def sender_of(channel: str, address: str) -> str:
+    """Return the name of a sender, in the one form in which it is compared.
+
+    Raises: ValueError for an address that no list could name: empty, too long, or with spaces or control characters.
+    """
+    name = f"{channel}:{address.strip().translate(_LOWER)}"
+    if name.endswith(":") or len(name) > LONGEST_SENDER:
+        raise ValueError(f"a sender is channel:address with at most {LONGEST_SENDER} characters, found {name!r:.60}")
+    if any(each.isspace() or not each.isprintable() for each in name) or "*" in name:
+        raise ValueError(f"a sender's address has no space, no control character and no *, found {name!r:.60}")
+    return name
+
+
+def read_sender(name: str, *, may_be_pattern: bool = False) -> str:
+    """Return a sender, or a pattern of some, as a person wrote it, in the form in which it is compared.
+
+    Raises: ValueError that says what is allowed.
+    """
+    channel, colon, address = name.strip().partition(":")
+    pattern = may_be_pattern and (address == "*" or address.startswith("*@"))
+    if not (channel and colon and address):
+        raise ValueError(f"{name!r:.100}: must be channel:address, such as mail:alice@example.org")
+    if not pattern:
+        try:
+            return sender_of(channel, address)
+        except ValueError as error:
+            more = "; mail:*@example.org and mail:* name several" if may_be_pattern else ""
+            raise ValueError(f"{name!r:.100}: {error}{more}") from None
+    if address == "*":
+        return f"{channel}:*"
+    return f"{channel}:*@{sender_of('', address[2:])[1:]}"
+
+
+def patterns_of(sender: str) -> Iterable[str]:
+    """Return the names by which a configuration may mean a sender, the most exact first."""
+    channel, _, address = sender.partition(":")
+    _, at, domain = address.rpartition("@")
+    return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")
