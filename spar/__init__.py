@@ -107,6 +107,8 @@ if TYPE_CHECKING:
     from spar.events import RunAccepted as RunAccepted
     from spar.events import RunEnded as RunEnded
     from spar.events import RunStarted as RunStarted
+    from spar.events import SenderDecided as SenderDecided
+    from spar.events import SenderMet as SenderMet
     from spar.events import SensorQuarantined as SensorQuarantined
     from spar.events import SensorRestored as SensorRestored
     from spar.events import StateChanged as StateChanged
@@ -164,7 +166,8 @@ _HOMES = {
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
         "MessageOutcome MessageSent ModelRequested ModelStateChanged PhaseCompleted PhaseStarted "
-        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SensorQuarantined SensorRestored "
+        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SenderDecided SenderMet "
+        "SensorQuarantined SensorRestored "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",

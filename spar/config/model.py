@@ -63,7 +63,7 @@ class Settings(Section):
     budgets: BudgetSettings = BudgetSettings.model_construct()
     """How much may be used in a cycle, an hour, a day, a month."""
     senders: SenderSettings = SenderSettings.model_construct()
-    """Who may talk with the agent on its channels."""
+    """People who may talk with the agent on its channels."""
     memory: MemorySettings = MemorySettings.model_construct()
     """The store for experiences and cycles."""
     service: ServiceSettings = ServiceSettings.model_construct()

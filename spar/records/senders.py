@@ -20,7 +20,7 @@ LONGEST_SENDER: Final = 320
 SenderStatus = Literal["waiting", "allowed", "denied"]
 #: Letters that make no difference. No others are folded: two addresses that only look the same are two.
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-#: What becomes of a message, by its sender: it is taken, or why it is not.
+#: The fate of a message, by its sender: it is taken, or why it is not.
 Verdict = Literal["allowed", "denied", "unknown", "unverified"]
 
 

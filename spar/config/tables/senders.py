@@ -1,11 +1,11 @@
-"""The table `[senders]`: who may talk with the agent on its channels."""
+"""The table `[senders]`: people who may talk with the agent on its channels, and strangers."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from spar.config.fields import Positive, Whole
 from spar.config.tables.section import Section, Text, refuse
@@ -38,28 +38,26 @@ class AllowedSenders(Section):
     def _are_senders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return _judge(names)
 
-    @field_validator("trust")
-    @classmethod
-    def _not_everybody_is_trusted(cls, trust: str, info: object) -> str:
-        names = getattr(info, "data", {}).get("senders", ())
-        everybody = [name for name in names if name.endswith(":*")]
-        if trust == "trusted" and everybody:
-            refuse((), trust, f'{everybody[0]!r} is everybody on that channel, who cannot be trusted: "untrusted"')
-        return trust
+    @model_validator(mode="after")
+    def _not_everybody_is_trusted(self) -> AllowedSenders:
+        everybody = [name for name in self.senders if name.strip().endswith(":*")]
+        if self.trust == "trusted" and everybody:
+            refuse(("trust",), self.trust, f"must be 'untrusted': {everybody[0]} is everybody on that channel")
+        return self
 
 
 class SenderSettings(Section):
-    """Who may talk with the agent on its channels; all others are not listened to."""
+    """People who may talk with the agent on its channels; nobody else is listened to."""
 
     unknown: Literal["pair", "ignore"] = "pair"
     """An unknown sender is told a code that its owner gives to the service (`spar senders pair`), or nothing at all.
-    What it says is neither planned nor kept, only counted."""
+    Its messages are neither planned nor kept, only counted."""
     expires: Annotated[Positive, Le(30 * 86_400)] = 86_400.0
     """Seconds for which a code is good; a sender is told one at most once a day."""
     limit: Annotated[Whole, Ge(1), Le(10_000)] = 100
     """Unknown senders that are listed at once; of more, those whose codes have expired go, and else nobody is added."""
     allow: tuple[AllowedSenders, ...] = ()
-    """Who is let in; the most exact name of a sender counts."""
+    """Senders that are let in; the most exact name of a sender counts."""
     deny: tuple[Text, ...] = ()
     """Senders that are never let in, written as under `allow`."""
 

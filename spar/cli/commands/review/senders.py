@@ -1,4 +1,4 @@
-"""Commands for senders of messages: who may talk with the agent on its channels."""
+"""Commands for senders of messages: they list, pair, allow, deny and forget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRUST = click.Choice(["trusted", "untrusted"])
 
 @click.group()
 def senders() -> None:
-    """Who may talk with the agent by mail and on other channels: list, pair, allow, deny, forget."""
+    """Senders of messages, by mail and on other channels: list, pair, allow, deny, forget."""
 
 
 @senders.command("list")
@@ -24,7 +24,7 @@ def senders() -> None:
 def list_senders(options: Options, status: str | None) -> None:
     """List the senders that the configuration names, and those that were met or decided about.
 
-    What an unknown sender says is not read; only how often it wrote is known.
+    Messages of unknown senders are not read, only counted.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def list_senders(options: Options, status: str | None) -> None:
 
 @senders.command("pair")
 @click.argument("code")
-@click.option("--person", default="", help="Who it is.")
+@click.option("--person", default="", help="The name of the person.")
 @click.option("--trust", type=TRUST, default="trusted", show_default=True, help="How far its text may steer the agent.")
 @click.pass_obj
 def pair(options: Options, code: str, person: str, trust: str) -> None:
@@ -56,7 +56,7 @@ def pair(options: Options, code: str, person: str, trust: str) -> None:
 
 @senders.command("allow")
 @click.argument("sender")
-@click.option("--person", default="", help="Who it is.")
+@click.option("--person", default="", help="The name of the person.")
 @click.option("--trust", type=TRUST, default="trusted", show_default=True, help="How far its text may steer the agent.")
 @click.pass_obj
 def allow(options: Options, sender: str, person: str, trust: str) -> None:
