@@ -6,7 +6,7 @@ one that is slow loses the oldest events, which is counted and told by a `Gap`. 
 signals (`events.signal(PhaseCompleted)`); the hot path reads a snapshot of them, and the loop asks
 `wanted[PhaseCompleted]` first, so an event that nobody wants is not even made.
 
-Only this file and `spar.bus.channels` know blinker. What is told is `spar.events`, who is told
+Only this file and `spar.bus.receivers` know blinker. What is told is `spar.events`, who is told
 `spar.bus.subscriptions`.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import blinker
 
-from spar.bus.channels import Channel, Route, Routes
+from spar.bus.receivers import Receivers, Route, Routes
 from spar.bus.streams import EventStream
 from spar.bus.subscriptions import HANDLER_WITHIN, Subscription, current_task, is_cancelled
 from spar.clock import Clock, SystemClock
@@ -41,8 +41,24 @@ Handler = Callable[[E], Any]
 class Events:
     """The event bus of one agent. Publish from the event loop's thread only."""
 
-    __slots__ = ("__weakref__", "_channels", "_now", "_streams", "_tasks", "agent", "clock", "dropped", "gaps",
-                 "handler_errors", "left_behind", "off", "on_handler_error", "runs", "seq", "wanted")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_now",
+        "_receivers",
+        "_streams",
+        "_tasks",
+        "agent",
+        "clock",
+        "dropped",
+        "gaps",
+        "handler_errors",
+        "left_behind",
+        "off",
+        "on_handler_error",
+        "runs",
+        "seq",
+        "wanted",
+    )  # fmt: skip
 
     def __init__(self, agent: str = "", *, clock: Clock | None = None) -> None:
         self.agent = agent
@@ -56,9 +72,9 @@ class Events:
         #: Tasks of async handlers that ignored their cancellation and still run.
         self.left_behind: frozenset[asyncio.Task[None]] = _NONE
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
-        self._channels: dict[type[Event], Channel] = {}
+        self._receivers: dict[type[Event], Receivers] = {}
         #: By class of event: who would be told, so that it answers whether anybody would.
-        self.wanted = Routes(self._channels)
+        self.wanted = Routes(self._receivers)
         #: Who keeps what each run tells (`spar.runs.run_log.RunLogs`), where there are runs.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
@@ -84,7 +100,7 @@ class Events:
     def stream(self, *kinds: type[Event], buffer: int = QUEUE_LIMIT) -> EventStream:
         """An async iterator over events of these classes (none: all), subscribed now."""
         for kind in kinds:
-            self._channel(kind)  # says what is no class of events
+            self._receivers_of(kind)  # says what is no class of events
         stream = EventStream(self.connect, self, kinds, buffer)
         if self._streams is None:
             self._streams = weakref.WeakValueDictionary()
@@ -108,7 +124,7 @@ class Events:
 
     def signal(self, kind: type[Event]) -> blinker.Signal:
         """The blinker signal of a class of events; receivers are called as `receiver(agent_name, event=event)`."""
-        return self._channel(kind).signal
+        return self._receivers_of(kind).signal
 
     def listeners(self, kind: type[Event]) -> bool:
         """Return whether anybody would receive an event of exactly this class; `wanted[kind]` says the same, faster."""
@@ -167,7 +183,7 @@ class Events:
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         """Return the receivers of events; from any thread."""
-        return tuple(item for channel in list(self._channels.values()) for item in channel.subscriptions)
+        return tuple(item for receivers in list(self._receivers.values()) for item in receivers.subscriptions)
 
     # -- for subscriptions
 
@@ -182,22 +198,22 @@ class Events:
         """Subscribe; what `only_keeps` events is told before whoever may publish some."""
         if not callable(handler):
             raise TypeError(f"a handler must be callable, found {handler!r}")
-        self._channel(kind)  # says what is no class of events
+        self._receivers_of(kind)  # says what is no class of events
         subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
         self._admit(subscription)
         return subscription
 
     def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
         """Tell this subscription nothing more, until it returns if it is to. Idempotent."""
-        channel = self._channels[subscription.kind]
+        receivers = self._receivers[subscription.kind]
         self.off -= {subscription}
         if is_to_return:
             self.off |= {subscription}
-        if subscription in channel.subscriptions:
-            channel.subscriptions = tuple(item for item in channel.subscriptions if item is not subscription)
-            for receiver in list(channel.signal.receivers.values()):
+        if subscription in receivers.subscriptions:
+            receivers.subscriptions = tuple(item for item in receivers.subscriptions if item is not subscription)
+            for receiver in list(receivers.signal.receivers.values()):
                 if getattr(receiver, "subscription", None) is subscription:
-                    channel.signal.disconnect(receiver)
+                    receivers.signal.disconnect(receiver)
             self.rerouted()
             self.dropped += subscription.dropped
         subscription.close()
@@ -263,21 +279,21 @@ class Events:
     # -- inside
 
     def _admit(self, subscription: Subscription) -> None:
-        channel = self._channel(subscription.kind)
-        channel.signal.connect(self._receiver_of(subscription), weak=False)
-        channel.subscriptions += (subscription,)
+        receivers = self._receivers_of(subscription.kind)
+        receivers.signal.connect(self._receiver_of(subscription), weak=False)
+        receivers.subscriptions += (subscription,)
         self.rerouted()
 
-    def _channel(self, kind: type[Event]) -> Channel:
+    def _receivers_of(self, kind: type[Event]) -> Receivers:
         if not (isinstance(kind, type) and issubclass(kind, Event)):
             raise TypeError(f"events are subscribed to by their class, found {kind!r}")
-        channel = self._channels.get(kind)
-        if channel is None:
-            channel = self._channels[kind] = Channel(self, kind)
-            channel.signal.receiver_connected.connect(self.rerouted, weak=False)
-            channel.signal.receiver_disconnected.connect(self.rerouted, weak=False)
+        receivers = self._receivers.get(kind)
+        if receivers is None:
+            receivers = self._receivers[kind] = Receivers(self, kind)
+            receivers.signal.receiver_connected.connect(self.rerouted, weak=False)
+            receivers.signal.receiver_disconnected.connect(self.rerouted, weak=False)
             self.rerouted()
-        return channel
+        return receivers
 
     def _receiver_of(self, subscription: Subscription) -> Callable[..., None]:
         """The blinker receiver of a subscription: `signal.send(agent, event=event)` by hand reaches it too."""

@@ -4,7 +4,8 @@
     ScriptedSensor, ScriptedSense, ScriptedPlanner, ScriptedActor, ScriptedReflector, ScriptedModel
     stream, Hang, Fail              what a script may hold besides values: a plan in pieces, a hung or failing module
     RecordingTool, RecordingStore, RecordingEvents, RecordingNotifier
-    check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier
+    MemoryChannel                   a channel without another side
+    check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier, check_channel
     check_journal, check_process_death, check_retention     what a store owes that keeps a journal
 
 Needs no test framework: a contract that is broken is an `AssertionError`. It is no part of the running service.
@@ -16,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spar.testing.channel_contract import MemoryChannel, SentMessage, check_channel
     from spar.testing.clock import VirtualClock
     from spar.testing.contracts import (
         check_actor,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Fail",
     "Hang",
+    "MemoryChannel",
     "RecordedCall",
     "RecordingEvents",
     "RecordingNotifier",
@@ -53,8 +56,10 @@ __all__ = [
     "ScriptedReflector",
     "ScriptedSense",
     "ScriptedSensor",
+    "SentMessage",
     "VirtualClock",
     "check_actor",
+    "check_channel",
     "check_journal",
     "check_notifier",
     "check_planner",
@@ -70,6 +75,9 @@ __all__ = [
 
 _HOMES = {
     "Virtual": "clock",
+    "MemoryChannel": "channel_contract",
+    "SentMessage": "channel_contract",
+    "check_channel": "channel_contract",
     "check_journal": "journal_contract",
     "check_process": "process_contract",
     "check_retention": "process_contract",

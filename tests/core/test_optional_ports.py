@@ -22,7 +22,7 @@ CORE = Path(spar.__file__).parent
 #: own. An entry that is used no more has to go.
 NO_PARTS = {
     ("bus/bus.py", 'getattr(receiver, "subscription", None)'),
-    ("bus/channels.py", 'getattr(receiver, "subscription", None)'),
+    ("bus/receivers.py", 'getattr(receiver, "subscription", None)'),
     ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("config/factory.py", "getattr(module, phase, module)"),
     ("protocols.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port

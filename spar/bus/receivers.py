@@ -1,4 +1,4 @@
-"""Channels of events: all receivers of one class of events, and the routes that are found from them."""
+"""Receivers of events: all receivers of one class of events, and the routes that are found from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SignalBus(Protocol):
     def tell_of_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
 
 
-class Channel:
+class Receivers:
     """All receivers of one class of events: the blinker signal, and of it our own subscriptions and the strangers."""
 
     __slots__ = ("signal", "strangers", "subscriptions")
@@ -42,18 +42,18 @@ class Channel:
 class Strangers:
     """The receivers that others connected to a signal: told one by one, each isolated from the rest."""
 
-    __slots__ = ("_channel", "_events", "_failures", "delivered", "failures")
+    __slots__ = ("_events", "_failures", "_receivers", "delivered", "failures")
     is_inline = True
     name = "receivers of a signal"
 
-    def __init__(self, events: SignalBus, channel: Channel) -> None:
-        self._events, self._channel = events, channel
+    def __init__(self, events: SignalBus, receivers: Receivers) -> None:
+        self._events, self._receivers = events, receivers
         self._failures: dict[tuple[int, int], int] = {}
         self.delivered = self.failures = 0
 
     def hand(self, event: Event) -> None:
-        events, channel = self._events, self._channel
-        for receiver in channel.signal.receivers_for(events.agent):
+        events, receivers = self._events, self._receivers
+        for receiver in receivers.signal.receivers_for(events.agent):
             if getattr(receiver, "subscription", None) is not None:
                 continue
             try:
@@ -67,7 +67,7 @@ class Strangers:
                     events.see_through(outcome, name_of(receiver), partial(self._failed, receiver))
                 elif self._failures:
                     self._failures.pop(_identity(receiver), None)
-        if not channel.has_strangers:  # the last one died, of which a signal says nothing
+        if not receivers.has_strangers:  # the last one died, of which a signal says nothing
             events.rerouted()
 
     def failed(self, error: BaseException) -> None:
@@ -80,7 +80,7 @@ class Strangers:
         turned_off = failures >= FAILURES_UNTIL_OFF
         if turned_off:
             del self._failures[key]
-            self._channel.signal.disconnect(receiver)
+            self._receivers.signal.disconnect(receiver)
         self._events.tell_of_failure(name_of(receiver), error, turned_off)
 
 
@@ -90,19 +90,19 @@ Route = tuple[Subscription | Strangers, ...]
 class Routes(dict[type[Event], Route]):
     """Receivers of the events of a class: found once, so that publishing looks nothing up."""
 
-    __slots__ = ("_channels",)
+    __slots__ = ("_receivers",)
 
-    def __init__(self, channels: dict[type[Event], Channel]) -> None:
+    def __init__(self, receivers: dict[type[Event], Receivers]) -> None:
         super().__init__()
-        self._channels = channels
+        self._receivers = receivers
 
     def __missing__(self, kind: type[Event]) -> Route:
-        channels = [self._channels[base] for base in kind.__mro__ if base in self._channels]
-        found = [item for channel in channels for item in channel.subscriptions]
+        bases = [self._receivers[base] for base in kind.__mro__ if base in self._receivers]
+        found = [item for receivers in bases for item in receivers.subscriptions]
         # A plain handler may publish: who only keeps events has to have this one before that one.
         found.sort(key=lambda item: not item.only_keeps)
         # Our own subscriptions are receivers too; only signals that others connected to are asked again.
-        strangers = [channel.strangers for channel in channels if channel.has_strangers]
+        strangers = [receivers.strangers for receivers in bases if receivers.has_strangers]
         route = self[kind] = (*found, *strangers)
         return route
 
