@@ -6,12 +6,13 @@ first of a row needs a timer. Beginning and ending a call then costs a dictionar
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 
 from spar.clock import Clock, Timer
 
 
-class Deadline:
+class Deadline(ABC):
     """One call's deadline; `due` is called at `at` unless it was closed before. `row` is None while it has none."""
 
     __slots__ = ("at", "row")
@@ -19,8 +20,9 @@ class Deadline:
     at: float
     row: _Row | None
 
+    @abstractmethod
     def due(self) -> None:
-        raise NotImplementedError
+        """End the call: its time is over."""
 
     def close(self) -> None:
         if self.row is not None:

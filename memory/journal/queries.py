@@ -5,6 +5,7 @@ What the rows mean is `memory.journal.replay`'s affair.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class SessionQueries:
+class SessionQueries(ABC):
     """Reads of the file that is open now.
 
     Args: told: hears of each row that cannot be read, once.
@@ -32,9 +33,9 @@ class SessionQueries:
         self._opened, self._told = file, told
         self._missed: set[str] = set()
 
+    @abstractmethod
     def hand_over(self) -> None:
         """Give the writer what was told so far."""
-        raise NotImplementedError
 
     async def _read(self, work: Callable[[Connection], R]) -> R:
         self.hand_over()

@@ -53,11 +53,13 @@ if TYPE_CHECKING:
     from spar.config.load import Settings
 
 
-class AgentParts(SessionParts):
+class AgentParts:
     """The parts of one agent, its figures, and what its parts ask of it."""
 
-    __slots__ = ("__weakref__", "home", "lifecycle", "lifespan", "memory", "senders", "sessions", "stepper",
-                 "submission", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "core", "cycle_log", "health",
+                 "holding", "home", "lifecycle", "lifespan", "memory", "outbox", "recovery", "reports", "requests",
+                 "runs", "senders", "session_accounts", "session_hooks", "sessions", "setup", "stepper", "submission",
+                 "transcripts", "watched", "work")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
@@ -79,16 +81,20 @@ class AgentParts(SessionParts):
         self.outbox = Outbox(core, requests, reports, self.runs)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
         self.holding = Holding(core, requests, by_key, self)
-        self.sessions = Sessions(self, by_key)
+        self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
+        parts = self._session_parts = SessionParts(
+            core, setup, requests, self.holding, self.runs, self.budgets, self.work, self.recovery, self.cycle_log,
+            self.agent_state, self.transcripts, self.outbox, self.session_hooks, reports, health, account,
+            self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = StopDeadline(core, setup, requests)
-        self.lifespan = Lifespan(self, deadline, memory, self)
-        self.lifecycle = Lifecycle(self, deadline, self.sessions, self.watched, self)
+        self.lifespan = Lifespan(parts, deadline, memory, self)
+        self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, self)
         self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
-        self.submission = Submission(self, self.sessions, self.lifecycle)
+        self.submission = Submission(parts, self.sessions, self.lifecycle)
         self.senders = Senders(core, memory)
 
     # -- its figures
@@ -235,6 +241,10 @@ class AgentParts(SessionParts):
     def resume_renewed(self) -> None:
         """Go on: the budget that it was paused for is renewed."""
         self.requests.in_background(self.lifecycle.resume(), "renewed budget of")
+
+    def make_session(self, key: str) -> Session:
+        """Return a new session of this key, which nobody knows yet."""
+        return Session(self._session_parts, self.sessions, key)
 
     def fail(self, why: str) -> None:
         """Give up: nothing turns any more until somebody starts or stops the agent."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from spar.budgets.budgets import Budgets
 from spar.health.error_reporting import Reports
 from spar.health.health import Health
@@ -20,12 +22,8 @@ from spar.session.holding import Holding
 from spar.session.session_hooks import SessionHooks
 
 
-class SessionParts:
+class SessionParts(Struct, frozen=True, eq=False):
     """The modules and terms in force, the journal's parts, what people are told, health and statistics."""
-
-    __slots__ = ("account", "agent_state", "budgets", "core", "cycle_log", "health", "holding", "outbox", "recovery",
-                 "reports", "requests", "runs", "session_accounts", "session_hooks", "setup", "transcripts",
-                 "work")  # fmt: skip
 
     core: Core
     setup: Setup
@@ -44,11 +42,3 @@ class SessionParts:
     health: Health
     account: Stats
     session_accounts: SessionStats
-
-    def fail(self, why: str) -> None:
-        """Give up: nothing turns any more until somebody starts or stops the agent."""
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Take notice that a session turns no more."""
-        raise NotImplementedError

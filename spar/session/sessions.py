@@ -14,14 +14,16 @@ import heapq
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from spar.backoff import Intensity
 from spar.events import ErrorOccurred
+from spar.health.health import Health
+from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
-from spar.session.parts import SessionParts
+from spar.session.holding import Holding
 from spar.session.session import Session
 from spar.types import Fault
 
@@ -29,17 +31,25 @@ from spar.types import Fault
 MOST_NOTES = 10
 
 
+class Owner(Protocol):
+    """The agent that its sessions belong to."""
+
+    def make_session(self, key: str) -> Session: ...
+    def fail(self, why: str) -> None: ...
+    def settle(self) -> None: ...
+
+
 class Sessions:
     """The sessions of one agent that have something to do, `by_key`, and the places of their runs.
 
-    Args: by_key: empty; whoever else knows the sessions has it, too.
+    Args: by_key: empty; other parts that know the sessions hold the same dictionary.
     """
 
-    __slots__ = ("_agent", "_alive", "_core", "_health", "_holding", "_number", "_places", "_queue", "_restarts",
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_number", "_owner", "_places", "_queue", "_restarts",
                  "by_key")  # fmt: skip
 
-    def __init__(self, agent: SessionParts, by_key: dict[str, Session]) -> None:
-        self._agent, self._core, self._health, self._holding = agent, agent.core, agent.health, agent.holding
+    def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
+        self._core, self._health, self._holding, self._owner = core, health, holding, owner
         self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # those that have a task, in the order in which they began
@@ -53,7 +63,7 @@ class Sessions:
     def of(self, key: str) -> Session:
         session = self.by_key.get(key)
         if session is None:
-            session = self.by_key[key] = Session(self._agent, self, key)
+            session = self.by_key[key] = self._owner.make_session(key)
         return session
 
     def is_in_hand(self, cycle_id: str) -> bool:
@@ -260,13 +270,13 @@ class Sessions:
             self._broke(session, error)
         elif error is not None and not was_cut and core.state == "running":
             # Cancelled by nobody we know: the event loop is being shut down under us.
-            self._agent.fail("its task was cancelled from outside")
+            self._owner.fail("its task was cancelled from outside")
         self.retire(session)
         if self.by_key.get(session.key) is session:
             self.spawn(session, until=session.rests_until or 0.0)
         elif self._queue:
             self.spawn()
-        self._agent.settle()
+        self._owner.settle()
 
     def _broke(self, session: Session, error: BaseException) -> None:
         """The loop itself failed, which no module can make it do: restart it, but not for ever."""
@@ -279,4 +289,4 @@ class Sessions:
         self._health.count_restart("loop")
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
-            self._agent.fail(f"the loop failed {often}: {fault.message}")
+            self._owner.fail(f"the loop failed {often}: {fault.message}")

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
@@ -304,17 +305,19 @@ def legal_reflection(what: str, result: ActionResult, found: Any) -> None:
     owed(is_near, f"{what} must propose next_look as seconds from 0 or None, found {found.next_look!r}")
 
 
-class Duty:
+class Duty(ABC):
     """One subject: `write` makes it so, `look` must find it so, any number of times."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness, self.mark = harness, f"w{new_id()}"
 
+    @abstractmethod
     async def write(self, store: Any) -> None:
-        raise NotImplementedError
+        """Write the subject."""
 
+    @abstractmethod
     async def look(self, store: Any) -> None:
-        raise NotImplementedError
+        """Hold what the store has to what was written."""
 
     async def value(self, what: str, work: Awaitable[Any]) -> Any:
         return await self.harness.value(what, work)
