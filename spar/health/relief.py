@@ -14,6 +14,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from msgspec import Struct
+
 from spar.health.health import Health
 from spar.health.resources import Pressure, ResourceBounds, mib
 from spar.loop.core import Core
@@ -29,47 +31,59 @@ LOOK_EVERY = 5.0
 SHED_READINGS = 12
 
 
+def resident() -> int:
+    """Bytes of memory that this process takes; 0 where that cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def disk_room(folder: str) -> tuple[int, int]:
+    """Bytes that are free for this user on the folder's disk, and its size. Raises: OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+class Resources(Struct, frozen=True):
+    """Resources of a process: their bounds, and where readings of memory, disk and store come from.
+
+    `folder` is the state directory; `store` the memory, which may say how it is doing.
+    """
+
+    bounds: ResourceBounds
+    folder: str
+    store: object = None
+    memory: Callable[[], int] = resident
+    room: Callable[[str], tuple[int, int]] = disk_room
+
+
 class Relief:
     """Takes the readings for one agent and acts on them.
 
-    Args: folder: the state directory; give_up: asked in the agent's thread, once, to drain and end the process; parts:
-        those that may have caches to give up; store: the memory, which may say how it is doing; more: what gives up
-        caches beside the parts; memory, room: where readings come from.
+    Args: parts: those that may have caches to give up; give_up: asked in the agent's thread, once, to drain and end the
+        process.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        health: Health,
-        requests: Requests,
-        bounds: ResourceBounds,
-        folder: str,
-        *,
-        give_up: Callable[[], object],
-        parts: Callable[[], Iterable[object]],
-        store: object = None,
-        more: Iterable[Callable[[], int]] = (),
-        memory: Callable[[], int] | None = None,
-        room: Callable[[str], tuple[int, int]] | None = None,
-    ) -> None:
-        self._core, self._health, self._requests, self._folder = core, health, requests, folder
-        self._give_up, self._parts, self._store, self._more = give_up, parts, store, tuple(more)
-        self._memory, self._room = memory or resident, room or disk_room
-        self.pressure = health.pressure = Pressure(bounds)
+    def __init__(self, core: Core, health: Health, requests: Requests, resources: Resources, *,
+                 parts: Callable[[], Iterable[object]], give_up: Callable[[], object]) -> None:  # fmt: skip
+        self._core, self._health, self._requests, self._resources = core, health, requests, resources
+        self._parts, self._give_up = parts, give_up
+        self.pressure = health.pressure = Pressure(resources.bounds)
         self._until_shed = 0
         self._is_to_tidy = self._has_given_up = self._is_unreadable = False
 
     def look(self) -> None:
         """Take a reading and see to what it asks for; from any thread, raises nothing."""
-        pressure = self.pressure
+        pressure, resources = self.pressure, self._resources
         if self._is_to_tidy:
             self._is_to_tidy = False
             tidy()
-        pressure.take_memory(self._memory())
-        if offers(self._store, Watchable):
-            pressure.store = self._store.snapshot()
+        pressure.take_memory(resources.memory())
+        if offers(resources.store, Watchable):
+            pressure.store = resources.store.snapshot()
         try:
-            pressure.take_disk(*self._room(self._folder))
+            pressure.take_disk(*resources.room(resources.folder))
             self._is_unreadable = False
         except OSError as error:  # it says nothing about how full it is; whoever writes there will find out
             if not self._is_unreadable:
@@ -107,28 +121,13 @@ class Relief:
     def _shed(self) -> int:
         """Have everybody give up what can be had again; how many entries that were."""
         count = 0
-        shedders = [part.shed for part in self._parts() if offers(part, Sheddable)]
-        for shed in (*shedders, *self._more):
+        for part in self._parts():
             try:
-                count += int(shed() or 0)
+                count += int(part.shed() or 0) if offers(part, Sheddable) else 0
             except Exception as error:
-                log.warning("cache not given up", agent=self._core.name, part=repr(shed), reason=repr(error))
+                log.warning("cache not given up", agent=self._core.name, part=repr(part), reason=repr(error))
         self.pressure.shed += count
         return count
-
-
-def resident() -> int:
-    """Bytes of memory that this process takes; 0 where that cannot be told."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def disk_room(folder: str) -> tuple[int, int]:
-    """Bytes that are free for this user on the folder's disk, and its size. Raises: OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 def tidy() -> None:

@@ -138,16 +138,14 @@ class Process:
         self.listener = serve(self.service)
         self.systemd = SystemdNotifier()
         bounds = loaded.settings.service
+        limits = ResourceBounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk)
         self.relief = relief.Relief(
             agent.core,
             agent.health,
             agent.requests,
-            ResourceBounds(bounds.memory_soft, bounds.memory_hard, bounds.min_free_disk),
-            home_of(loaded).state,
+            relief.Resources(limits, home_of(loaded).state, agent.memory),
+            parts=lambda: (*agent.caches(), logs),
             give_up=self._renew,
-            parts=agent.caches,
-            store=agent.memory,
-            more=(logs.shed,),
         )
         self._is_to_return = self._is_dump_asked = self._is_dump_urgent = False
         self._loop: asyncio.AbstractEventLoop | None = None

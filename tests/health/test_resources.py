@@ -8,7 +8,7 @@ import pytest
 
 from spar import Agent
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
-from spar.health.relief import SHED_READINGS, Relief, disk_room, resident
+from spar.health.relief import SHED_READINGS, Relief, Resources, disk_room, resident
 from spar.health.resources import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
 from spar.testing import VirtualClock
 
@@ -40,9 +40,9 @@ class Lab:
         self.given_up: list[str] = []
         self.told: list[str] = []
         agent = self.agent
-        self.relief = Relief(agent.core, agent.health, agent.requests, bounds, "/nowhere", parts=agent.caches,
-                             store=agent.memory, give_up=lambda: self.given_up.append("drain"),
-                             memory=lambda: self.memory, room=self._room)  # fmt: skip
+        resources = Resources(bounds, "/nowhere", agent.memory, lambda: self.memory, self._room)
+        self.relief = Relief(agent.core, agent.health, agent.requests, resources, parts=agent.caches,
+                             give_up=lambda: self.given_up.append("drain"))  # fmt: skip
         self.pressure = self.relief.pressure
         events = self.agent.events
         events.subscribe(HealthAlert, lambda event: self.told.append(f"{event.severity} {event.kind}"))
@@ -138,16 +138,18 @@ async def test_with_a_hard_limit_alone_caches_are_given_up_above_it(clock: Virtu
 
 
 async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: VirtualClock) -> None:
-    cached = Cached()
+    cached, more = Cached(), Cached()
+    more.entries = 7
 
-    def broken() -> int:
-        raise RuntimeError("no")
+    class Broken:
+        def shed(self) -> int:
+            raise RuntimeError("no")
 
     lab = Lab(clock, ResourceBounds(), plan=cached)
     agent = lab.agent
-    relief = Relief(agent.core, agent.health, agent.requests, ResourceBounds(), "/", parts=agent.caches,
-                    give_up=lambda: None, more=(broken, lambda: 7), memory=lambda: GIB,
-                    room=lambda folder: (GIB, GIB))  # fmt: skip
+    resources = Resources(ResourceBounds(), "/", memory=lambda: GIB, room=lambda folder: (GIB, GIB))
+    relief = Relief(agent.core, agent.health, agent.requests, resources, give_up=lambda: None,
+                    parts=lambda: (*agent.caches(), Broken(), more))  # fmt: skip
     async with lab.agent:
         relief.look()
     assert relief.pressure.shed == 107
