@@ -14,6 +14,7 @@ is an output: `await Requests(model, tools=[…]).run(context, output=schema)`.
 
     rules/        planning by declarative rules
     llm/          planning by a language model
+    bootstrap/    what a model is told before anything of a request: instructions, files, skills
     prompt/       from a context to one request; pure. `prompt/plans/`: plans and their versions
     resilience/   timeouts, provider errors, breakers, failover
 """

@@ -32,6 +32,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from planning.bootstrap.files import FileTable, PromptFiles
+from planning.bootstrap.session_prompts import SessionPrompts
+from planning.bootstrap.skills import Skills, SkillsTable
+from planning.bootstrap.snapshots import Snapshots
 from planning.chain import Chain
 from planning.llm.compaction import DEADLINE, Compaction
 from planning.llm.planner import ModelPlanner
@@ -76,6 +80,9 @@ class Assistant(Chain):
         first_byte, idle: seconds until an answer begins, and between two pieces of it.
         prices: of a million tokens: `input`, `output`, perhaps `cached`; left out: those that are known.
         instructions: a text, or `@` and a file beside the configuration.
+        files: what the model is told with them: files beside the configuration or in the workspace, each a name or a
+            table with `path`, `trust` and `required`.
+        skills: a folder of skills there, or a table with `path` and `trust`.
         output: the schema that answers have to fit, for runs that bring none of their own.
         context_tokens: how much the model reads; left out: what it refuses is made shorter.
         max_tokens: how much one answer may have.
@@ -101,6 +108,8 @@ class Assistant(Chain):
         idle: float = 60.0,
         prices: Prices | None = None,
         instructions: str = "",
+        files: Sequence[str | FileTable] = (),
+        skills: str | SkillsTable | None = None,
         output: dict[str, Any] | None = None,
         context_tokens: int | None = None,
         max_tokens: int | None = None,
@@ -130,7 +139,7 @@ class Assistant(Chain):
         made = self._models(SystemClock(), None)
         self._planner = ModelPlanner(
             made["model"],
-            instructions=_text(instructions, home),
+            instructions=_prompts(_text(instructions, home), files, skills, home),
             output=output,
             context_tokens=context_tokens,
             max_tokens=max_tokens,
@@ -154,14 +163,14 @@ class Assistant(Chain):
         super().attach(host)
 
     def warnings(self) -> list[str]:
-        """Return which models lack the key that they are to use."""
+        """Return which models lack the key that they are to use, and what is wrong with files and skills."""
         missing: dict[str, str] = {}
         for named in (each for option in self._named.values() for each in option):
             table = ModelTable(name=named) if isinstance(named, str) else ModelTable.model_validate(named)
             key_env = table.key_env or self._shared.get("key_env")
             if isinstance(key_env, str) and not os.environ.get(key_env):
                 missing[table.name] = key_env
-        return [
+        return self._planner.prompts.warnings() + [
             f"the environment variable {key_env!r}, which is to hold the key of model {name!r}, is not set: set it "
             "where the service is started, or this model cannot be asked"
             for name, key_env in missing.items()
@@ -216,6 +225,19 @@ def _check(*, context_tokens: int | None, max_tokens: int | None, recall: int, t
         )
     if not timeout > 0:
         raise ConfigError(f"compaction_timeout is {timeout!r}, expected more than 0", path=("compaction_timeout",))
+
+
+def _prompts(
+    instructions: str, files: Sequence[str | FileTable], skills: str | SkillsTable | None, home: Home | None
+) -> SessionPrompts:
+    """The standing prompts, with what is wrong with them known before the first request. Raises: ConfigError."""
+    told = PromptFiles(files, home) if files else None
+    snapshots = Snapshots(Skills(skills, home)) if skills is not None else None
+    if told is not None:
+        told.look_now()
+    if snapshots is not None:
+        snapshots.skills.look()
+    return SessionPrompts(instructions, told, snapshots)
 
 
 def _text(instructions: str, home: Home | None) -> str:

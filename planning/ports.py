@@ -51,17 +51,18 @@ class History(Struct, frozen=True):
 class Request(Struct, frozen=True, kw_only=True):
     """One request: self-contained, made anew for each, and kept as it was sent.
 
-    `context` holds wire messages, `schema` what the solution has to fit; `instructions`, `turns` and `texts` are what
-    the model reads, what stays the same first. `history` says what `texts` say with the run's calls as pairs of a call
-    and its result, for models that are told so (None: no call was made). `answer` is the schema of the output alone
-    (None: any text or value). `max_tokens` bounds what it may answer. `purpose` says who asks, for budgets and the
-    record.
+    `context` holds wire messages, `schema` what the solution has to fit; `instructions`, `preface`, `turns` and `texts`
+    are what the model reads, what stays the same first: `preface` are texts before the conversation. `history` says
+    what `texts` say with the run's calls as pairs of a call and its result, for models that are told so (None: no call
+    was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens` bounds what it may
+    answer. `purpose` says who asks, for budgets and the record.
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict)
     kind: Kind = "main"
     instructions: str = ""
+    preface: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     texts: tuple[str, ...] = ()
     history: History | None = None

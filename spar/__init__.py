@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from spar.protocols import Senser as Senser
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
+    from spar.records.prompt import PromptFile as PromptFile
     from spar.runs.run import Receipt as Receipt
     from spar.runs.run import RunStatus as RunStatus
     from spar.tool_terms import tool as tool
@@ -172,6 +173,7 @@ _HOMES = {
     ),
     "spar.hooks": "Decision HookContext",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
+    "spar.records.prompt": "PromptFile",
     "spar.runs.run": "Receipt RunStatus",
     "spar.observe.stats": "Snapshot",
     "spar.tool_terms": "tool",

@@ -17,11 +17,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
+from spar.records.prompt import PromptFile
 from spar.types import Action, Call, CallResult, Fault, Perception
 
 #: What is asked at each point, and whether it guards. `value` is what `Decision.rewrite` replaces.
 POINTS: dict[str, tuple[str, bool]] = {
-    "agent_bootstrap": ("the agent, before its modules are opened", False),
+    "agent_bootstrap": ("the files that a session's model is told; rewrite replaces them, deny leaves them out", False),
     "service_start": ("the agent, once it runs", False),
     "service_stop": ("the agent, before it closes", False),
     "session_start": ("the session's key, before its first run", False),
@@ -50,6 +51,7 @@ POINTS: dict[str, tuple[str, bool]] = {
 #: Where `Decision.rewrite` is possible, and what a value must be to stand there. Elsewhere it is a fault of the hook.
 REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "message_received": lambda value: isinstance(value, (Perception, str)),
+    "agent_bootstrap": lambda value: isinstance(value, (list, tuple)) and all(isinstance(f, PromptFile) for f in value),
     "before_plan": lambda value: isinstance(value, (list, tuple)) and all(isinstance(p, Perception) for p in value),
     "after_plan": lambda value: value is None or isinstance(value, Action),
     "before_call": lambda value: isinstance(value, Call),

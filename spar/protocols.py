@@ -509,7 +509,9 @@ class Host(Struct, frozen=True):
     `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them,
     `counted(run_id, parts)` of which parts its tokens were (`input_tokens output_tokens cached_tokens`). `rows(name)`
     are small durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says
-    whether a cycle goes on now, perhaps with the module that this one follows.
+    whether a cycle goes on now, perhaps with the module that this one follows. `tell_problem(about, why)` says what is
+    wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
+    logged and no alert: it may be meant so.
 
     A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
     one, or all have; what that left on disk is to be taken up.
@@ -536,6 +538,7 @@ class Host(Struct, frozen=True):
     tell_model: Callable[[ModelState], None] = lambda state: None
     counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
     accept: Accept = _accept_nothing
+    tell_problem: Callable[..., None] = lambda about, why, is_note=False: None
 
 
 #: What an object notices things by.

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
+from planning.bootstrap.sections import Prompt
 from planning.llm.state import PlannerState, digest
 from planning.ports import Request
 from planning.prompt.advisors import CONSULT
@@ -53,6 +54,7 @@ class CycleRequest:
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
+        self._prompt = Prompt()
         self._trust: Trust = "trusted"
         self._task = ""
         self._room = planner.room
@@ -65,6 +67,7 @@ class CycleRequest:
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
         self._experiences = await self._recalled()
+        self._prompt = await planner.prompts.of(self._context)
         request = self._composed()
         if planner.room is None:
             return request
@@ -136,7 +139,8 @@ class CycleRequest:
         told = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task
-        self._trust = "untrusted" if "untrusted" in (told.trust, talk.trust) or self._is_misled() else "trusted"
+        brought = (self._prompt.trust, told.trust, talk.trust)
+        self._trust = "untrusted" if "untrusted" in brought or self._is_misled() else "trusted"
         messages = self._versioned([*self._standing(), *told.messages])
         make = partial(
             planner.composer.compose,
@@ -144,7 +148,8 @@ class CycleRequest:
             activities=planner.activities,
             output=self._output,
             turns=talk.turns,
-            instructions=planner.instructions,
+            instructions=self._prompt.instructions,
+            preface=self._prompt.preface,
             results=run.results[-1].results if run is not None and run.results else (),
             steps=self._steps,
             max_tokens=planner.max_tokens,

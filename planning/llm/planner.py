@@ -25,7 +25,8 @@ class ModelPlanner(PlannerState):
 
     Args:
         model: answers requests (`planning.ports.Model`); closed with the planner, if it has an `aclose`.
-        instructions: what the model reads first, after what spar itself says (`planning.prompt.prompts`).
+        instructions: what the model reads first, after what spar itself says (`planning.prompt.prompts`): a text, or
+            with files and skills the prompts of sessions.
         output: the schema of answers, for runs that have none of their own; None: any text or value.
         context_tokens: how much the model reads; None: not known, then only its refusals tell.
         max_tokens: how much one answer may have.
@@ -74,4 +75,4 @@ class ModelPlanner(PlannerState):
     def lends(self) -> Lent:
         """Return what the actor needs to have calls carried out here."""
         is_consulted = any(each.get("on") is None for each in self.advisors)
-        return Lent((CONSULTATION,) if is_consulted else (), self.activities)
+        return Lent(((CONSULTATION,) if is_consulted else ()) + self.prompts.tools(), self.activities)

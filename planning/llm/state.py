@@ -16,6 +16,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
+from planning.bootstrap.sections import lay_out
+from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
 from planning.llm.response import AnswerFaults, ModelResponse
@@ -23,7 +25,6 @@ from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Past
-from planning.prompt.prompts import MAIN
 from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import TokenEstimator
 from spar.data.bounded import BoundedDict
@@ -64,7 +65,7 @@ class PlannerState:
         self,
         model: Model,
         *,
-        instructions: str = "",
+        instructions: str | SessionPrompts = "",
         output: Mapping[str, Any] | None = None,
         context_tokens: int | None = None,
         max_tokens: int | None = None,
@@ -86,7 +87,9 @@ class PlannerState:
             raise ConfigError(str(error), path=("advisors",)) from error
         self.plan_mode, self.meta = plan_mode, meta
         self.model, self.compaction_model = model, compaction_model
-        self.instructions = f"{MAIN}\n\n{instructions.strip()}" if instructions.strip() else MAIN
+        self.prompts = SessionPrompts(instructions) if isinstance(instructions, str) else instructions
+        #: Those of the configuration, after spar's own.
+        self.instructions = lay_out(self.prompts.instructions).instructions
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue
         self._checks: BoundedDict[bytes, OutputCheck] = BoundedDict(_MOST_SCHEMAS)
         if output is not None:
@@ -230,6 +233,8 @@ class PlannerState:
         told: dict[str, Any] = {name: self.counts[name] for name in _COUNTED}
         told["bytes_per_token"] = round(self.estimator.bytes_per_token, 2)
         told["last"] = [outline(each, self.estimator.of(each)) for each in tuple(self.requests)]
+        if prompts := self.prompts.snapshot():
+            told["prompt"] = prompts
         if callable(of_model := getattr(self.model, "snapshot", None)):
             told["model"] = of_model()
         return told
@@ -237,6 +242,7 @@ class PlannerState:
     def attach(self, host: Host) -> None:
         """Take what the agent lends, and have it told how the models are."""
         self.host = host
+        self.prompts.attach(host)
         self._pasts.clear()
         for model in (self.model, self.compaction_model):
             if callable(attach := getattr(model, "attach", None)):
@@ -286,6 +292,7 @@ def kept(request: Request, named: str) -> dict[str, Any]:
         "digest": named,
         "purpose": request.purpose,
         "instructions": request.instructions,
+        **({"preface": list(request.preface)} if request.preface else {}),
         "turns": [{"role": turn.role, "text": turn.text} for turn in request.turns],
         "texts": list(request.texts),
         "schema": request.schema,

@@ -36,6 +36,7 @@ def compose(
     kind: Kind = "main",
     turns: Iterable[Turn] = (),
     instructions: str | None = None,
+    preface: Iterable[str] = (),
     results: Iterable[CallResult] = (),
     steps: Sequence[ActionResult] = (),
     handlers: Sequence[Handler] | None = None,
@@ -53,6 +54,7 @@ def compose(
             and data of the kinds `goal`, `experience`, `error`, `result`, `skipped`.
         tools, activities, output, advisors: as for `compose_schema`.
         instructions: what the model reads first; None for `planning.prompt.prompts`'s of this kind.
+        preface: texts that it reads before the turns.
         results: the call results of the step before: of them, those that were never started are offered again.
         steps: what the run's steps have brought so far, oldest first; their messages are in `context`.
         handlers: instead of `HANDLERS`.
@@ -78,6 +80,7 @@ def compose(
         schema=schema,
         kind=kind,
         instructions=instructions_for(kind) if instructions is None else instructions,
+        preface=tuple(preface),
         turns=tuple(turns),
         texts=texts,
         history=history,

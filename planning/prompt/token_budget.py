@@ -62,8 +62,8 @@ class TokenEstimator(Struct, frozen=True):
 
 
 def size(request: Request) -> int:
-    """Bytes of what a model reads: instructions, schema, turns, and texts or history, whichever is longer."""
-    read = _bytes([request.instructions, *[turn.text for turn in request.turns]])
+    """Bytes of what a model reads: instructions, schema, preface, turns, and texts or history, whichever is longer."""
+    read = _bytes([request.instructions, *request.preface, *[turn.text for turn in request.turns]])
     read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
 

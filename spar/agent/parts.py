@@ -222,8 +222,6 @@ class AgentParts:
 
     async def open(self) -> None:
         """Open the modules without starting, in order; the first that fails closes those before it. Idempotent."""
-        if not self.agent_state.has_loaded:
-            await self.ask_hooks("agent_bootstrap")
         self.agent_state.listen()
         await self.lifespan.open(self._load)
 
@@ -280,7 +278,8 @@ class AgentParts:
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_in_hand,
-                    partial(self.health.model, id(part)), self.runs.used, accept=self.submission.accept)  # fmt: skip
+                    partial(self.health.model, id(part)), self.runs.used, self.submission.accept,
+                    partial(self.health.problem, id(part)))  # fmt: skip
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; from any thread."""

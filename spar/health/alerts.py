@@ -9,7 +9,7 @@ from msgspec import Struct
 
 #: The key of the session that senses; its alerts and the agent's own go by their kind alone.
 STANDING = "main"
-Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider"]
+Kind = Literal["stuck", "slow", "failing", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt"]
 Severity = Literal["warning", "critical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

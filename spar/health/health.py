@@ -97,8 +97,8 @@ class Health:
     """
 
     __slots__ = ("_agent", "_backoff", "_core", "_degraded_at", "_intensities", "_limits", "_looks_at_all",
-                 "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts", "counts",
-                 "models", "pressure", "restarted", "streaks")  # fmt: skip
+                 "_problems", "_sessions", "_setup", "_stats", "_steps", "_to_restart", "alerts",
+                 "counts", "models", "pressure", "restarted", "streaks")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
@@ -113,6 +113,8 @@ class Health:
         self.streaks = Streaks()
         #: The models that the planner may ask, by name: by which part, and how each is.
         self.models: dict[str, tuple[int, ModelState]] = {}
+        #: What is wrong with what a model is told, by what it is about: by which part it was told.
+        self._problems: dict[str, int] = {}
         self.limits = HealthLimits()
         self._degraded_at: float | None = None
         #: By session, the phase whose module it has asked to be restarted.
@@ -225,11 +227,26 @@ class Health:
         self.alert("provider", message, severity="critical" if is_last else "warning", what=told.model)
 
     def forget_models(self, owners: Container[int]) -> None:
-        """The models of all other parts are not asked any more."""
+        """The models of all other parts are not asked any more, nor is what they were told."""
+        for about, owner in list(self._problems.items()):
+            if owner not in owners:
+                self.problem(owner, about, "")
         for name, (owner, _) in list(self.models.items()):
             if owner not in owners:
                 del self.models[name]
                 self.recovered("provider", what=name)
+
+    def problem(self, owner: int, about: str, why: str, *, is_note: bool = False) -> None:
+        """A part (`owner` is its id) tells what is wrong with what its model is told; "": nothing any more."""
+        if is_note:
+            log.info("prompt", agent=self._core.name, about=about, reason=why)
+        elif why:
+            self.recovered("prompt", what=about)  # another reason is told as well
+            self._problems[about] = owner
+            self.alert("prompt", f"{about} {why}", what=about)
+        elif self._problems.get(about) == owner:
+            del self._problems[about]
+            self.recovered("prompt", what=about)
 
     def model_report(self) -> list[dict[str, Any]]:
         """Each model: whether it may be asked, why not, and the seconds until it is tried; from any thread."""

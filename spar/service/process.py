@@ -44,7 +44,7 @@ from spar.threads import take_short_turns
 log = get_logger("spar.runner")
 
 #: Alerts during which the loop makes progress: a watchdog's restart would help nobody.
-HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider"}
+HARMLESS = {"failing", "slow", "memory", "disk", "budget", "provider", "prompt"}
 
 
 class CannotStartError(Exception):

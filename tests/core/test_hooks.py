@@ -319,7 +319,6 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
         )
     assert await setup.turn() == "acted"
     assert [ctx.point for ctx in asked] == [
-        "agent_bootstrap",
         "service_start",
         "before_cycle",
         "before_sense",
@@ -337,7 +336,7 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
     ]
     values = {ctx.point: ctx.value for ctx in asked}
     cycle_id = setup.of(LoopCompleted)[0].cycle_id
-    assert values["agent_bootstrap"] is values["service_start"] is values["service_stop"] is setup.agent
+    assert values["service_start"] is values["service_stop"] is setup.agent
     assert values["before_cycle"] == cycle_id
     assert [p.content for p in values["before_plan"]] == ["hello"]
     assert isinstance(values["after_plan"], Action)
@@ -350,7 +349,7 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
     assert values["before_reflect"].status == "ok"
     assert isinstance(values["after_reflect"], Reflection)
     assert {ctx.agent for ctx in asked} == {"watchman"}
-    assert {ctx.cycle_id for ctx in asked[2:-1]} == {cycle_id}
+    assert {ctx.cycle_id for ctx in asked[1:-1]} == {cycle_id}
     assert {ctx.session for ctx in asked} == {"main"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spar.hooks import Hooks
@@ -49,14 +49,21 @@ class Desk:
     """A host, and what was asked of it."""
 
     def __init__(
-        self, clock: VirtualClock, *, tools: Mapping[str, Any] | None = None, entries: Sequence[Entry] = ()
+        self,
+        clock: VirtualClock,
+        *,
+        tools: Mapping[str, Any] | None = None,
+        entries: Sequence[Entry] = (),
+        rows: Callable[[str], Any] = lambda name: None,
     ) -> None:
         self.events, self.transcripts, self.hooks = RecordingEvents("a"), Kept(entries), Hooks()
         self.pursued: list[Perception] = []
+        self.problems: list[tuple[str, str]] = []
         self.used: list[tuple[str, dict[str, int]]] = []
         self.tools = {"note": Tool()} if tools is None else tools
         self.host = Host(
             "a", clock, self.events, self.hooks, lambda: None, tools=lambda: self.tools, pursue=self._pursue,
+            rows=rows, tell_problem=lambda about, why, is_note=False: self.problems.append((about, why)),
             transcripts=self.transcripts, used=lambda run_id, usage: self.used.append((run_id, dict(usage))),
         )  # fmt: skip
 

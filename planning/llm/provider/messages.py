@@ -63,15 +63,21 @@ def messages_of(request: Request, functions: list[NativeFunction] | None, *, see
             said = []
         messages.append(ModelResponse(parts=parts))
 
+    preface = list(request.preface)
     for turn in request.turns:
         if turn.role == "user":
-            said.append(UserPromptPart(turn.text))
+            # Some providers refuse two turns of one role in a row.
+            said.append(UserPromptPart("\n\n".join([*preface, turn.text])))
+            preface = []
         else:
+            if preface:
+                said.append(UserPromptPart("\n\n".join(preface)))
+                preface = []
             answered(TextPart(turn.text))
     history = request.history if functions else None
     before = texts_of(request) if history is None else history.before
-    if before:
-        said.append(UserPromptPart("\n\n".join(before)))
+    if preface or before:
+        said.append(UserPromptPart("\n\n".join([*preface, *before])))
     if history is not None:
         steps = _with_ids(history.steps)
         names = function_names(dict.fromkeys(each.tool for step in steps for each, _ in step), functions or ())
