@@ -23,7 +23,7 @@ MEASURES = (
     "cycle", "many", "footprint", "publish", "accounting",
     "durable", "flushed", "held_up", "startup",
     "calls", "chain", "growth", "makespan", "streamed", "loads",
-    "model_call", "model_plan", "model_run",
+    "model_call", "model_plan", "model_run", "firsts", "sessions",
 )  # fmt: skip
 PACKAGES = (
     "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",
@@ -42,6 +42,7 @@ def main() -> None:
         lines += loop_of(given.uvloop)(importlib.import_module(f"benchmarks.{name}").measure(effort))
     about = machine(given.uvloop, quick=given.quick)
     print(table.rendered(lines))
+    print(f"\n{table.missed(lines)}")
     print(f"\n{duties.beside(line.against for line in lines)}")
     took = time.monotonic() - began
     print(f"\n{about['python']} on {about['loop']}, {about['cores']} cores, load {about['load']}, {took:.0f} s")

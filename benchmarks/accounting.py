@@ -50,6 +50,6 @@ async def measure(effort: Effort) -> list[Line]:
     spar, measure = measured["spar"], "accounting for a phase, with the fold"
     return [
         compared(16, measure, spar, "append to a list", limit, is_limit=True),
-        compared(16, measure, spar, "prometheus-client observe + inc", measured["prometheus"], first=1.2),
-        amount(16, measure, spar.cpu * 1e6, "µs", then=0.2, by="cpu"),
+        compared(16, measure, spar, "prometheus-client observe + inc", measured["prometheus"], owed=1.2),
+        amount(16, measure, spar.cpu * 1e6, "µs", moonshot=0.2, by="cpu"),
     ]

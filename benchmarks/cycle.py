@@ -22,8 +22,8 @@ async def measure(effort: Effort) -> list[Line]:
     best = min(graphs, key=lambda graph: float("inf") if graph.error else graph.wall)
     full = "full cycle, 8 events to 1 subscriber"
     return [
-        compared(1, full, spar, "raw anyio", limit, is_limit=True, first=5, then=2),
-        compared(1, full, spar, "py_trees tick", measured["py_trees tick"], first=1, then=0.4),
-        compared(1, full, spar, "LangGraph, the better form", best, first=1 / 35, then=1 / 100),
-        compared(2, "quiet cycle, nobody listens", silent, "raw anyio", limit, is_limit=True, first=2, then=1.3),
+        compared(1, full, spar, "raw anyio", limit, is_limit=True, owed=4.5, moonshot=3),
+        compared(1, full, spar, "py_trees tick", measured["py_trees tick"], owed=0.75, moonshot=0.5),
+        compared(1, full, spar, "LangGraph, the better form", best, owed=1 / 35, moonshot=1 / 100),
+        compared(2, "quiet cycle, nobody listens", silent, "raw anyio", limit, is_limit=True, owed=2.5, moonshot=1.8),
     ]

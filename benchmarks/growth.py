@@ -36,7 +36,7 @@ async def measure(effort: Effort) -> list[Line]:
         for calls, (own, other) in zip(many, measured, strict=True):
             few = Measured(own.limit)
             name = f"{title}, {calls:,} in a run"
-            lines.append(compared(row, name, own, f"{FEW:,} in a run", few, is_limit=True, first=3))
+            lines.append(compared(row, name, own, f"{FEW:,} in a run", few, is_limit=True, owed=3))
             lines.append(
                 compared(row, f"{name}: raw", other, f"{FEW:,} in a run", Measured(other.limit), is_limit=True)
             )

@@ -104,7 +104,7 @@ async def _measured(effort: Effort) -> list[Line]:
         name = f"{title}: {many:,} over {few:,}"
         lines.append(
             amount(
-                None, name, big / small, "x", first=GROWTH, against="in proportion", other=each, is_limit=True, by="cpu"
+                None, name, big / small, "x", owed=GROWTH, against="in proportion", other=each, is_limit=True, by="cpu"
             )
         )
     idle = (await carried_out(nothing, 0)).late
@@ -116,9 +116,7 @@ async def _measured(effort: Effort) -> list[Line]:
             f"loop held up: {title} ({items // scale:,})",
             f"{number(late.late * 1e3)} ({number(late.own * 1e3)}) ms",
         )
-        lines.append(
-            amount(None, name, beyond, "ms", first=HOLD_UP, against="late at most", other=found, is_limit=True)
-        )
+        lines.append(amount(None, name, beyond, "ms", owed=HOLD_UP, against="late at most", other=found, is_limit=True))
     return lines
 
 

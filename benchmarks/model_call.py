@@ -38,7 +38,7 @@ async def measure(effort: Effort) -> list[Line]:
             for share, of in (("p50", statistics.median), ("p95", p95_of)):
                 own, least, name = of(waits), f"{number(of(raw))} ms", f"{title}, {share}"
                 lines += [
-                    amount(None, name, own, "ms", first=OWED, against=BY_HAND, other=least, is_limit=True),
+                    amount(None, name, own, "ms", owed=OWED, against=BY_HAND, other=least, is_limit=True),
                     amount(None, name, own, "ms", against=REST, other=rest),
                 ]
     return lines

@@ -116,14 +116,14 @@ async def plain(number: int, effort: Effort) -> list[Line]:
     if number == 0:
         micros, loop = spar.cpu * 1e6, "an empty loop"
         return [
-            amount(14, measure, micros, "µs", first=0.1, against=loop, other=times_of(limit), is_limit=True, by="cpu")
+            amount(14, measure, micros, "µs", owed=0.1, against=loop, other=times_of(limit), is_limit=True, by="cpu")
         ]
     lines = [
-        compared(14, measure, spar, "plain calls", limit, is_limit=True, then=2 if number == 10 else None),
-        compared(14, measure, spar, "blinker send", measured["blinker send"], first=1),
+        compared(14, measure, spar, "plain calls", limit, is_limit=True, moonshot=2 if number == 10 else None),
+        compared(14, measure, spar, "blinker send", measured["blinker send"], owed=1),
         compared(14, measure, spar, "pyee emit", measured["pyee emit"]),
     ]
-    return lines if number == 10 else [*lines, amount(14, measure, spar.cpu * 1e6, "µs", then=0.5, by="cpu")]
+    return lines if number == 10 else [*lines, amount(14, measure, spar.cpu * 1e6, "µs", moonshot=0.5, by="cpu")]
 
 
 async def awaited(number: int, effort: Effort) -> list[Line]:
@@ -147,8 +147,8 @@ async def awaited(number: int, effort: Effort) -> list[Line]:
     each = spar.cpu * 1e6 / number
     return [
         compared(15, measure, spar, "awaiting each", limit, is_limit=True),
-        compared(15, measure, spar, "blinker send_async", measured["blinker"], first=1),
-        amount(15, f"{measure}, each", each, "µs", then=0.3, by="cpu"),
+        compared(15, measure, spar, "blinker send_async", measured["blinker"], owed=0.8, moonshot=0.4),
+        amount(15, f"{measure}, each", each, "µs", moonshot=0.3, by="cpu"),
     ]
 
 
@@ -162,4 +162,4 @@ async def stuck(effort: Effort) -> Line:
     async with spar_bus([*handlers[1:], never], yields=True) as with_stuck, spar_bus(handlers, yields=True) as well:
         measured, limit = await compare({"spar": with_stuck}, well, effort)
     title = "publish, 10 async, 1 of them stuck"
-    return compared(15, title, measured["spar"], "none stuck", limit, is_limit=True, first=1.05)
+    return compared(15, title, measured["spar"], "none stuck", limit, is_limit=True, owed=1.05)

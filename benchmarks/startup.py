@@ -45,7 +45,7 @@ async def measure(effort: Effort) -> list[Line]:
         new = usual([await first_cycle(Path(place, "none"), ACTION.goal) for _ in range(times)])
     title = f"process to first cycle: {rows:,} facts, {OPEN} open cycles, {WAITING:,} waiting"
     times_of = [f"{number(cost.wall)} ({number(cost.cpu)}) s" for cost in (long, new)]
-    return [Line(None, title, times_of[0], "a new file", times_of[1], long.wall, "s", first=1, is_limit=True)]
+    return [Line(None, title, times_of[0], "a new file", times_of[1], long.wall, "s", owed=1, is_limit=True)]
 
 
 def usual(costs: list[Cost]) -> Cost:

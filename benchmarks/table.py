@@ -14,6 +14,8 @@ from benchmarks.harness import Measured
 
 #: The kind of time that is judged: processor time where nobody waits for a disk or a timer, or else wall time.
 Judged = Literal["cpu", "wall"]
+#: What is owed, and the moonshot.
+Goals = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Line:
     """One goal of one measure.
 
     `value` is a ratio of wall time (`unit` "x") or an amount, `cpu` the ratio of processor time; `by` says which of the
-    two the goals bound. `first` is the goal that a careful build reaches, `then` the one that is shown to be possible.
+    two the goals bound. `owed` is the goal that has to be reached, `moonshot` the one that may be possible.
     `is_limit`: the other is the least that the work can cost. `remark` says why there is no value; a goal of our own
     has no `row`.
     """
@@ -35,8 +37,8 @@ class Line:
     unit: str = "x"
     spread: str = ""
     cpu: float | None = None
-    first: float | None = None
-    then: float | None = None
+    owed: float | None = None
+    moonshot: float | None = None
     remark: str = ""
     is_limit: bool = False
     by: Judged = "wall"
@@ -48,12 +50,12 @@ class Line:
 
     @property
     def reached(self) -> str:
-        """ "then", "first" or "no"; "" where there is nothing to judge."""
-        if self.judged is None or (self.first is None and self.then is None):
+        """ "moonshot", "owed" or "no"; "" where there is nothing to judge."""
+        if self.judged is None or (self.owed is None and self.moonshot is None):
             return ""
-        if self.then is not None and self.judged <= self.then:
-            return "then"
-        return "first" if self.first is not None and self.judged <= self.first else "no"
+        if self.moonshot is not None and self.judged <= self.moonshot:
+            return "moonshot"
+        return "owed" if self.owed is not None and self.judged <= self.owed else "no"
 
 
 def compared(
@@ -64,8 +66,8 @@ def compared(
     other: Measured,
     *,
     is_limit: bool = False,
-    first: float | None = None,
-    then: float | None = None,
+    owed: float | None = None,
+    moonshot: float | None = None,
     by: Judged = "cpu",
 ) -> Line:
     """Return the line of spar's cost as a multiple of another's.
@@ -77,11 +79,11 @@ def compared(
     if spar.error:
         raise RuntimeError(f"spar itself could not be measured ({measure}): {spar.error}")
     if other.error:
-        return Line(row, measure, times_of(spar), against, first=first, then=then, remark=other.error, by=by)
+        return Line(row, measure, times_of(spar), against, owed=owed, moonshot=moonshot, remark=other.error, by=by)
     ratio = spar.against_limit() if is_limit else spar.against(other)
     spread = f"{shown(ratio.low)}–{shown(ratio.high)}"
     times = times_of(spar), against, times_of(other)
-    return Line(row, measure, *times, ratio.wall, "x", spread, ratio.cpu, first, then, "", is_limit, by)
+    return Line(row, measure, *times, ratio.wall, "x", spread, ratio.cpu, owed, moonshot, "", is_limit, by)
 
 
 def amount(
@@ -90,8 +92,8 @@ def amount(
     value: float,
     unit: str,
     *,
-    first: float | None = None,
-    then: float | None = None,
+    owed: float | None = None,
+    moonshot: float | None = None,
     against: str = "",
     other: str = "",
     is_limit: bool = False,
@@ -99,7 +101,7 @@ def amount(
 ) -> Line:
     """Return the line of a goal that is an amount."""
     text = f"{number(value)} {unit}"
-    return Line(row, measure, text, against, other, value, unit, first=first, then=then, is_limit=is_limit, by=by)
+    return Line(row, measure, text, against, other, value, unit, owed=owed, moonshot=moonshot, is_limit=is_limit, by=by)
 
 
 def without_limit(lines: Iterable[Line]) -> list[str]:
@@ -109,6 +111,18 @@ def without_limit(lines: Iterable[Line]) -> list[str]:
         row = str(line.row) if line.row is not None else line.measure.partition(":")[0].partition(",")[0]
         is_limited[row] = is_limited.get(row, False) or line.is_limit
     return [row for row, limited in is_limited.items() if not limited]
+
+
+def missed(lines: Iterable[Line]) -> str:
+    """Return how many of the owed figures are reached, and a table of those that are not, what is owed beside seen."""
+    owed = [line for line in lines if line.owed is not None and line.reached]
+    rows = [
+        ("" if line.row is None else str(line.row), line.measure, line.against, line.by,
+         shown(line.judged, line.unit), f"≤ {shown(line.owed, line.unit)}")
+        for line in owed if line.reached == "no"
+    ]  # fmt: skip
+    said = f"{len(owed) - len(rows)} of {len(owed)} owed figures are reached"
+    return f"{said}; these are not:\n\n{columns([MISSED, *rows])}" if rows else said
 
 
 def times_of(measured: Measured) -> str:
@@ -130,7 +144,11 @@ def shown(value: float | None, unit: str = "x") -> str:
     return f"1/{1 / value:.0f}" if 0 < value < 0.1 else f"{value:.2f}x"
 
 
-HEAD = ("row", "measure", "spar", "against", "other", "ratio", "range", "cpu", "first", "then", "by", "reached")
+HEAD = (
+    "row", "measure", "spar", "against", "other", "ratio", "range", "cpu",
+    "by", "seen", "owed", "moonshot", "reached",
+)  # fmt: skip
+MISSED = ("row", "measure", "against", "by", "seen", "owed")
 
 
 def rendered(lines: Iterable[Line]) -> str:
@@ -156,8 +174,9 @@ def _cells(line: Line) -> tuple[str, ...]:
         shown(line.value, line.unit),
         line.spread,
         "" if line.cpu is None else shown(line.cpu, line.unit),
-        *("" if goal is None else f"≤ {shown(goal, line.unit)}" for goal in (line.first, line.then)),
         line.by if line.reached else "",
+        shown(line.judged, line.unit) if line.reached else "",
+        *("" if goal is None else f"≤ {shown(goal, line.unit)}" for goal in (line.owed, line.moonshot)),
         line.reached,
     )
 

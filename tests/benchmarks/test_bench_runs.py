@@ -36,12 +36,12 @@ def test_the_cycle_is_measured_and_told_in_one_table(tmp_path: Path) -> None:
     lines = lines_of(done.stdout)
     head = list(lines[0])
     assert head[:2] == ["row", "measure"]
-    assert head[-2:] == ["by", "reached"]
+    assert head[-2:] == ["moonshot", "reached"]
     assert {line["row"] for line in lines} == {"1", "2", "16"}
     judged = [line for line in lines if line["against"] == "limit: raw anyio"]
     assert {line["by"] for line in judged} == {"cpu"}
     assert len(judged) == 2
-    assert all(row["ratio"].endswith("x") and row["reached"] in ("then", "first", "no") for row in judged)
+    assert all(row["ratio"].endswith("x") and row["reached"] in ("moonshot", "owed", "no") for row in judged)
     [run] = history.read(kept)
     assert len(run["lines"]) == len(lines)
     assert run["about"]["packages"]["spar-agent"] != "not installed"
@@ -70,7 +70,7 @@ def test_the_executor_is_measured_beside_its_limits_and_a_peer_that_is_missing_i
     assert {line["row"] for line in lines} == {"9", "10", "11", "12", "13"}
     raw = [line for line in lines if line["against"].startswith("limit: raw ") and line["ratio"].endswith("x")]
     assert {line["row"] for line in raw} == {"9", "10", "11", "12", "13"}
-    assert {line["reached"] for line in raw if line["first"]} <= {"then", "first", "no"}
+    assert {line["reached"] for line in raw if line["owed"]} <= {"moonshot", "owed", "no"}
     missing = [line for line in lines if line["against"].startswith("LLMCompiler")]
     assert {line["row"] for line in missing} == {"9", "10", "11", "13"}
     assert {line["other"] for line in missing} == {"not installed (no checkout of LLMCompiler in nowhere)"}
@@ -131,7 +131,19 @@ def test_planning_by_a_model_is_measured_beside_other_ways_of_working_with_it() 
     assert ways == ["plan, then act", "a layer a turn", "a call a turn", "limit: the least possible"]
     runs = [line for line in lines if line["measure"].startswith("run of one call in memory")]
     assert {line["against"] for line in runs} >= {"pydantic-ai Agent.run", "openai-agents Runner.run"}
-    assert {line["reached"] for line in (*first, *runs) if line["first"]} <= {"then", "first", "no"}
+    assert {line["reached"] for line in (*first, *runs) if line["owed"]} <= {"moonshot", "owed", "no"}
+
+
+def test_what_is_paid_once_and_what_many_sessions_cost_are_measured() -> None:
+    pytest.importorskip("openai", reason="the library of models (spar-agent[llm]) is not installed")
+    done = bench("--quick", "--only", "firsts,sessions")
+    assert done.returncode == 0, done.stderr
+    lines = lines_of(done.stdout)
+    owed = [line for line in lines if line["owed"]]
+    assert [line["measure"].partition(",")[0] for line in owed] == [
+        "tool made from a function", "first call of http", "first turn of a model after the start", "message",
+    ]  # fmt: skip
+    assert all(line["seen"] and line["by"] == "cpu" for line in owed)
 
 
 @pytest.mark.parametrize("name", model_shapes.SHAPES)

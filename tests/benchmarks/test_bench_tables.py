@@ -27,22 +27,40 @@ def twice_as_dear() -> tuple[Measured, Measured]:
 # -- what is judged
 
 
-@pytest.mark.parametrize(("by", "reached"), [("cpu", "first"), ("wall", "no")])
+@pytest.mark.parametrize(("by", "reached"), [("cpu", "owed"), ("wall", "no")])
 def test_a_goal_bounds_the_time_that_the_line_names(by: table.Judged, reached: str) -> None:
     own, limit = twice_as_dear()
 
-    line = table.compared(1, "cycle", own, "raw", limit, is_limit=True, first=3, by=by)
+    line = table.compared(1, "cycle", own, "raw", limit, is_limit=True, owed=3, by=by)
 
     assert (line.value, line.cpu, line.reached) == (10.0, 2.0, reached)
 
 
 def test_an_amount_without_processor_time_is_judged_as_it_is() -> None:
-    assert table.amount(8, "idle agent", 9.0, "kB", first=8, by="cpu").reached == "no"
+    assert table.amount(8, "idle agent", 9.0, "kB", owed=8, by="cpu").reached == "no"
 
 
 def test_llmcompiler_sleeps_and_is_therefore_judged_by_wall_time() -> None:
     assert call_peers.judged(call_peers.SCHEDULE) == "wall"
     assert call_peers.judged(call_peers.HAMILTON) == "cpu"
+
+
+def test_what_is_owed_stands_beside_what_was_seen_where_it_is_missed() -> None:
+    own, limit = twice_as_dear()
+    lines = [
+        table.compared(1, "cycle", own, "raw", limit, is_limit=True, owed=1.5),
+        table.compared(2, "quiet", own, "raw", limit, is_limit=True, owed=2.5),
+        table.compared(3, "kept", own, "raw", limit, is_limit=True, moonshot=1),
+        table.compared(4, "flushed", own, "peer", Measured(error="not installed (peer)"), owed=1),
+    ]
+
+    said, *rows = table.missed(lines).split("\n\n")
+
+    assert said == "1 of 2 owed figures are reached; these are not:"
+    assert [cell.strip() for cell in rows[0].splitlines()[-1].strip("|").split("|")] == [
+        "1", "cycle", "raw", "cpu", "2.00x", "≤ 1.50x",
+    ]  # fmt: skip
+    assert table.missed(lines[1:3]) == "1 of 1 owed figures are reached"
 
 
 # -- limits
@@ -133,12 +151,12 @@ def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
 
 
 def test_the_newest_run_stands_beside_the_last_one_of_its_kind() -> None:
-    runs = [run_of(6, at="first"), run_of(60, at="quick", quick=True), run_of(3, at="newest", reached="first")]
+    runs = [run_of(6, at="first"), run_of(60, at="quick", quick=True), run_of(3, at="newest", reached="owed")]
 
     [line] = history.compared(runs).splitlines()[2:]
 
     assert [cell.strip() for cell in line.strip("|").split("|")] == [
-        "9", "call", "raw", "6.00x", "3.00x", "-50%!", "no → first", "first",
+        "9", "call", "raw", "6.00x", "3.00x", "-50%!", "no → owed", "first",
     ]  # fmt: skip
 
 
