@@ -155,8 +155,6 @@ class Events:
                 item.failed(error)
             else:
                 item.delivered += 1
-                if item.failures and item.is_inline:
-                    item.failures = 0
 
     def close(self) -> None:
         """End the streams and the tasks of async handlers; subscriptions stay for the next start."""

@@ -42,14 +42,13 @@ class Receivers:
 class Strangers:
     """The receivers that others connected to a signal: told one by one, each isolated from the rest."""
 
-    __slots__ = ("_events", "_failures", "_receivers", "delivered", "failures")
-    is_inline = True
+    __slots__ = ("_events", "_failures", "_receivers", "delivered")
     name = "receivers of a signal"
 
     def __init__(self, events: SignalBus, receivers: Receivers) -> None:
         self._events, self._receivers = events, receivers
         self._failures: dict[tuple[int, int], int] = {}
-        self.delivered = self.failures = 0
+        self.delivered = 0
 
     def hand(self, event: Event) -> None:
         events, receivers = self._events, self._receivers

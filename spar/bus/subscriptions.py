@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from spar.clock import Clock, Timer
 from spar.errors import ENDS_PROCESS, is_closing
@@ -43,9 +43,9 @@ class Subscription:
     and `is_off` can be read at any time.
     """
 
-    __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_cut", "_left", "_probe", "_queue",
-                 "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline", "is_off", "kind", "name",
-                 "only_keeps")  # fmt: skip
+    __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_awake", "_is_cut", "_left", "_limit",
+                 "_probe", "_queue", "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline",
+                 "is_off", "kind", "name", "only_keeps")  # fmt: skip
 
     def __init__(
         self, bus: Bus, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
@@ -65,13 +65,16 @@ class Subscription:
         self.only_keeps = only_keeps or is_async
         #: What the bus calls with each event.
         self.hand: Callable[[Any], Any] = self._put if is_async else handler
-        self._queue: deque[Event] = deque(maxlen=limit if is_async else 0)
+        self._limit = limit if is_async else 0
+        self._queue: deque[Event] = deque(maxlen=self._limit)
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         #: Since when the handler is busy with one event (monotonic seconds), and what looks whether that is too long.
         self._began: float | None = None
         self._deadline: Timer | None = None
         self._is_cut = False
+        #: The task serves, or will: no event needs to wake it.
+        self._is_awake = False
         self._left = 0  # of its calls, how many ignored their cancellation and still run
         self._probe: Timer | None = None
 
@@ -92,6 +95,8 @@ class Subscription:
         if turned_off:
             self._bus.forget(self, is_to_return=True)
             self._call_at(PROBE_AFTER, self._try_again)
+        elif self.is_inline and not self.is_off:
+            self.hand = self._hand_again
         self._bus.tell_of_failure(self.name, error, turned_off)
 
     def restore(self) -> None:
@@ -99,7 +104,14 @@ class Subscription:
         if self.is_off and self._bus.take_back(self):
             self._disarm()
             self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
-            self.hand = self._handler if self.is_inline else self._put
+            self.hand = self._hand_again if self.is_inline else self._put
+
+    def _hand_again(self, event: Event) -> Any:
+        """Hand an event to a plain handler that has failed: once it succeeds, its failures are forgotten."""
+        outcome = self._handler(event)
+        if not self.is_off:
+            self.failures, self.hand = 0, self._handler
+        return outcome
 
     async def drain(self) -> None:
         """Return once an async handler has seen everything that was queued for it."""
@@ -122,15 +134,20 @@ class Subscription:
     # -- an async handler
 
     def _put(self, event: Event) -> None:
-        queue, wake = self._queue, self._wake
-        if len(queue) == queue.maxlen:
+        queue = self._queue
+        if len(queue) == self._limit:
             self.dropped += 1
         queue.append(event)
-        if wake is not None:
-            if not wake.done():
-                wake.set_result(None)
-        elif self._task is None or self._task.done():
+        if not self._is_awake:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        if self._wake is None:
             self._begin()
+        else:
+            self._is_awake = True
+            if not self._wake.done():
+                self._wake.set_result(None)
 
     def _begin(self) -> None:
         self._began, self._is_cut = None, False
@@ -138,51 +155,60 @@ class Subscription:
             self._deadline.cancel()
             self._deadline = None
         self._task = self._bus.spawn(self._serve(self._queue), f"handler {self.name}")
+        self._is_awake = self._task is not None
+        if self._task is not None:
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task is self._task:
+            self._is_awake = False
 
     async def _serve(self, queue: deque[Event]) -> None:
-        loop, task, clock = asyncio.get_running_loop(), asyncio.current_task(), self._bus.clock
+        loop, clock = asyncio.get_running_loop(), self._bus.clock
+        task = cast(asyncio.Task[None], asyncio.current_task())
+        # What is asked for each event is called by a name, which is faster than by an attribute.
+        handler, next_event, monotonic, is_cancelled = self._handler, queue.popleft, clock.monotonic, task.cancelling
         while not (self.is_off or is_cancelled()):  # a handler may swallow the cancellation of this task
             while queue and not (self.is_off or is_cancelled()):
-                self._began = clock.monotonic()
+                self._began = monotonic()
                 if self._deadline is None:
                     self._deadline = clock.call_at(self._began + HANDLER_WITHIN, self._judge)
                 failure: BaseException | None = None
                 try:
-                    await self._handler(queue.popleft())
+                    await handler(next_event())
                 except ENDS_PROCESS:
                     raise
                 except BaseException as error:
                     if is_closing(error, task):
                         raise
+                    failure = error
                     if task is self._task and self._is_cut:
-                        self._uncut()
+                        failure = self._uncut()
                     if is_cancelled():
                         raise
-                    failure = error
                 if task is not self._task:  # it was left behind meanwhile, and another one serves
                     return
-                if self._began is None:  # it was cut
-                    failure = self._too_late("was cancelled")
-                elif self._is_cut:  # it took no notice, and ended by itself
-                    self._uncut()
-                    failure = self._too_late("was cancelled")
-                self._began = None
-                if failure is None:
-                    self.failures = 0
-                else:
+                if self._is_cut:  # it took no notice, and ended by itself
+                    failure = self._uncut()
+                if failure is not None:
                     self.failed(failure)
+                elif self.failures:
+                    self.failures = 0
+            self._began = None
             if self.is_off or is_cancelled():
                 return
-            self._wake = loop.create_future()
+            self._wake, self._is_awake = loop.create_future(), False
             try:
                 await self._wake
             finally:
                 self._wake = None
 
-    def _uncut(self) -> None:
-        self._began, self._is_cut = None, False
+    def _uncut(self) -> BaseException:
+        """Take the cancellation of its task back, which was its handler's alone; return what is told of that."""
+        self._is_cut = False
         if (task := current_task()) is not None:
             task.uncancel()
+        return self._too_late("was cancelled")
 
     def _judge(self) -> None:
         """Is the handler too long over one event? One timer serves many: it is put forward when it finds it is not."""
@@ -205,7 +231,7 @@ class Subscription:
         self._left += 1
         self._bus.left_behind |= {task}
         task.add_done_callback(self._came_back)
-        self._task, self._began = None, None
+        self._task, self._began, self._is_awake = None, None, False
         self.failed(self._too_late("was left behind"))
         if self._queue and not self.is_off:
             self._begin()
