@@ -2,15 +2,14 @@
 
 The house, in the order in which to read it. The vocabulary, which phases may import, too:
 
-    types         the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
-    protocols     the ports that sensors, planners, tools, reflectors and stores fill
+    types/        the values that flow: Perception, Action, Call, ActionResult, Reflection, Experience
+    protocols/    the ports that sensors, planners, tools, reflectors and stores fill; `@tool`
     ports/        the optional ports of parts, and the port of a store
     records/      the values that are kept: journal, approvals, transcripts
     data/         pure functions over values: references, blackboard, JSON, patterns
     events        the classes of events
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and what ends more than its work
-    tool_terms    the decorator `@tool` and the terms of a tool
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
     threads       blocking code beside the event loop
@@ -126,10 +125,10 @@ if TYPE_CHECKING:
     from spar.protocols import Senser as Senser
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
+    from spar.protocols.tools import tool as tool
     from spar.records.prompt import PromptFile as PromptFile
     from spar.runs.run import Receipt as Receipt
     from spar.runs.run import RunStatus as RunStatus
-    from spar.tool_terms import tool as tool
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
@@ -176,7 +175,7 @@ _HOMES = {
     "spar.records.prompt": "PromptFile",
     "spar.runs.run": "Receipt RunStatus",
     "spar.observe.stats": "Snapshot",
-    "spar.tool_terms": "tool",
+    "spar.protocols.tools": "tool",
     "spar.types": (
         "Ability Action ActionResult ActionStatus Call CallFailure CallResult CallStatus CycleRecord "
         "Experience Fault Message Outcome Perception Phase Reflection Trust Verdict"

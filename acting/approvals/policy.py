@@ -26,7 +26,7 @@ from spar.checks import shorten
 from spar.data.patterns import glob
 from spar.errors import ConfigError
 from spar.protocols import Effect
-from spar.tool_terms import Approval, ToolTerms
+from spar.protocols.tools import Approval, ToolTerms
 from spar.types import Call, Trust
 
 DECISIONS: Final[tuple[Approval, ...]] = get_args(Approval)  # from the loosest to the strictest

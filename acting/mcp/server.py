@@ -37,8 +37,8 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred
 from spar.protocols import Effect, Home, Host
+from spar.protocols.tools import Approval
 from spar.threads import Threads
-from spar.tool_terms import Approval
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from acting.tooling.text import visible
 from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
 from spar.protocols import Effect
-from spar.tool_terms import Approval
+from spar.protocols.tools import Approval
 
 MOST_TOOLS = 200
 """Tools of one server; more of them no planner could choose from."""

@@ -28,9 +28,9 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
+from spar.protocols.tools import Order
 from spar.records.journal import CallJournal
 from spar.threads import Threads
-from spar.tool_terms import Order
 from spar.types import Call
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from spar.clock import Clock
 from spar.data.json_schema import Output
 from spar.errors import ConfigError
 from spar.protocols import Effect
+from spar.protocols.tools import Approval, OnError, Order, ToolTerms, terms_of
 from spar.threads import Threads
-from spar.tool_terms import Approval, OnError, Order, ToolTerms, terms_of
 from spar.types import Call
 
 BLOCKING_LIMIT = 8  # threads of one blocking tool that states no concurrency

@@ -17,7 +17,7 @@ from spar.checks import shorten
 from spar.data.json_schema import Output, alone
 from spar.data.patterns import Pattern
 from spar.errors import ConfigError
-from spar.tool_terms import ToolTerms
+from spar.protocols.tools import ToolTerms
 
 # The properties that state a tool's terms, each as `{"const": …}`.
 _TERMS = {

@@ -16,7 +16,7 @@ from spar.config.tables.parts import Part
 from spar.errors import ConfigError, ContractError
 from spar.ports.optional import Named, Plugin, ToolSource, offers
 from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
-from spar.tool_terms import terms_of
+from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
 
 #: Which settings each module is built from: a change to one of them builds that module anew.

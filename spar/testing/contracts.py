@@ -22,9 +22,9 @@ from typing import Any, get_args
 from spar.clock import Clock
 from spar.ids import new_id
 from spar.protocols import Effect, SensorContext
+from spar.protocols.tools import terms_of
 from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed
 from spar.testing.phase_contracts import check_actor, check_planner, check_reflector
-from spar.tool_terms import terms_of
 from spar.types import CycleRecord, Experience, Message, Perception
 
 __all__ = [

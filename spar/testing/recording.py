@@ -16,7 +16,7 @@ import anyio
 from msgspec import Struct
 
 from spar.protocols import Effect
-from spar.tool_terms import ToolTerms
+from spar.protocols.tools import ToolTerms
 from spar.types import CycleRecord, Experience
 
 T = TypeVar("T")

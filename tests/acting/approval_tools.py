@@ -12,9 +12,9 @@ from acting.approvals.queue import ApprovalQueue
 from memory import Memory
 from spar.bus.bus import Events
 from spar.protocols import Host, Store
+from spar.protocols.tools import tool
 from spar.records.approvals import Approval, Decision
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import ActionResult
 
 

@@ -27,7 +27,7 @@ from spar.events import (
 )
 from spar.hooks import Decision, Hooks
 from spar.protocols import Context, Host, RunContext
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
 from tests.forced import forced
 

@@ -15,7 +15,7 @@ import pytest
 
 from acting import Executor
 from planning.prompt.request import compose
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Call, Message
 from tests.acting.run.test_activities import CITY, Handler, kinds, schema
 

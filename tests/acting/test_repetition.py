@@ -9,7 +9,7 @@ import pytest
 from acting import Executor
 from acting.repetition import MOST_DIGESTS, MOST_RUNS, LoopGuard, Notice, with_notice
 from spar.protocols import Context, RunContext
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Fault
 from tests.effort import effort
 

@@ -30,7 +30,7 @@ from acting.sandbox.spec import EMPTY
 from acting.tools.shell import ShellTool
 from spar.errors import PermanentError
 from spar.protocols import Home
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Call
 from tests.effort import hang_guard
 

@@ -25,7 +25,7 @@ NO_PARTS = {
     ("bus/receivers.py", 'getattr(receiver, "subscription", None)'),
     ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("config/factory.py", "getattr(module, phase, module)"),
-    ("protocols.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
+    ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
     ("ports/optional.py", "getattr(part, name, None)"),  # `offers` itself
     ("ports/optional.py", "hasattr(part, name)"),
     ("data/json_safe.py", 'hasattr(value, "model_dump")'),

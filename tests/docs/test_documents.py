@@ -25,7 +25,7 @@ from spar.config.registry import Registry
 from spar.data.reducers import METHODS
 from spar.events import CallEvent, ContractViolation, RepetitionNoticed, WriteConflict
 from spar.hooks import POINTS
-from spar.tool_terms import ToolTerms
+from spar.protocols.tools import ToolTerms
 from spar.types import CallStatus
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from acting import ToolContext
 from spar.failpoints import crashpoint
 from spar.protocols import Home
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from tests.faults.ledger import Ledger
 
 Effect = Literal["read", "idempotent", "once"]

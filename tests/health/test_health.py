@@ -13,8 +13,8 @@ from planning.chain import Chain
 from spar import Agent
 from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, LoopCompleted, RecoveryStep
 from spar.health.health import MEND_WITHIN
+from spar.protocols.tools import tool
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call, Perception
 
 

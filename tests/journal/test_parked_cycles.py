@@ -12,9 +12,9 @@ import pytest
 from acting import Executor
 from memory import Memory
 from spar import Action, Agent, Call, Context, ErrorOccurred, Perception
+from spar.protocols.tools import tool
 from spar.records.approvals import Approval, Approver
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import ActionResult, Reflection
 
 

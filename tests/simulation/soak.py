@@ -28,7 +28,7 @@ from msgspec import Struct
 from acting import Executor
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 
 KEPT = 1_000
 EVERY = 10_000

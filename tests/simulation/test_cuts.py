@@ -19,8 +19,8 @@ from perception.sense import Sense
 from spar import Action, Agent, Call, Context, Perception
 from spar.errors import ConflictError, LifecycleError
 from spar.protocols import SensorSpec
+from spar.protocols.tools import tool
 from spar.testing import ScriptedSensor, VirtualClock
-from spar.tool_terms import tool
 from spar.types import Experience
 from tests.simulation.cuts import Cut, sweep
 

@@ -19,8 +19,8 @@ from spar.clock import Clock
 from spar.errors import PermanentError, TransientError
 from spar.hooks import Decision
 from spar.protocols import SensorContext
+from spar.protocols.tools import tool
 from spar.testing.script import Hang
-from spar.tool_terms import tool
 
 #: The share of the kinds of faults that a seed switches on.
 SWITCHED_ON = 0.4

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spar.protocols.tools import tool
 from spar.testing import (
     Hang,
     RecordingNotifier,
@@ -17,7 +18,6 @@ from spar.testing import (
     check_store,
     check_tool,
 )
-from spar.tool_terms import tool
 from spar.types import (
     CycleRecord,
     Experience,

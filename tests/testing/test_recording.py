@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from spar.events import ErrorOccurred, LoopStarted
+from spar.protocols.tools import terms_of
 from spar.testing import (
     RecordingEvents,
     RecordingNotifier,
@@ -14,7 +15,6 @@ from spar.testing import (
     RecordingTool,
     VirtualClock,
 )
-from spar.tool_terms import terms_of
 from spar.types import Experience, Fault, utcnow
 
 

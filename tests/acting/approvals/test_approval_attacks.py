@@ -17,9 +17,9 @@ from acting.tooling.parameters import Parameters
 from acting.tooling.tool_context import ToolContext
 from acting.tools.shell import ShellTool
 from spar.protocols import Context, Home
+from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError, DigestMismatchError
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.acting.approval_tools import (
     World,

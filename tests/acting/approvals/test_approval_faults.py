@@ -16,9 +16,9 @@ from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context, Host, RunContext
+from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses, until
 

@@ -9,8 +9,8 @@ from acting import Executor
 from spar.bus.bus import Events
 from spar.events import ApprovalRequested, ApprovalResolved, CallEvent, CallSkipped
 from spar.hooks import Decision, HookContext, Hooks
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call, Verdict
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses
 

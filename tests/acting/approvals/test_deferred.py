@@ -12,9 +12,9 @@ from acting import Executor
 from spar.bus.bus import Events
 from spar.events import ApprovalRequested, CallEvent, CallSkipped
 from spar.protocols import Context, Host, Resumable
+from spar.protocols.tools import tool
 from spar.records.approvals import Decision
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses, until
 from tests.effort import growth

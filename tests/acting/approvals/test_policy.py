@@ -11,7 +11,7 @@ import pytest
 from acting.approvals.policy import Policy, trust_in
 from acting.tooling.bound_tool import entry_of
 from spar.errors import ConfigError
-from spar.tool_terms import ToolTerms
+from spar.protocols.tools import ToolTerms
 from spar.types import Call, Trust
 
 

@@ -14,9 +14,9 @@ from spar.bus.bus import Events
 from spar.events import ApprovalResolved, CallFailed, CallProposed, CallSkipped
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols import Context, RunContext, Steerable
+from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, ActionResult, Call, Verdict
 from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses, until
 from tests.acting.run.test_journal import Told

@@ -10,8 +10,8 @@ import pytest
 from acting import Executor
 from acting.approvals.taint import Taint
 from spar.protocols import Context, RunContext
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, executor, pending, statuses
 from tests.effort import growth

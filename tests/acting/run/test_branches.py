@@ -7,7 +7,7 @@ import pytest
 
 from acting import Executor
 from spar.events import ContractViolation
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import ActionResult, Call, Message
 
 

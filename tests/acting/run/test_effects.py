@@ -7,8 +7,8 @@ import pytest
 
 from acting import Executor, ToolContext
 from spar.errors import InDoubtError, PermanentError, TransientError
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call
 
 

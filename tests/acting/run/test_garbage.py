@@ -529,7 +529,7 @@ async def test_a_stream_that_ignores_its_cancellation_does_not_hold_the_run() ->
 
 @pytest.mark.parametrize("make", VALUES.values(), ids=VALUES.keys())
 async def test_an_approver_may_answer_anything(make: Callable[[], Any]) -> None:
-    from spar.tool_terms import tool
+    from spar.protocols.tools import tool
 
     @tool(approval="ask")
     async def guarded() -> str:

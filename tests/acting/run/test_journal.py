@@ -14,7 +14,7 @@ from memory import Memory
 from memory.sqlite import database
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
 
 

@@ -8,8 +8,8 @@ import pytest
 from acting import Executor
 from acting.tooling.limits import Rate, Slots
 from spar.errors import ConfigError
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Call
 
 SECONDS = 1e-3  # what a virtual clock may be off

@@ -6,8 +6,8 @@ import pytest
 
 from acting import Executor
 from acting.run.call.normalize import objection_to_value, unmet
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Call, Message
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from acting import Executor, ToolContext
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call
 
 

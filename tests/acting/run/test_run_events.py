@@ -10,8 +10,8 @@ from acting import Executor, ToolContext
 from spar.bus.bus import Events
 from spar.events import CallEvent
 from spar.protocols import Context, RunContext
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, executor, pending, until
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from acting import Executor
 from spar.errors import ConfigError
 from spar.protocols import Context, RunContext
+from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.tool_terms import tool
 from spar.types import Action, Call
 from tests.effort import growth
 

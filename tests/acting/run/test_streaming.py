@@ -6,7 +6,7 @@ import pytest
 
 from acting import Executor
 from spar.protocols import StreamingActor
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call
 
 log: list[str] = []

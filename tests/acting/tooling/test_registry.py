@@ -9,7 +9,7 @@ from acting.tooling.registry import Catalog
 from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Call
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from acting import Executor
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Call
 
 

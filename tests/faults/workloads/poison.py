@@ -14,7 +14,7 @@ from planning.rules.planner import RulesPlanner
 from spar import Agent
 from spar.failpoints import KILLED
 from spar.protocols import Context, SensorSpec
-from spar.tool_terms import tool
+from spar.protocols.tools import tool
 from spar.types import Action, Perception
 from tests.faults.workloads.life import Workload, agent, drop, live, submit
 from tests.faults.workloads.rules import RULES, wants_of

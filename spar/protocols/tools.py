@@ -1,4 +1,6 @@
-"""`@tool`: says of a function how it may be called. The schema is read off its signature by the executor.
+"""Tools: the port, and `@tool`, which says of a function how it may be called.
+
+The executor reads the schema off the signature.
 
 @tool(effect="read", timeout=10)
 async def weather(city: str) -> str:
@@ -9,18 +11,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
-from spar.protocols import Effect
-
+Effect = Literal["read", "idempotent", "once"]
 F = TypeVar("F", bound=Callable[..., Any])
 Approval = Literal["auto", "ask", "deny"]
 OnError = Literal["error", "branch"]
 Order = Literal["parallel", "plan"]
 #: Names that calls exclude each other by, or a function that gives them for a call's parameters.
 Resources = tuple[str, ...] | Callable[[Mapping[str, Any]], Iterable[str]]
+
+
+class Tool(Protocol):
+    """Something a call can invoke. `schema` is a JSON schema object whose `properties._tool.const` is the name."""
+
+    name: str
+    schema: Mapping[str, Any]
+    effect: Effect
+    timeout: float
+
+    async def __call__(self, **params: Any) -> Any: ...
 
 
 class ToolTerms(Struct, frozen=True):

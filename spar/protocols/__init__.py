@@ -1,0 +1,108 @@
+"""The ports: what a part must do, what it may raise, how it is cancelled.
+
+Every part may also be an async context manager (`__aenter__`/`__aexit__`): the agent opens it before
+its first use and closes it, in reverse order, when it stops. A part that is cancelled must let
+`CancelledError` through within the grace time; one that does not is left behind. A method may be a plain
+blocking function: it then runs in a worker thread. Any method that accepts one more parameter is given a
+`Context`.
+
+context    what a module is told of its cycle and run
+modules    sense, plan, act, reflect, and what such a module may offer besides
+sensors    sensors: what one is given, and how it is kept
+stores     experiences, small values, rows
+host       what an agent lends to a part
+tools      tools, and `@tool`
+"""
+
+from spar.protocols.context import CALLED_FOR, Context, RunContext
+from spar.protocols.host import Home, Host, ModelState, Notifier, Publisher
+from spar.protocols.modules import (
+    ActFunction,
+    ActModule,
+    Actor,
+    Borrower,
+    JudgesCalls,
+    Lender,
+    Lent,
+    PlanFunction,
+    PlanModule,
+    Planner,
+    ReflectFunction,
+    ReflectModule,
+    Reflector,
+    Resumable,
+    SenseFunction,
+    SenseModule,
+    Senser,
+    Steerable,
+    StreamingActor,
+    Warns,
+    WritesCalls,
+    WrittenCall,
+)
+from spar.protocols.sensors import (
+    Accept,
+    HearingSensor,
+    Missed,
+    PassingRows,
+    PolledSensor,
+    Push,
+    PushingSensor,
+    Sensor,
+    SensorContext,
+    SensorRows,
+    SensorSpec,
+)
+from spar.protocols.stores import ModuleRows, Record, Records, Rows, Store
+from spar.protocols.tools import Effect, Tool
+
+__all__ = [
+    "CALLED_FOR",
+    "Accept",
+    "ActFunction",
+    "ActModule",
+    "Actor",
+    "Borrower",
+    "Context",
+    "Effect",
+    "HearingSensor",
+    "Home",
+    "Host",
+    "JudgesCalls",
+    "Lender",
+    "Lent",
+    "Missed",
+    "ModelState",
+    "ModuleRows",
+    "Notifier",
+    "PassingRows",
+    "PlanFunction",
+    "PlanModule",
+    "Planner",
+    "PolledSensor",
+    "Publisher",
+    "Push",
+    "PushingSensor",
+    "Record",
+    "Records",
+    "ReflectFunction",
+    "ReflectModule",
+    "Reflector",
+    "Resumable",
+    "Rows",
+    "RunContext",
+    "SenseFunction",
+    "SenseModule",
+    "Senser",
+    "Sensor",
+    "SensorContext",
+    "SensorRows",
+    "SensorSpec",
+    "Steerable",
+    "Store",
+    "StreamingActor",
+    "Tool",
+    "Warns",
+    "WritesCalls",
+    "WrittenCall",
+]

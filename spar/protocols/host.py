@@ -1,0 +1,99 @@
+"""Services that an agent and its service lend to a part."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from spar.clock import Clock
+from spar.protocols.sensors import Accept, accept_nothing
+from spar.protocols.stores import ModuleRows, Store
+from spar.records.journal import CallJournal
+from spar.records.transcript import Transcripts
+from spar.types import Perception
+
+
+class Notifier(Protocol):
+    """Tells a person. Raises when the message cannot have arrived."""
+
+    async def notify(
+        self, title: str, text: str, *, urgency: Literal["low", "normal", "critical"] = "normal"
+    ) -> None: ...
+
+
+class Publisher(Protocol):
+    """Anything that takes events; an agent's `events` is one. Never raises."""
+
+    def publish(self, event: Any) -> None: ...
+
+
+class Home(Struct, frozen=True):
+    """Folders of the service. A part whose constructor has a parameter annotated `Home` is given it.
+
+    `config` is the folder of the configuration file (relative paths in options start there),
+    `workspace` the only folder that tools may touch, `state` where the service keeps its own files.
+    """
+
+    config: str
+    workspace: str
+    state: str
+
+
+class ModelState(Struct, frozen=True):
+    """State of a model: `closed` it may be asked, `open` it is left alone until `until` (monotonic seconds), after
+    which one request tries; `fault` says why, in a sentence."""
+
+    model: str
+    state: Literal["closed", "open"] = "closed"
+    fault: str = ""
+    until: float = 0.0
+
+
+class Host(Struct, frozen=True):
+    """Services that an agent lends to a module that has `attach(host)`; called once, before the module is opened.
+
+    `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
+    `accept(perception)` takes in what sensors are handed, see `Accept`.
+    `resume(session)` says that the actor has calls to go on with (`Resumable`); that session's next cycle then comes at
+    once. `journal` (`spar.records.journal.CallJournal`) is where an actor writes down its calls; None: nobody keeps
+    one. `budgets` (`spar.budgets.budgets.Budgets`) is what calls and requests to models are taken from.
+
+    `tools()` is what can be called now, by name: objects with `name` and `schema`. `transcripts` are those of the
+    agent's sessions. `deliver(run_id, session, route, text)` tells people something, unless a hook is against it or the
+    run has told them the same there before; it returns whether it did. `pursue(perception)` makes a run of what was
+    noticed, once, and returns its id. `note(cycle_id, what)` has the object that it returns kept on the tape.
+    `used(run_id, usage)` says what a request of a run took, by quantity as budgets name them,
+    `counted(run_id, parts)` of which parts its tokens were (`input_tokens output_tokens cached_tokens`). `rows(name)`
+    are small durable rows under a name of the module's choice; None without a memory. `is_in_hand(cycle_id)` says
+    whether a cycle goes on now, perhaps with the module that this one follows. `tell_problem(about, why)` says what is
+    wrong with something that a model is told, a file or a skill; "" once it is well again. With `is_note=True` it is
+    logged and no alert: it may be meant so.
+
+    A module that follows another one, side by side with it, may have `async take_over()`: a session has left the former
+    one, or all have; what that left on disk is to be taken up.
+    """
+
+    agent: str
+    clock: Clock
+    events: Publisher
+    hooks: Any
+    wake: Callable[[], None]
+    store: Store | None = None
+    home: Home | None = None
+    resume: Callable[[str], None] = lambda session: None
+    journal: CallJournal | None = None
+    budgets: Any = None
+    tools: Callable[[], Mapping[str, Any]] = dict
+    transcripts: Transcripts | None = None
+    deliver: Callable[[str, str, str, str], Awaitable[bool]] | None = None
+    pursue: Callable[[Perception], Awaitable[str]] | None = None
+    used: Callable[[str, Mapping[str, int]], None] = lambda run_id, usage: None
+    note: Callable[[str, Callable[[], dict[str, Any]]], None] = lambda cycle_id, what: None
+    rows: Callable[[str], ModuleRows | None] = lambda name: None
+    is_in_hand: Callable[[str], bool] = lambda cycle_id: False
+    tell_model: Callable[[ModelState], None] = lambda state: None
+    counted: Callable[[str, Mapping[str, int]], None] = lambda run_id, parts: None
+    accept: Accept = accept_nothing
+    tell_problem: Callable[..., None] = lambda about, why, is_note=False: None
