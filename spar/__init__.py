@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
     from spar.protocols.tools import tool as tool
+    from spar.records.compaction import CompactionPlan as CompactionPlan
     from spar.records.prompt import PromptFile as PromptFile
     from spar.runs.run import Receipt as Receipt
     from spar.runs.run import RunStatus as RunStatus
@@ -171,6 +172,7 @@ _HOMES = {
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",
+    "spar.records.compaction": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
     "spar.records.prompt": "PromptFile",
     "spar.runs.run": "Receipt RunStatus",

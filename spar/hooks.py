@@ -17,7 +17,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
+from spar.records.compaction import CompactionPlan
 from spar.records.prompt import PromptFile
+from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Fault, Perception
 
 #: What is asked at each point, and whether it guards. `value` is what `Decision.rewrite` replaces.
@@ -42,8 +44,8 @@ POINTS: dict[str, tuple[str, bool]] = {
     "result_persist": ("the call's result as it will be kept; rewrite replaces it", False),
     "before_reflect": ("the action's result; deny leaves its reflection out", False),
     "after_reflect": ("the reflection", False),
-    "before_compaction": ("the session's key; deny leaves its transcript as it is", False),
-    "after_compaction": ("the compaction's entry", False),
+    "before_compaction": ("the plan of the compaction; rewrite adds to it, deny leaves the transcript as it is", False),
+    "after_compaction": ("the compaction's entry; rewrite adds a note", False),
     "message_sending": ("the text that people are to be told; rewrite replaces it, deny keeps it back", False),
     "message_sent": ("the text that people were told", False),
 }
@@ -57,6 +59,8 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "before_call": lambda value: isinstance(value, Call),
     "result_persist": lambda value: isinstance(value, CallResult),
     "message_sending": lambda value: isinstance(value, str),
+    "before_compaction": lambda value: isinstance(value, CompactionPlan),
+    "after_compaction": lambda value: isinstance(value, Entry) and value.has_usable_note,
 }
 #: Seconds from a late hook's cancellation until it is left behind.
 GRACE = 0.5
@@ -89,7 +93,8 @@ class Decision(Struct, frozen=True):
 class HookContext(Struct):
     """Context of a hook: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
 
-    `reason` says why a session ends: "stop", "idle" or "forgotten".
+    `reason` says why a session ends ("stop", "idle" or "forgotten"), or why a conversation is summed up ("overflow" or
+    "threshold").
     """
 
     point: str

@@ -8,6 +8,9 @@ stays in the transcript.
 A summary is kept only if it is at least a fifth shorter. It has to repeat the identifiers that people named and the
 messages that nobody has answered; what a model forgets after being told once is added to it word for word. When that
 does not work nothing is written, and the same is not tried a second time. Source of the rules: OpenClaw's compaction.
+
+Hooks at `before_compaction` add what is kept to the letter beside the summary, or bring a summary of their own; where
+that is of no use, the model is asked. Hooks at `after_compaction` may add a note. What they did stands on the tape.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -26,12 +29,12 @@ from planning.prompt.token_budget import TokenEstimator, head_of
 from spar.data.bounded import BoundedDict
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
-from spar.hooks import HookContext
+from spar.hooks import HookContext, Outcome
 from spar.protocols import Context, Host
+from spar.records.compaction import MOST_KEPT, CompactionPlan, CompactionReason
 from spar.records.transcript import Entry
 from spar.types import Fault, utcnow
 
-Reason = Literal["overflow", "threshold"]
 Ask = Callable[[Request], Awaitable[Any]]
 
 #: Runs whose words are never summed up: the last ones.
@@ -116,6 +119,13 @@ def missing(summary: str, wanted: Sequence[str]) -> list[str]:
     return [each for each in wanted if each not in summary]
 
 
+def kept_before(entries: Sequence[Entry]) -> list[str]:
+    """Return the texts that the last compaction kept to the letter."""
+    kept = next((each.body.get("kept") for each in reversed(entries) if each.kind == "compaction"), None)
+    texts = [each for each in kept if isinstance(each, str)] if isinstance(kept, list) else []
+    return texts if sum(map(len, texts)) <= MOST_KEPT else []
+
+
 class Compaction:
     """Sums up what a session's transcript holds too much of.
 
@@ -142,7 +152,7 @@ class Compaction:
         host: Host,
         context: Context,
         entries: Sequence[Entry],
-        reason: Reason,
+        reason: CompactionReason,
         *,
         estimator: TokenEstimator,
         room: int | None = None,
@@ -161,7 +171,7 @@ class Compaction:
         host.events.publish(CompactionStarted(session=context.session, run_id=run_id, reason=reason))
         error = "it was called off"
         try:
-            error = await self._tried(host, context, found, estimator, room)
+            error = await self._tried(host, context, found, reason, estimator, room)
         except FencedError as fenced:
             error = str(fenced)
             raise
@@ -174,37 +184,52 @@ class Compaction:
             self._vain[context.session] = found.first_kept
         return not error
 
-    async def _tried(
-        self, host: Host, context: Context, found: Section, estimator: TokenEstimator, room: int | None
-    ) -> str:
+    async def _tried(self, host: Host, context: Context, found: Section, reason: CompactionReason,
+                     estimator: TokenEstimator, room: int | None) -> str:  # fmt: skip
         """Sum up and write it down; why a hook is against it, or ""."""
         assert host.transcripts is not None
-        if (why := await _consult(host, context, "before_compaction", context.session)) is not None:
-            return f"a hook refused it: {why}" if why else "a hook refused it"
-        entry = await self._entry(found, context, estimator, room)
+        plan = CompactionPlan(context.session, reason, found.entries, tuple(identifiers(found.entries)),
+                              kept_before(found.entries))  # fmt: skip
+        asked = await _consult(host, context, "before_compaction", plan, reason)
+        if asked.denied:
+            _keep(host, context, reason, {"denied": asked.reason})
+            return f"a hook refused it: {asked.reason}" if asked.reason else "a hook refused it"
+        wanted: CompactionPlan = asked.value
+        is_changed = tuple(wanted.keep) != tuple(plan.keep) or bool(wanted.summary)
+        plan = CompactionPlan(plan.session, reason, plan.entries, plan.identifiers, wanted.keep, wanted.summary)
+        entry = await self._entry(found, plan, context, estimator, room)
+        if is_changed:
+            _keep(host, context, reason, {"kept": entry.body["kept"], "summary_by": entry.body["by"]})
         await host.transcripts.compact(context.session, entry.run_id, entry)
-        await _consult(host, context, "after_compaction", entry)
+        note = (await _consult(host, context, "after_compaction", entry, reason)).value.body.get("note", "")
+        if note:  # a transcript only grows: the entry stands there again, with the note
+            _keep(host, context, reason, {"note": note})
+            await host.transcripts.compact(context.session, entry.run_id, entry.noted(note))
         return ""
 
-    async def _entry(self, found: Section, context: Context, estimator: TokenEstimator, room: int | None) -> Entry:
+    async def _entry(
+        self, found: Section, plan: CompactionPlan, context: Context, estimator: TokenEstimator, room: int | None
+    ) -> Entry:
         """The entry to write. Raises: TransientError when no summary is short enough; what asking raises."""
         record = "\n\n".join(text for text in texts(found.entries) if text)
         before = estimator.tokens(record)  # as a request shows it, not as it is kept
-        wanted = [*identifiers(found.entries), *unanswered(found.entries)]
-        if room is not None:
-            record = head_of(record, max(200, room - estimator.tokens(self._instructions)), estimator)
-        summary = await self._summary(record, "", context, before)
-        if lost := missing(summary, wanted):
-            remark = f"A first summary left these out; repeat each of them exactly: {to_json(lost)}"
-            summary = await self._summary(record, remark, context, before)
-            if lost := missing(summary, wanted):
-                summary = f"{summary}\nTo the letter: {to_json(lost)}"
-        after = estimator.tokens(summary)
-        if after > MOST_LEFT * before:
+        wanted = [*plan.identifiers, *unanswered(found.entries)]
+        kept = sum(estimator.tokens(each) for each in plan.keep)
+        summary, by = plan.summary.strip(), "hook"
+        if summary:
+            summary = _completed(summary, wanted)
+        if not summary or not _is_short(estimator.tokens(summary) + kept, before):
+            if room is not None:
+                record = head_of(record, max(200, room - estimator.tokens(self._instructions)), estimator)
+            summary, by = await self._asked(record, wanted, context, before), "model"
+        after = estimator.tokens(summary) + kept
+        if not _is_short(after, before):
             raise TransientError(f"the summary would have {after} tokens in the place of {before}: nothing is gained")
         distrusted = any(each.body.get("trust", "trusted") != "trusted" for each in found.entries)
         body = {
             "summary": summary,
+            "kept": list(plan.keep),
+            "by": by,
             "first_kept": found.first_kept,
             "tokens_before": before,
             "tokens_after": after,
@@ -212,6 +237,14 @@ class Compaction:
         }
         run_id = context.run.id if context.run is not None else ""
         return Entry("compaction", body, run_id, at=context.clock.now() if context.clock else utcnow())
+
+    async def _asked(self, record: str, wanted: Sequence[str], context: Context, before: int) -> str:
+        """Return a model's summary, with what it left out although it was told. Raises: what asking raises."""
+        summary = await self._summary(record, "", context, before)
+        if not (lost := missing(summary, wanted)):
+            return summary
+        remark = f"A first summary left these out; repeat each of them exactly: {to_json(lost)}"
+        return _completed(await self._summary(record, remark, context, before), wanted)
 
     async def _summary(self, record: str, remark: str, context: Context, before: int) -> str:
         request = Request(
@@ -244,13 +277,28 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-async def _consult(host: Host, context: Context, point: str, value: Any) -> str | None:
-    """Why the hooks at a point are against it; None when they are not. Their own faults are published."""
+async def _consult(host: Host, context: Context, point: str, value: Any, reason: CompactionReason) -> Outcome:
+    """Ask the hooks at a point. Their own faults are published."""
     if host.hooks is None or not host.hooks.at(point):
-        return None
+        return Outcome(value)
     run_id = context.run.id if context.run is not None else None
-    asked = HookContext(point, context.agent, value, context.session, run_id, context.cycle_id)
-    outcome = await host.hooks.run(asked)
+    asked = HookContext(point, context.agent, value, context.session, run_id, context.cycle_id, reason)
+    outcome: Outcome = await host.hooks.run(asked)
     for fault in outcome.faults:
         host.events.publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=point))
-    return outcome.reason if outcome.denied else None
+    return outcome
+
+
+def _keep(host: Host, context: Context, reason: CompactionReason, did: dict[str, Any]) -> None:
+    """Have the tape say what hooks did."""
+    host.note(context.cycle_id, lambda: {"kind": "compaction.hooks", "reason": reason, **did})
+
+
+def _completed(summary: str, wanted: Sequence[str]) -> str:
+    """Return a summary with what it does not repeat."""
+    lost = missing(summary, wanted)
+    return f"{summary}\nTo the letter: {to_json(lost)}" if lost else summary
+
+
+def _is_short(after: int, before: int) -> bool:
+    return after <= MOST_LEFT * before

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from planning.ports import Turn
 from planning.prompt.shorten import shown_json
-from spar.records.transcript import Entry
+from spar.records.compaction import MOST_KEPT
+from spar.records.transcript import LONGEST_NOTE, Entry
 from spar.types import SERVICE_KEYS, Trust
 
 Role = Literal["user", "assistant"]
@@ -169,7 +170,11 @@ def _ended(entry: Entry, is_ended: bool, limit: int) -> str:
 
 
 def _summed_up(entry: Entry, is_ended: bool, limit: int) -> str:
-    return f"(what was said before, summed up) {_line(entry.body.get('summary', ''), 10 * limit)}"
+    body = entry.body
+    lines = [f"(what was said before, summed up) {_line(body.get('summary', ''), 10 * limit)}"]
+    kept = body.get("kept")
+    lines += [f"(of it, to the letter) {_line(each, MOST_KEPT)}" for each in (kept if isinstance(kept, list) else ())]
+    return "\n".join([*lines, f"(a note) {_line(body['note'], LONGEST_NOTE)}"] if body.get("note") else lines)
 
 
 def _line(value: Any, limit: int) -> str:

@@ -3,6 +3,7 @@
 journal     the values of the journal and its port
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
+compaction  the plan of a compaction, as hooks may change it
 run_options the options of runs and of sessions
 session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of one

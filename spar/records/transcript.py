@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from spar.checks import shorten
 from spar.types import utcnow
+
+#: Characters of a note at the entry of a compaction.
+LONGEST_NOTE: Final = 2_000
 
 #: `user`: {text, id, trust, outcome}: a message; `turn`: {calls: [{call, status, reason, output, error}], reason,
 #: output}: what one cycle of a run planned and what came of it; `end`: {status, error, output, reply}: how a run ended;
-#: `compaction`: {summary, first_kept, tokens_before, tokens_after}: entries before `first_kept` are read no more;
+#: `compaction`: {summary, kept, note, by, first_kept, tokens_before, tokens_after}: entries before `first_kept` are
+#: read no more; of two for the same `first_kept` the second says all that the first does;
 #: `reset`: {reason, by, ended, begun}: a conversation ended, and what stands before is read no more.
 EntryKind = Literal["user", "turn", "end", "compaction", "reset"]
 
@@ -29,6 +34,23 @@ class Entry(Struct, frozen=True):
     run_id: str = ""
     seq: int = 0
     at: datetime = field(default_factory=utcnow)
+
+    @property
+    def has_usable_note(self) -> bool:
+        """Return whether its note, if it has one, is a text of at most 2,000 characters."""
+        note = self.body.get("note", "")
+        return isinstance(note, str) and len(note) <= LONGEST_NOTE
+
+    def noted(self, note: str) -> Entry:
+        """Return the entry of a compaction with a note, which the model reads behind the summary.
+
+        Raises: TypeError, ValueError for a note that is no text of at most 2,000 characters.
+        """
+        if not isinstance(note, str):
+            raise TypeError(f"a note is a text, found {shorten(note, 60)}")
+        if len(note) > LONGEST_NOTE:
+            raise ValueError(f"the note has {len(note)} characters, expected at most {LONGEST_NOTE}")
+        return Entry(self.kind, {**self.body, "note": note}, self.run_id, self.seq, self.at)
 
 
 @runtime_checkable

@@ -59,12 +59,14 @@ class Desk:
         self.events, self.transcripts, self.hooks = RecordingEvents("a"), Kept(entries), Hooks()
         self.pursued: list[Perception] = []
         self.problems: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.used: list[tuple[str, dict[str, int]]] = []
         self.tools = {"note": Tool()} if tools is None else tools
         self.host = Host(
             "a", clock, self.events, self.hooks, lambda: None, tools=lambda: self.tools, pursue=self._pursue,
             rows=rows, tell_problem=lambda about, why, is_note=False: self.problems.append((about, why)),
             transcripts=self.transcripts, used=lambda run_id, usage: self.used.append((run_id, dict(usage))),
+            note=lambda cycle_id, what: self.notes.append((cycle_id, what())),
         )  # fmt: skip
 
     async def _pursue(self, perception: Perception) -> str:

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from planning.llm.compaction import Compaction, identifiers, section
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
+from planning.prompt.history import conversation
 from planning.prompt.token_budget import TokenEstimator
 from planning.resilience.provider_errors import provider_error
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
 from spar.hooks import Decision, HookContext
+from spar.records.compaction import CompactionPlan
 from spar.records.transcript import Entry
 from spar.testing import Fail, Hang, ScriptedModel, VirtualClock
 from tests.planning.desk import Desk, context, decided, end, message, planned, read_of, turn, user
@@ -43,6 +47,11 @@ async def compacted(desk: Desk, model: Any, **options: Any) -> bool:
 
 def completed(desk: Desk) -> list[tuple[bool, str]]:
     return [(event.completed, event.error) for event in desk.events.of(CompactionCompleted)]
+
+
+def by_hooks(desk: Desk) -> list[tuple[str, dict[str, Any]]]:
+    """What the tape says that hooks did."""
+    return [each for each in desk.notes if each[1]["kind"] == "compaction.hooks"]
 
 
 # -- what is cut
@@ -225,12 +234,140 @@ async def test_a_hook_may_refuse_it_and_another_is_told_of_it(clock: VirtualCloc
     desk.hooks.add("before_compaction", note, priority=1)
     desk.hooks.add("after_compaction", note)
     assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
-    assert seen == [("before_compaction", "main", "r", "str"), ("after_compaction", "main", "r", "Entry")]
+    assert seen == [("before_compaction", "main", "r", "CompactionPlan"), ("after_compaction", "main", "r", "Entry")]
 
     desk.transcripts.compacted.clear()
     desk.hooks.add("before_compaction", refuse)
     assert not await compacted(desk, ScriptedModel([{"output": "They talked."}]))
     assert completed(desk)[-1] == (False, "a hook refused it: not now")
+
+
+async def test_a_hook_is_told_what_is_summed_up_why_and_which_names_stand_there(clock: VirtualClock) -> None:
+    entries = [user("see /srv/data/a.csv", "o", 1), *talked(6)[1:]]
+    desk, seen = Desk(clock, entries=entries), []
+    desk.hooks.add("before_compaction", lambda ctx: seen.append((ctx.reason, ctx.value)))
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked of /srv/data/a.csv."}]))
+
+    reason, plan = seen[0]
+    assert (reason, plan.reason, plan.session, plan.keep, plan.summary) == ("overflow", "overflow", "main", (), "")
+    assert plan.identifiers == ("/srv/data/a.csv",)
+    assert [each.seq for each in plan.entries] == list(range(1, 13))
+
+
+async def test_a_hook_has_texts_kept_to_the_letter_and_they_stay_in_later_compactions(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    said = 'He said "never on\nFridays": 4711'
+
+    remove = desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(ctx.value.keeping(said)))
+    desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(ctx.value.keeping("and this")), priority=-1)
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+
+    body = desk.transcripts.compacted[-1].body
+    assert (body["summary"], body["kept"], body["by"]) == ("They talked.", [said, "and this"], "model")
+    assert body["tokens_after"] < body["tokens_before"]
+    assert by_hooks(desk) == [("c1", {"kind": "compaction.hooks", "reason": "overflow", "kept": [said, "and this"],
+                                  "summary_by": "model"})]  # fmt: skip
+    read = "\n".join(each.text for each in conversation(await desk.transcripts.read("main")).turns)
+    assert json.dumps(said, ensure_ascii=False) in read
+
+    remove()  # who said it once need not say it again
+    desk.transcripts.entries += [each for number in range(6, 12) for each in talked(12)[4 * number : 4 * number + 4]]
+    assert await compacted(desk, ScriptedModel([{"output": "They talked on."}]))
+    assert desk.transcripts.compacted[-1].body["kept"] == [said, "and this"]
+
+
+async def test_a_hook_brings_its_own_summary_and_no_model_is_asked(clock: VirtualClock) -> None:
+    desk, model = Desk(clock, entries=[user("ticket SPAR-1042", "o0", 1), *talked()[1:]]), ScriptedModel([])
+    desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(ctx.value.summed_up("They talked.")))
+
+    assert await compacted(desk, model)
+
+    body = desk.transcripts.compacted[-1].body
+    assert (body["summary"], body["by"]) == ('They talked.\nTo the letter: ["SPAR-1042"]', "hook")
+    assert model.requests == []
+    assert by_hooks(desk)[-1][1]["summary_by"] == "hook"
+
+
+async def test_a_hooks_summary_that_is_not_shorter_is_not_taken_and_the_model_is_asked(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(ctx.value.summed_up("it is long " * 1_800)))
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert desk.transcripts.compacted[-1].body["by"] == "model"
+
+
+async def test_what_hooks_keep_counts_when_it_is_judged_whether_anything_is_gained(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked(4, said="short"))
+    desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(ctx.value.keeping("much " * 1_500)))
+
+    assert not await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert desk.transcripts.compacted == []
+    assert "nothing is gained" in completed(desk)[-1][1]
+
+
+@pytest.mark.parametrize("change", [
+    lambda plan: plan.keeping("x" * 8_001),
+    lambda plan: plan.keeping(7),
+    lambda plan: plan.summed_up("x" * 20_001),
+    lambda plan: plan.summed_up(None),
+    lambda plan: "a text",
+])  # fmt: skip
+async def test_a_hook_that_asks_for_what_cannot_be_is_told_so_and_changes_nothing(
+    clock: VirtualClock, change: Any
+) -> None:
+    desk = Desk(clock, entries=talked())
+    desk.hooks.add("before_compaction", lambda ctx: Decision.rewrite(change(ctx.value)))
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert [event.policy for event in desk.events.of(ErrorOccurred)] == ["before_compaction"]
+    assert desk.transcripts.compacted[-1].body["kept"] == []
+    assert by_hooks(desk) == []
+
+
+async def test_a_hook_takes_nothing_out_of_what_is_summed_up(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=[user("ticket SPAR-1042", "x", 1), *talked()[1:]])
+
+    def less(ctx: HookContext) -> Decision:
+        return Decision.rewrite(CompactionPlan("another", "threshold", (), ()))
+
+    desk.hooks.add("before_compaction", less)
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert "SPAR-1042" in desk.transcripts.compacted[-1].body["summary"]
+
+
+async def test_a_hook_adds_a_note_that_the_model_reads_behind_the_summary(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    desk.hooks.add("after_compaction", lambda ctx: Decision.rewrite(ctx.value.noted("Read AGENTS.md again.")))
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+
+    first, second = desk.transcripts.compacted
+    assert {**first.body, "note": "Read AGENTS.md again."} == second.body
+    assert '(a note) "Read AGENTS.md again."' in conversation(await desk.transcripts.read("main")).turns[0].text
+    assert by_hooks(desk) == [
+        ("c1", {"kind": "compaction.hooks", "reason": "overflow", "note": "Read AGENTS.md again."})
+    ]
+    assert len(desk.events.of(CompactionCompleted)) == 1
+
+
+async def test_a_note_that_is_too_long_is_the_hooks_fault_and_the_summary_stands(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    desk.hooks.add("after_compaction", lambda ctx: Decision.rewrite(ctx.value.noted("x" * 2_001)), priority=1)
+    long = {"note": "x" * 2_001}
+    desk.hooks.add("after_compaction", lambda ctx: Decision.rewrite(replace(ctx.value, body=long)))
+
+    assert await compacted(desk, ScriptedModel([{"output": "They talked."}]))
+    assert len(desk.transcripts.compacted) == 1
+    assert [event.policy for event in desk.events.of(ErrorOccurred)] == ["after_compaction"] * 2
+
+
+async def test_a_refusal_of_a_hook_stands_on_the_tape(clock: VirtualClock) -> None:
+    desk = Desk(clock, entries=talked())
+    desk.hooks.add("before_compaction", lambda ctx: Decision.deny("not now"))
+
+    assert not await compacted(desk, ScriptedModel([]))
+    assert by_hooks(desk) == [("c1", {"kind": "compaction.hooks", "reason": "overflow", "denied": "not now"})]
 
 
 async def test_a_hook_that_breaks_does_not_keep_it_from_being_done(clock: VirtualClock) -> None:
