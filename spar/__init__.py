@@ -14,6 +14,7 @@ The house, in the order in which to read it. The vocabulary, which phases may im
     ids           unique identifiers that sort by time
     threads       blocking code beside the event loop
     backoff       waits after failures
+    file_lock     locks that one process at a time holds
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import logging
 import os
@@ -39,6 +38,7 @@ from acting.process.program import Program
 from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, SandboxSpec
 from spar.errors import PermanentError, SparError
+from spar.file_lock import holder
 
 _PATIENCE = 10.0
 
@@ -195,7 +195,7 @@ def _attack(spec: SandboxSpec | None, folder: Path) -> tuple[set[str], str]:
             f"CANARY=env-{canary}" in said,
             victim.poll() is not None,
             *map(_has_news, sockets),
-            not _is_free(workspace / "lock"),
+            holder(workspace / "lock") is not None,  # a process that was left behind holds it,
         )
     through = {probe for probe, sign in zip(probes.HOSTILE, signs, strict=True) if sign}
     if probes.BENIGN in said:
@@ -243,18 +243,4 @@ def _has_news(listener: socket.socket) -> bool:
         listener.accept()[0].close()
     except BlockingIOError:
         return False
-    return True
-
-
-def _is_free(lock: Path) -> bool:
-    """Return whether nobody holds the file's lock; a process that was left behind would."""
-    if not lock.exists():
-        return True
-    descriptor = os.open(lock, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
     return True

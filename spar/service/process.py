@@ -27,6 +27,7 @@ from spar.config.load import Loaded, Settings
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, SparError
 from spar.failpoints import arm
+from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
 from spar.health import relief
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import LOOK_EVERY, stack_of, watcher
@@ -37,7 +38,6 @@ from spar.service import exit_codes as exits
 from spar.service import garbage
 from spar.service.app import Service, describe_session, warnings_of
 from spar.service.event_log import log_cycles, log_sensors, log_tools
-from spar.service.lockfile import AlreadyRunningError, LockFile
 from spar.service.systemd import SystemdNotifier
 from spar.threads import take_short_turns
 
@@ -104,7 +104,7 @@ def keep_to_oneself() -> None:
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 
 
-def take_state_dir(loaded: Loaded) -> LockFile:
+def take_state_dir(loaded: Loaded) -> FileLock:
     """Make the service's folders and lock them. Raises: CannotStartError."""
     home = home_of(loaded)
     for key, folder in (("state_dir", Path(home.state)), ("workspace", Path(home.workspace))):
@@ -116,11 +116,13 @@ def take_state_dir(loaded: Loaded) -> LockFile:
             refusal = f"service.{key} = {str(folder)!r}: cannot be written: {error.strerror}"
             sentence = f"{refusal}; choose another folder or change its owner"
             raise _cannot(sentence, ("service", key), loaded, exits.CANNOT_CREATE) from None
-    lock = LockFile(Path(home.state))
+    lock = FileLock(Path(home.state, STATE_LOCK))
     try:
         lock.acquire()
-    except AlreadyRunningError as error:
-        raise CannotStartError(str(error), exits.CANNOT_CREATE) from None
+    except LockHeldError as error:
+        who = f"process {error.pid}" if error.pid else "another process"
+        sentence = f"{home.state}: {who} already runs on this data; use `spar status` and `spar stop`"
+        raise CannotStartError(f"{sentence}, or give this one a state_dir of its own", exits.CANNOT_CREATE) from None
     except OSError as error:
         raise CannotStartError(f"{home.state}: cannot be locked: {error.strerror}", exits.CANNOT_CREATE) from None
     return lock

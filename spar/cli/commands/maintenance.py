@@ -160,10 +160,10 @@ def _folder(folder: Path) -> tuple[str, str, str, str]:
 
 
 def _service(options: Options) -> tuple[str, str, str, str]:
-    from spar.service.lockfile import LockFile
+    from spar.file_lock import STATE_LOCK, holder
 
     try:
-        is_running = LockFile(options.state_dir()).is_held()
+        is_running = holder(options.state_dir() / STATE_LOCK) is not None
     except OSError as error:
         return ("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
     return ("service", "ok", "runs" if is_running else "does not run", "")

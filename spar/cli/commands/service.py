@@ -96,12 +96,12 @@ def stop(options: Options, seconds: float) -> None:
     """
     import time
 
-    from spar.service.lockfile import LockFile
+    from spar.file_lock import STATE_LOCK, holder
 
     with service(options) as client:
         answer = client.act("stop")
-    until, lock = time.monotonic() + seconds, LockFile(options.state_dir())
-    while lock.is_held():  # the kernel lets go of it, however the process ends
+    until, lock = time.monotonic() + seconds, options.state_dir() / STATE_LOCK
+    while holder(lock) is not None:  # the kernel lets go of it, however the process ends
         if time.monotonic() >= until:
             fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
         time.sleep(0.05)
