@@ -129,6 +129,7 @@ if TYPE_CHECKING:
     from spar.protocols.tools import tool as tool
     from spar.records.compaction import CompactionPlan as CompactionPlan
     from spar.records.prompt import PromptFile as PromptFile
+    from spar.records.prompt import RequestDraft as RequestDraft
     from spar.runs.run import Receipt as Receipt
     from spar.runs.run import RunStatus as RunStatus
     from spar.types import Ability as Ability
@@ -175,7 +176,7 @@ _HOMES = {
     "spar.hooks": "Decision HookContext",
     "spar.records.compaction": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
-    "spar.records.prompt": "PromptFile",
+    "spar.records.prompt": "PromptFile RequestDraft",
     "spar.runs.run": "Receipt RunStatus",
     "spar.observe.stats": "Snapshot",
     "spar.protocols.tools": "tool",

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.records.compaction import CompactionPlan
-from spar.records.prompt import PromptFile
+from spar.records.prompt import PromptFile, RequestDraft
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Fault, Perception
 
@@ -36,6 +36,7 @@ POINTS: dict[str, tuple[str, bool]] = {
     "before_sense": ("nothing; deny skips the cycle", False),
     "after_sense": ("the perceptions; deny skips the rest of the cycle", False),
     "before_plan": ("the perceptions; rewrite replaces them, deny skips the plan", False),
+    "before_request": ("the draft of a request to a model; rewrite replaces it, deny ends the run", False),
     "after_plan": ("the action; rewrite replaces it, deny drops it", False),
     "before_act": ("the action as it is to be carried out; deny leaves it out", False),
     "after_act": ("the action's result; deny leaves its reflection out", False),
@@ -55,6 +56,7 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "message_received": lambda value: isinstance(value, (Perception, str)),
     "agent_bootstrap": lambda value: isinstance(value, (list, tuple)) and all(isinstance(f, PromptFile) for f in value),
     "before_plan": lambda value: isinstance(value, (list, tuple)) and all(isinstance(p, Perception) for p in value),
+    "before_request": lambda value: isinstance(value, RequestDraft),
     "after_plan": lambda value: value is None or isinstance(value, Action),
     "before_call": lambda value: isinstance(value, Call),
     "result_persist": lambda value: isinstance(value, CallResult),
@@ -93,8 +95,8 @@ class Decision(Struct, frozen=True):
 class HookContext(Struct):
     """Context of a hook: where it is (`point`, `agent`, `session`, `run_id`, `cycle_id`) and its `value`.
 
-    `reason` says why a session ends ("stop", "idle" or "forgotten"), or why a conversation is summed up ("overflow" or
-    "threshold").
+    `reason` says why a session ends ("stop", "idle" or "forgotten"), why a conversation is summed up ("overflow" or
+    "threshold"), or that no request is sent ("preview").
     """
 
     point: str
@@ -107,6 +109,8 @@ class HookContext(Struct):
 
 
 Hook = Callable[[HookContext], Awaitable[Decision | None] | Decision | None]
+#: Takes a hook's name, the value before it and the one that it puts there; returns the one that is taken.
+Accept = Callable[[str, Any, Any], Any]
 
 
 #: One for all agents, since an empty set takes 216 bytes.
@@ -181,8 +185,11 @@ class Hooks:
         if not self._hooks[point]:
             self.used -= {point}
 
-    async def run(self, ctx: HookContext) -> Outcome:
-        """Ask every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error."""
+    async def run(self, ctx: HookContext, accept: Accept | None = None) -> Outcome:
+        """Ask every hook of `ctx.point` in turn, until one denies or stops the run; never raises an error.
+
+        Args: accept: judges what each hook puts in the value's place; what it raises is a fault of that hook.
+        """
         guards = POINTS[ctx.point][1]
         value, approval, needs_approval = ctx.value, "", False
         faults: list[Fault] = []
@@ -193,6 +200,8 @@ class Hooks:
             ctx.value = list(value) if isinstance(value, (list, tuple)) else value
             try:
                 decision = _checked(await self._answer(entry, ctx), ctx.point, name)
+                if accept is not None and decision is not None and decision.verdict == "rewrite":
+                    decision = Decision.rewrite(accept(name, value, decision.value))
             except (*ENDS_PROCESS, asyncio.CancelledError):
                 raise
             except BaseException as error:

@@ -107,7 +107,15 @@ class SessionPrompts:
         assert self._host is not None
         run_id = context.run.id if context.run is not None else None
         asked = HookContext(POINT, context.agent, files, context.session, run_id, context.cycle_id)
-        outcome = await self._host.hooks.run(asked)
+        did: list[dict[str, Any]] = []
+
+        def accept(hook: str, before: _Files, after: _Files) -> _Files:
+            did.append({"point": POINT, "hook": hook, "files": [each.name for each in after]})
+            return after
+
+        outcome = await self._host.hooks.run(asked, accept)
+        if did:
+            self._host.note(context.cycle_id, lambda: {"kind": "hooks", "hooks": did})
         for fault in outcome.faults:
             self._publish(ErrorOccurred(cycle_id=context.cycle_id, phase="plan", error=fault, policy=POINT))
         made = () if outcome.denied else bounded(tuple(outcome.value))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
+from planning.bootstrap.before_request import Shaped, messages_of, shaped
 from planning.bootstrap.sections import Prompt
 from planning.llm.state import PlannerState, digest
 from planning.ports import Request
@@ -28,6 +29,7 @@ from spar.errors import PermanentError
 from spar.events import ErrorOccurred
 from spar.ports.trust import is_tainted, was_misled
 from spar.protocols import Context
+from spar.records.prompt import RequestDraft
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Fault, Perception, Trust
 
@@ -55,6 +57,8 @@ class CycleRequest:
         self._entries: Sequence[Entry] = ()
         self._experiences: Sequence[Experience] = ()
         self._prompt = Prompt()
+        self._shaped = Shaped(RequestDraft())
+        self._hidden: frozenset[str] = frozenset()  # tools that hooks left out
         self._trust: Trust = "trusted"
         self._task = ""
         self._room = planner.room
@@ -68,6 +72,7 @@ class CycleRequest:
             self._entries = await host.transcripts.read(self._context.session)
         self._experiences = await self._recalled()
         self._prompt = await planner.prompts.of(self._context)
+        await self._shape()
         request = self._composed()
         if planner.room is None:
             return request
@@ -76,6 +81,14 @@ class CycleRequest:
             if spoken > _WORTH * planner.room and await self._compacted("threshold", planner.room):
                 request = self._composed()
         return fit(request, planner.room, planner.estimator, self._steps)
+
+    async def _shape(self, reason: str = "") -> None:
+        """Let the hooks at `before_request` change what the request is composed of; once in a cycle."""
+        draft = RequestDraft(self._prompt.instructions, tools=tuple(self._offered()), trust=self._prompt.trust)
+        self._shaped = await shaped(self._host, self._context, draft, reason=reason)
+        self._hidden = frozenset(draft.tools) - {*self._shaped.draft.tools}
+        if not reason:
+            self._planner.keep(self._context.cycle_id, "hooks", list(self._shaped.did))
 
     async def smaller(self, request: Request) -> Request | None:
         """Return another request in the place of the last, if that was too long.
@@ -139,16 +152,16 @@ class CycleRequest:
         told = observe(self._perceptions, self._context, tools=self._tools, experiences=self._experiences,
                      notices=self._notices())  # fmt: skip
         self._task = told.task
-        brought = (self._prompt.trust, told.trust, talk.trust)
+        brought = (self._shaped.draft.trust, told.trust, talk.trust)
         self._trust = "untrusted" if "untrusted" in brought or self._is_misled() else "trusted"
-        messages = self._versioned([*self._standing(), *told.messages])
+        messages = self._versioned([*self._standing(), *told.messages, *messages_of(self._shaped.draft)])
         make = partial(
             planner.composer.compose,
             messages,
             activities=planner.activities,
             output=self._output,
             turns=talk.turns,
-            instructions=self._prompt.instructions,
+            instructions=self._shaped.draft.instructions,
             preface=self._prompt.preface,
             results=run.results[-1].results if run is not None and run.results else (),
             steps=self._steps,
@@ -185,7 +198,7 @@ class CycleRequest:
         return [*(each for each in messages if not is_meta(each)), dict(found)]
 
     def _offered(self) -> dict[str, Any]:
-        return {name: tool for name, tool in self._tools.items() if name != CONSULT}
+        return {name: tool for name, tool in self._tools.items() if name != CONSULT and name not in self._hidden}
 
     def _left_out(self) -> bool:
         """Do without the tools that no schema can be made of; whether there are any. One tool's fault is not all's."""

@@ -182,6 +182,8 @@ class PlanningTurn(CycleRequest):
         """A call as it is handed on; None, and a word to the model about it, when it cannot be read."""
         if "_output" in wire and self._planner.plan_mode != "lazy" and (why := undecided(wire)):
             wire = {**wire, "_bad": why}
+        if wire.get("_tool") in self._hidden:
+            wire = {**wire, "_bad": "this tool is not offered in this step"}
         try:
             call = Call.from_wire({**wire, "_task": self._task} if self._task else wire)
         except ValueError as error:

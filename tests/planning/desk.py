@@ -64,7 +64,8 @@ class Desk:
         self.tools = {"note": Tool()} if tools is None else tools
         self.host = Host(
             "a", clock, self.events, self.hooks, lambda: None, tools=lambda: self.tools, pursue=self._pursue,
-            rows=rows, tell_problem=lambda about, why, is_note=False: self.problems.append((about, why)),
+            rows=rows,
+            tell_problem=lambda about, why, is_note=False: self.problems.append((about, why)),
             transcripts=self.transcripts, used=lambda run_id, usage: self.used.append((run_id, dict(usage))),
             note=lambda cycle_id, what: self.notes.append((cycle_id, what())),
         )  # fmt: skip
