@@ -65,8 +65,9 @@ profile: $(VENV)/.test  ## print where the processor time of a row of the benchm
 hops: $(VENV)/.test  ## count the steps of a cycle, a message, a streamed call and a bare call through the files (ARGS="--way call")
 	@$(BIN)/python -m benchmarks.hops $(ARGS)
 
-docs: $(VENV)/.test  ## write the pages of docs/reference that come from the code
+docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard
 	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.docs.dashboard
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers

@@ -50,7 +50,8 @@ class Transactions:
         self._is_connected = True
         self.must_mend = False
         self.flush_at: float | None = None  # monotonic; set while the log is ahead of the disk
-        self.groups = self.flushes = 0
+        self.flushes = 0
+        self.commits = 0, 0.0  # how many, and the seconds that all of them took; one value, read by other threads
         self._seals = Seals(connection)
         self._watermark = WalWatermark(name) if reopen is not None else None
         self._number = self.pages = 0
@@ -85,7 +86,6 @@ class Transactions:
             has_changed = True
         self.pages = 0
         self.commit()
-        self.groups += 1
         if must_flush:
             self.flushes += has_changed
             self.flush_at = None
@@ -99,7 +99,10 @@ class Transactions:
     def commit(self) -> None:
         """Seal what the transaction has changed and commit it. Raises: apsw.Error; `undo` it then."""
         self._seals.write()
+        began = time.monotonic()
         self.connection.execute("COMMIT")
+        number, seconds = self.commits
+        self.commits = number + 1, seconds + time.monotonic() - began
         self._seals.done()
 
     def undo(self) -> None:

@@ -196,6 +196,7 @@ class Writer:
                 "lost": self.lost,
                 "groups": self.groups,
                 "flushes": self._transactions.flushes,
+                "commit_seconds": dict(zip(("count", "sum"), self._transactions.commits, strict=True)),
                 "is_failing": self.is_failing,
                 "is_writable": self.is_writable,
                 "is_fenced": self._fenced is not None,

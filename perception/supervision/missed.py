@@ -55,9 +55,12 @@ class MissedTicks:
                 self._latest.append((entry[0], entry[1]))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the counts of missed ticks by reason, and the latest, JSON-able; safe from any thread."""
+        """Return the counts of missed ticks by reason, and the latest, JSON-able; safe from any thread.
+
+        A reason that never came is there with 0: what a scrape first sees at 1 has not increased for Prometheus.
+        """
         latest = [{"due_at": at, "reason": reason} for at, reason in list(self._latest)[-SHOWN:]]
-        return {"counts": dict(self.counts), "latest": latest}
+        return {"counts": {**dict.fromkeys(REASONS, 0), **self.counts}, "latest": latest}
 
 
 def _word(reason: str) -> str:

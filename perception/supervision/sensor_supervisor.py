@@ -119,8 +119,8 @@ class SensorSupervisor:
         await self._shut()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the sensor, JSON-able; ages in seconds, counts since the beginning, `failures` in a
-        row."""
+        """Return the state of the sensor, JSON-able; ages and `every` in seconds, counts since the beginning,
+        `failures` in a row."""
         age = None if self._polled_at is None else max(self._clock.monotonic() - self._polled_at, 0.0)
         return {
             "state": self.state,
@@ -128,6 +128,7 @@ class SensorSupervisor:
             "failures": self.failures,
             "last_error": self._last_error,
             "polls": self.polls,
+            "every": self._every,
             "last_poll_age": age,
             "pushed": self.buffer.handed_over,
             "dropped": self.buffer.dropped,

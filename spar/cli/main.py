@@ -42,6 +42,7 @@ COMMANDS = {
     "restore": "spar.cli.commands.maintenance:restore",
     "verify": "spar.cli.commands.maintenance:verify",
     "doctor": "spar.cli.commands.maintenance:doctor",
+    "observe": "spar.cli.commands.observe:observe",
     "config": "spar.cli.commands.config:config",
     "mcp": "spar.cli.commands.mcp:mcp",
     "parts": "spar.cli.commands.config:parts",

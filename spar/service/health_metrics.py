@@ -88,6 +88,15 @@ def _ages(agent: Measured) -> Rows:
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 
 
+def _overdue(agent: Measured) -> Rows:
+    """Return by how much the latest poll of each sensor with a rhythm is older than its interval; 0 when it is not."""
+    return [
+        ([name], max(sensor["last_poll_age"] - sensor["every"], 0.0))
+        for name, sensor in sensors(agent).items()
+        if sensor.get("every") and sensor.get("last_poll_age") is not None
+    ]
+
+
 def _shed(agent: Measured) -> Rows:
     rows: list[tuple[list[str], float]] = [([PUSHED, "refused"], agent.refused)]
     for name, sensor in sensors(agent).items():
@@ -163,6 +172,8 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
      ["agent"], lambda a: [([], watcher.lag(a.event_loop))]),
     ("gauge", "spar_queue_depth", "Items that wait, by queue", ["agent", "class"], _depths),
     ("gauge", "spar_queue_oldest_seconds", "For how long the oldest has waited, by queue", ["agent", "class"], _ages),
+    ("gauge", "spar_sensor_overdue_seconds", "For how long the next poll of a sensor is overdue (0: it is not)",
+     ["agent", "sensor"], _overdue),
     ("counter", "spar_shed_total", "Perceptions not kept, by sensor and reason", ["agent", "sensor", "reason"],
      _shed),
     ("counter", "spar_trigger_missed_total", "Ticks that did not run when they were due, over all restarts",

@@ -120,6 +120,12 @@ class WaitingCollector(Collector):
             [([one.agent], len(one.pending(now))) for one in watched],
             ["agent"],
         )
+        yield gauge(
+            "spar_approvals_oldest_seconds",
+            "For how long the oldest of them has waited (0: none waits)",
+            [([one.agent], one.snapshot(now)["oldest_age_seconds"] or 0.0) for one in watched],
+            ["agent"],
+        )
         yield counter(
             "spar_approvals_total",
             "Calls that asked for approval, by how that ended",

@@ -89,7 +89,9 @@ async def test_missed_ticks_are_counted_by_trigger_and_reason(clock: VirtualCloc
         clock.jump_wall(3600)
         await clock.sleep(60)
         found = samples(agent, "spar_trigger_missed_total")
-        assert found == {("late", "job"): 5}  # the sixth is merely late
+        # The sixth is merely late. Those that never came are there, too: from 1 on nothing would have increased.
+        never = dict.fromkeys([("overlap", "job"), ("refused", "job"), ("many", "job"), ("other", "job")], 0)
+        assert found == {("late", "job"): 5, **never}
 
 
 async def test_restarts_quarantine_and_steps_are_told_by_child(clock: VirtualClock) -> None:

@@ -108,6 +108,17 @@ async def test_what_has_queued_goes_to_disk_in_one_group_and_in_order(house: Hou
     assert house.writer.pending == 0
 
 
+async def test_commits_are_counted_with_the_seconds_that_they_took(house: House) -> None:
+    before = house.writer.snapshot()["commit_seconds"]
+    for number in range(5):
+        await house.writer.commit(put(number))
+
+    after = house.writer.snapshot()["commit_seconds"]
+
+    assert after["count"] == before["count"] + 5
+    assert after["sum"] > before["sum"]
+
+
 async def test_a_full_queue_refuses_and_whoever_waits_is_let_in(house: House) -> None:
     gate = Gate()
     house.writer.offer(gate)

@@ -64,8 +64,10 @@ async def cycle(sense: Sense) -> list[Perception]:
     return found
 
 
-def counts(sense: Sense) -> Any:
-    return sense.snapshot()["sensors"]["job"]["missed"]["counts"]
+def counts(sense: Sense) -> dict[str, int]:
+    """Return the counts of missed ticks by reason, without those that never came."""
+    found = sense.snapshot()["sensors"]["job"]["missed"]["counts"]
+    return {reason: number for reason, number in found.items() if number}
 
 
 # -- the account --------------------------------------------------------------------------------------------

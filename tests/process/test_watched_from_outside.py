@@ -1,0 +1,204 @@
+"""A service as Prometheus and Alertmanager see it: real ones, on loopback, with the rules and the dashboard of
+`spar observe`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from spar.observe.shipped import shipped
+from tests.process.conftest import Service, Spar, until
+from tests.process.conversation import PATIENCE, Talk, configured, note, question_of
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply, refuses, says
+from tests.servers.llm_requests import Asked
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None or shutil.which("prometheus-alertmanager") is None,
+        reason="needs Prometheus and Alertmanager (Debian packages prometheus, prometheus-alertmanager)",
+    ),
+]
+pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+
+#: What the service has besides a model, so that every metric has a series.
+MORE = """
+[[sensors]]
+use = "host"
+options = { every = 1.0, load_high = 1000.0, memory_high = 1.0, disk_high = 1.0 }
+
+[[sensors]]
+use = "schedule"
+name = "daily"
+options = { cron = "0 8 * * *", timezone = "local", text = "a new day" }
+
+[[tools]]
+use = "shell"
+
+[budgets]
+day = { calls = 1000, money = 5 }
+"""
+#: Panels with nothing to show in a service that is well: what they count has not happened, under no name.
+EMPTY_WHEN_WELL = {"spar_dead_letter_total", "spar_call_longest_running_seconds", "spar_messages_unheard_total"}
+
+
+class Watcher:
+    """A Prometheus that scrapes one service, and an Alertmanager that it tells."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.ports = _free_ports(2)
+        prometheus, manager = (f"127.0.0.1:{port}" for port in self.ports)
+        self._api, self._manager = f"http://{prometheus}/api/v1/", f"http://{manager}/api/v2/"
+        # Nobody waits for an hour here: what is to hold for a while holds for a second.
+        rules = re.sub(r"^( +for:) \w+", r"\1 1s", shipped("rules.yml"), flags=re.M)
+        (folder / "rules.yml").write_text(rules)
+        config = {
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [{"job_name": "spar", "static_configs": [{"targets": [target]}]}],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        (folder / "alertmanager.yml").write_text(
+            json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]})
+        )
+        storage = [f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={prometheus}"]
+        peerless = [f"--storage.path={folder / 'am'}", f"--web.listen-address={manager}", "--cluster.listen-address="]
+        self._processes = [
+            subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for command in (
+                ["prometheus", "--config.file=prometheus.yml", *storage],
+                ["prometheus-alertmanager", "--config.file=alertmanager.yml", *peerless],
+            )
+        ]
+
+    def _get(self, url: str, **params: Any) -> Any:
+        answer = httpx.get(url, params=params, timeout=10.0, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def series(self, query: str) -> list[dict[str, Any]]:
+        """Return what a query finds now."""
+        found: list[dict[str, Any]] = self._get(self._api + "query", query=query)["data"]["result"]
+        return found
+
+    def told(self, name: str) -> dict[str, Any] | None:
+        """Return the alert of this name that the Alertmanager was told and that is not over."""
+        alerts = self._get(self._manager + "alerts", active="true")
+        return next((each for each in alerts if each["labels"]["alertname"] == name), None)
+
+    def firing(self) -> set[str]:
+        return {each["metric"]["alertname"] for each in self.series('ALERTS{alertstate="firing"}')}
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait(10.0)
+
+
+def _free_ports(number: int) -> list[int]:
+    """Return ports of 127.0.0.1 that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Service], Watcher]]:
+    """Begin to watch services; no watcher outlives the test."""
+    begun: list[Watcher] = []
+
+    def begin(service: Service) -> Watcher:
+        target = service.address.removeprefix("http://")
+        begun.append(watcher := Watcher(tmp_path_factory.mktemp("watcher"), target))
+        until(lambda: watcher.series('up{job="spar"} == 1'), "the first scrape", PATIENCE)
+        return watcher
+
+    yield begin
+    for watcher in begun:
+        watcher.end()
+
+
+def _chosen(query: str) -> str:
+    """Return a query as Grafana asks it."""
+    for name, value in {"$job": "spar", "$agent": "main", "$__rate_interval": "1m"}.items():
+        query = query.replace(name, value)
+    return query
+
+
+def errand(asked: Asked) -> Reply:
+    return says("all is well") if "noted milk" in question_of(asked) else says("", note("milk"))
+
+
+def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
+    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+) -> None:
+    with served(errand) as model:
+        configured(spar, model.url, more=MORE)
+        talk = Talk(spar, start().ready())
+        watcher = watch(talk.service)
+        for number in range(20):
+            assert talk.ask(f"session {number % 3}", "how are you?") == "all is well"
+
+        panels = json.loads(shipped("dashboard.json"))["panels"]
+        queries = {target["expr"] for panel in panels for target in panel.get("targets", ())}
+        missing = {query for query in queries if not any(name in query for name in EMPTY_WHEN_WELL)}
+        assert len(missing) > 40
+
+        def have_data() -> bool:
+            missing.difference_update([query for query in missing if watcher.series(_chosen(query))])
+            assert not missing, missing
+            return True
+
+        until(have_data, "data in every panel", PATIENCE)
+        assert watcher.firing() == set()
+
+
+def test_the_alertmanager_is_told_of_a_pause_and_of_a_death_and_that_they_are_over(
+    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+) -> None:
+    port = _free_ports(1)[0]
+    service = start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
+    watcher = watch(service)
+
+    assert spar("pause").code == 0
+    told = until(lambda: watcher.told("SparPausedLong"), "SparPausedLong", PATIENCE)
+    assert told["labels"]["severity"] == "ticket"
+    assert told["annotations"]["summary"] == "main has been paused for twelve hours"
+    assert spar("resume").code == 0
+    until(lambda: watcher.told("SparPausedLong") is None, "the end of SparPausedLong", PATIENCE)
+
+    service.kill()
+    told = until(lambda: watcher.told("SparDown"), "SparDown", PATIENCE)
+    assert told["annotations"]["summary"] == f"spar at 127.0.0.1:{port} does not answer"
+    start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
+    until(lambda: watcher.told("SparDown") is None, "the end of SparDown", PATIENCE)
+
+
+def test_a_provider_that_is_down_is_told_until_it_answers_again(
+    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+) -> None:
+    is_down = True
+    with served(lambda asked: refuses(503, None, "not now") if is_down else says("all is well")) as model:
+        configured(spar, model.url)
+        talk = Talk(spar, start().ready())
+        watcher = watch(talk.service)
+
+        run_id = talk.submit("alice", "how are you?")
+        told = until(lambda: watcher.told("SparProviderDown"), "SparProviderDown", PATIENCE)
+        assert told["annotations"]["summary"] == "A language model of main cannot be asked"
+        is_down = False
+        assert talk.ended(run_id)["status"] in ("ok", "error")
+        until(lambda: watcher.told("SparProviderDown") is None, "the end of SparProviderDown", 2 * PATIENCE)
