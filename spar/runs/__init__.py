@@ -5,6 +5,7 @@ runs         starts and ends runs, and wakes the callers that wait for them
 verdict      judges after each cycle whether a run is over, and what it answered; pure
 inbox        queues the perceptions and messages of one session
 interrupted  the interrupted work of one session
+text_blocks  cuts a text that is being written into blocks of a message's size; pure
 outbox       sends each answer and each message of a tool once
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the stream of each run, to be read again from any number
