@@ -27,6 +27,7 @@ from benchmarks.model_server import serving
 from benchmarks.model_shapes import FOUND
 from benchmarks.table import Goals, Line, compared, number
 from spar import Agent, Call, tool
+from spar.service.garbage import Collections, work_of
 
 #: Seconds: what is owed, and the moonshot.
 FIRSTS: dict[str, tuple[str, Goals]] = {
@@ -156,6 +157,7 @@ async def turn(url: str) -> None:
 
     model = ProviderModel("first/native", base_url=url)
     async with Agent(plan=ModelPlanner(model), loop_interval="off", settings=AT_ONCE) as agent:
+        Collections(lambda: work_of(agent)).begin()  # as in the service
         await timed(ask)
     await model.aclose()
 
