@@ -154,8 +154,11 @@ def retry_after(fault: Fault | None, status: str, soon: float) -> float | None:
 
 def one_line(text: object, limit: int = TEXT_LIMIT) -> str:
     """Any text as one line that a database, a log and a terminal take: no control characters, no lone surrogates."""
-    plain = str(text)[: 4 * limit].encode("utf-8", "replace").decode("utf-8")
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
+    plain = str(text)[: 4 * limit]
+    if not plain.isprintable():  # as half of a sign is not
+        plain = plain.encode("utf-8", "replace").decode("utf-8")
+        plain = "".join(sign if sign.isprintable() else " " for sign in plain)
+    line = " ".join(plain.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -21,6 +21,8 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an e
 def to_json(value: Any) -> str:
     """One line of JSON, whatever the texts in it hold."""
     text = _encode(value)
+    if text.isprintable():
+        return text
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

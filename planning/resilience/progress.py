@@ -31,7 +31,7 @@ class Progress:
         """Take in a step: what became of its calls, or what it only planned. Whether it is one too many in vain."""
         did: list[Any] = [[_said(each.call.to_wire()), each.status, each.output, _fault(each)] for each in results]
         did += [_said(call) for call in planned]
-        digest = blake2b(to_json(sorted(map(to_json, plain(did)))).encode(), digest_size=16).digest() if did else b""
+        digest = blake2b("\n".join(sorted(map(to_json, plain(did)))).encode(), digest_size=16).digest() if did else b""
         self._idle = self._idle + 1 if not did or digest in self._seen else 0
         self._seen.add(digest)
         return self._idle >= MOST_IDLE
