@@ -106,6 +106,14 @@ class Senders:
             self._refuse(admission)
             return await self._count(admission)
 
+    def knows(self, channel: str, address: str) -> bool:
+        """Return whether a sender would be let in now; nothing is counted."""
+        try:
+            sender = sender_of(channel, address)
+        except ValueError:
+            return False
+        return judge(sender, self._known_rules(), self._rows.get(sender)).is_allowed
+
     def _refuse(self, admission: Admission) -> Admission:
         self.refused[admission.sender.partition(":")[0], admission.verdict] += 1
         return admission

@@ -48,7 +48,8 @@ class Incoming(Struct, frozen=True):
     `id` is the other side's own for it: the same one again is the same message. `address` is where answers go, `sender`
     who wrote it ("": the address); `is_verified` says whether the channel knows that it was the sender. `session` names
     the conversation ("": one for each address). `reply` is given back with each answer, JSON-able and small (a
-    message's subject and references, say); `attributes` stand in the perception.
+    message's subject and references, say); `attributes` stand in the perception. With a `refusal` the message is not
+    heard, because the channel cannot take it in (it is too large, say): its sender, if it is let in, is told this text.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Incoming(Struct, frozen=True):
     session: str = ""
     reply: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
+    refusal: str = ""
 
 
 class Accepted(Struct, frozen=True):
@@ -95,6 +97,8 @@ class ChannelContext(Struct, frozen=True):
     `accept(message)` hands a message over and returns once it is on disk; it raises InboxFullError, NoRoomError,
     NotReadyError or LifecycleError while nothing can be taken, and ValueError for what can never be. `ready()` says
     that receiving works: until then the channel counts as opening. `rows` are small durable rows of the channel's own.
+    `hears(sender)` says whether a sender is let in now: of one that is not nothing has to be fetched or saved. The
+    message is handed over all the same, so that it is counted, and its sender answered.
     """
 
     name: str
@@ -103,6 +107,7 @@ class ChannelContext(Struct, frozen=True):
     ready: Callable[[], None] = lambda: None
     rows: ModuleRows | None = None
     home: Home | None = None
+    hears: Callable[[str], bool] = lambda sender: True
 
 
 @runtime_checkable

@@ -1,0 +1,13 @@
+"""Mail as a channel: read over IMAP, sent over SMTP. Needs the extra `mail`.
+
+channel    the channel: which mail is handed over, acknowledged, refused, passed over
+message    the message of a person in a mail, and its conversation; pure
+content    the content of a mail: parsed, its HTML as text, its quotes left out, its attachments saved
+origin     was it sent by the address in its From? what the own server says; pure
+automatic  bounces, automatic answers, lists, the agent's own mails; pure
+rates      senders that write too often
+reply      composes an answer in its thread; pure
+mailbox    a folder on an IMAP server (imapclient)
+sending    hands mails to an SMTP server (aiosmtplib)
+servers    servers as the configuration names them: TLS, passwords
+"""

@@ -1,0 +1,309 @@
+"""Mail as a channel: a mailbox that is read over IMAP, and answers that are sent over SMTP.
+
+A mail is acknowledged (marked as seen) only after the journal has it. The UID up to which mails were taken is kept with
+what was accepted; a process that died in between is offered the mail again, and knows it by its Message-ID. The body of
+a mail is fetched only if its sender is let in, and only if it is not too large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from email.headerregistry import Address
+from typing import Annotated, Any, Final, Literal
+
+from annotated_types import Ge, Le
+from msgspec import Struct
+
+from spar.channels.mail.automatic import reason_not_to_plan
+from spar.channels.mail.content.attachments import AttachmentLimits, save, size_text
+from spar.channels.mail.content.incoming import Mail, UnreadableError, read_mail
+from spar.channels.mail.mailbox import Glance, Mailbox
+from spar.channels.mail.message import MailText, message_of, session_of
+from spar.channels.mail.origin import failure_of
+from spar.channels.mail.rates import SenderRates
+from spar.channels.mail.reply import compose, reply_of
+from spar.channels.mail.sending import Postman
+from spar.channels.mail.servers import read_password, read_server, tls_context
+from spar.clock import Clock, SystemClock
+from spar.errors import ConfigError, InboxFullError, LifecycleError, PermanentError, TransientError
+from spar.failpoints import crashpoint
+from spar.observe.logs import get_logger
+from spar.ports.channel import Accepted, ChannelContext, ChannelLimits, Incoming, Outgoing
+from spar.threads import Threads
+
+log = get_logger("spar.mail")
+
+#: Seconds until a mail is offered again that could not be accepted.
+OFFER_AGAIN: Final = 5.0
+#: Seconds that sending a mail may take.
+SEND_WITHIN: Final = 25.0
+_CURSOR: Final = "cursor"
+MIB: Final = 1024 * 1024
+
+
+class Cursor(Struct, frozen=True):
+    """Place in a folder: all mails up to this UID were taken, as long as the folder keeps its validity."""
+
+    validity: int
+    uid: int
+
+
+class MailChannel:
+    """Talks with people by mail.
+
+    Args:
+        address: the agent's own address.
+        imap: the server where its mails arrive: `imaps://HOST[:PORT]`, `imap+starttls://…`; `imap://…` on loopback.
+        smtp: the server that sends them: `smtps://HOST[:PORT]`, `smtp+starttls://…`; `smtp://…` on loopback.
+        user: the name to log in with; left out: the address.
+        password_env: the environment variable that holds the password.
+        password: the password itself, where the configuration file is a secret.
+        display: the name that people see beside the address.
+        folder: the folder that is read.
+        ca_file: further certificates that are trusted, of a server of one's own.
+        verify: "required": a mail is from its sender only if DMARC, SPF or DKIM say so; "none": the From is believed.
+        trust_authentication_results: the name that the own server writes into Authentication-Results.
+        session: one conversation for each "thread", or for each "sender".
+        first: at the very first start begin with mails that are "new" from then on, or with all that are "unseen".
+        poll: seconds between two looks where the server does not tell of new mails by itself, and at most.
+        largest: bytes of a mail; a larger one is not fetched, and its sender is told.
+        rate: mails of one sender in an hour; more are not listened to, which the sender is told once.
+        attachments: how many attachments of one mail are saved into the workspace.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        imap: str,
+        smtp: str,
+        user: str | None = None,
+        password_env: str = "SPAR_MAIL_PASSWORD",
+        password: str | None = None,
+        display: str = "spar",
+        folder: str = "INBOX",
+        ca_file: str | None = None,
+        verify: Literal["required", "none"] = "required",
+        trust_authentication_results: str | None = None,
+        session: Literal["thread", "sender"] = "thread",
+        first: Literal["new", "unseen"] = "new",
+        poll: Annotated[float, Ge(1), Le(1500)] = 60.0,
+        largest: Annotated[int, Ge(10_000), Le(100 * MIB)] = 10 * MIB,
+        rate: Annotated[int, Ge(1), Le(1000)] = 20,
+        attachments: Annotated[int, Ge(0), Le(100)] = 20,
+    ) -> None:
+        if verify == "required" and not trust_authentication_results:
+            sentence = (
+                "trust_authentication_results is left out: name the server whose Authentication-Results say what "
+                'is forged ("mx.example.org"), or believe every From with verify = "none"'
+            )
+            raise ConfigError(sentence, path=("trust_authentication_results",))
+        self._own = _own(address, display)
+        self._imap, smtp_server = read_server("imap", imap), read_server("smtp", smtp)
+        self._tls, self._folder = tls_context(ca_file), folder
+        self._user, self._password = user or address, read_password(password, password_env)
+        self._postman = Postman(smtp_server, self._tls, self._user, self._password)
+        self._trusted = trust_authentication_results if verify == "required" else None
+        self._session, self._first, self._poll = session, first, poll
+        self._largest, self._rate = largest, rate
+        self._limits = AttachmentLimits(attachments)
+        self._clock: Clock = SystemClock()
+        self._is_connected = False
+        #: How many mails were not handed over, by reason.
+        self._passed_over: Counter[str] = Counter()
+        self._rates: SenderRates | None = None
+
+    @property
+    def limits(self) -> ChannelLimits:
+        """The limits of the channel."""
+        return ChannelLimits(text=1_000_000)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return whether the mailbox is open, how many mails were passed over, and which senders are stopped."""
+        stopped = self._rates.stopped if self._rates is not None else ()
+        return {"connected": self._is_connected, "passed_over": dict(self._passed_over), "stopped": list(stopped)}
+
+    # -- receiving
+
+    async def receive(self, context: ChannelContext) -> None:
+        """Take mails in until cancelled. Raises: PermanentError where the server refuses the login; TransientError."""
+        self._clock = context.clock
+        threads = Threads(f"mail {context.name}", context.clock, limit=4)
+        box = Mailbox(self._imap, self._tls, self._user, self._password, self._folder)
+        rates = self._rates = SenderRates(self._rate, context.rows)
+        await rates.open()
+        try:
+            await threads.run(box.open)
+            self._is_connected = True
+            reading = _Reading(context, threads, box)
+            cursor = await self._begin(reading)
+            context.ready()
+            while True:
+                cursor = await self._take_new(reading, cursor)
+                await self._wait(reading)
+        finally:
+            self._is_connected = False
+            box.abort()
+
+    async def _begin(self, reading: _Reading) -> Cursor:
+        """Return the place to go on from; where none is known, what is unseen is taken first, if that is wanted."""
+        context, box = reading.context, reading.box
+        kept = (await context.rows.list()).get(_CURSOR) if context.rows is not None else None
+        if kept is not None and int(kept["validity"]) == box.validity:
+            return Cursor(box.validity, int(kept["uid"]))
+        cursor = Cursor(box.validity, box.next_uid - 1)
+        if kept is not None:
+            log.warning("folder was made anew", channel=context.name, folder=self._folder, next="unseen mails are read")
+        if kept is not None or self._first == "unseen":
+            for uid in await reading.threads.run(box.unseen):
+                if uid <= cursor.uid:
+                    await self._take(reading, uid)
+        self._keep(context, cursor)
+        return cursor
+
+    async def _take_new(self, reading: _Reading, cursor: Cursor) -> Cursor:
+        for uid in await reading.threads.run(reading.box.uids_from, cursor.uid + 1):
+            await self._take(reading, uid)
+            cursor = Cursor(cursor.validity, uid)
+            self._keep(reading.context, cursor)
+        return cursor
+
+    def _keep(self, context: ChannelContext, cursor: Cursor) -> None:
+        if context.rows is not None:
+            context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
+
+    async def _wait(self, reading: _Reading) -> None:
+        if reading.box.can_wait:
+            await reading.threads.run(reading.box.wait, self._poll)
+        else:
+            await reading.context.clock.sleep(self._poll)
+            await reading.threads.run(reading.box.touch)
+
+    # -- one mail
+
+    async def _take(self, reading: _Reading, uid: int) -> None:
+        """Hand one mail over, or say why not; it is marked as seen once it is on disk."""
+        glance = await reading.threads.run(reading.box.look, uid)
+        if glance is None:  # somebody has deleted it
+            return
+        try:
+            head = read_mail(glance.head)
+        except UnreadableError as error:
+            self._pass_over(reading, uid, "unreadable", str(error))
+            return
+        incoming = await self._incoming(reading, glance, head)
+        if incoming is None:
+            return
+        accepted = await self._accept(reading.context, incoming)
+        crashpoint("mail.accepted")
+        if accepted.status == "refused":
+            self._pass_over(reading, uid, "refused", accepted.reason, sender=head.sender)
+        else:
+            await reading.threads.run(reading.box.mark_seen, uid)
+
+    async def _incoming(self, reading: _Reading, glance: Glance, head: Mail) -> Incoming | None:
+        """Return what is handed over of a mail; None for one that no person wrote, or that is one too many."""
+        own, context = self._own.addr_spec, reading.context
+        if reason := reason_not_to_plan(head, own):
+            self._pass_over(reading, glance.uid, reason, "not written by a person", sender=head.sender)
+            return None
+        if not head.sender:
+            self._pass_over(reading, glance.uid, "unreadable", "its From is not one plain address")
+            return None
+        forged = failure_of(head, self._trusted) if self._trusted is not None else ""
+        base = Incoming(head.key, head.sender, "(not read)", is_verified=not forged, reply=reply_of(head))
+        if forged:
+            self._pass_over(reading, glance.uid, "unverified", forged, sender=head.sender)
+            return base
+        if not context.hears(head.sender):
+            return base
+        assert self._rates is not None
+        verdict = self._rates.count(head.sender.lower(), context.clock.now())
+        if verdict == "stopped":
+            self._pass_over(reading, glance.uid, "stopped", "its sender writes too often", sender=head.sender)
+            return None
+        if verdict == "tell":
+            return _refused(base, f"You have sent me more than {self._rate} mails within an hour. I do not read yours "
+                                  "now, and shall again once none has come for an hour.")  # fmt: skip
+        if glance.size > self._largest:
+            return _refused(base, f"Your mail was not read: it has {size_text(glance.size)}, and I read mails up to "
+                                  f"{size_text(self._largest)}.")  # fmt: skip
+        return await self._read(reading, glance, head, base)
+
+    async def _read(self, reading: _Reading, glance: Glance, head: Mail, base: Incoming) -> Incoming | None:
+        raw = await reading.threads.run(reading.box.read, glance.uid)
+        if raw is None:
+            return None
+        home = reading.context.home
+        original = f"imap://{self._imap.host}/{self._folder};UIDVALIDITY={reading.box.validity}/;UID={glance.uid}"
+        try:
+            message = await reading.threads.run(self._message, raw, home.workspace if home else "", base.id, original)
+        except UnreadableError as error:
+            return _refused(base, f"Your mail was not read: {error}.")
+        session = session_of(reading.context.name, head, self._session)
+        return Incoming(base.id, base.address, message.text, session=session, reply=base.reply,
+                        attributes=message.attributes)  # fmt: skip
+
+    def _message(self, raw: bytes, workspace: str, key: str, original: str) -> MailText:
+        """Read a mail and save its attachments; in a thread."""
+        mail = read_mail(raw)
+        limits = self._limits if workspace else AttachmentLimits(0)
+        return message_of(mail, save(mail.attachments, workspace, key, limits), original)
+
+    async def _accept(self, context: ChannelContext, incoming: Incoming) -> Accepted:
+        """Hand a mail over; one that cannot be taken now is offered again."""
+        while True:
+            try:
+                return await context.accept(incoming)
+            except (InboxFullError, TransientError, LifecycleError) as error:
+                log.warning("mail offered again later", channel=context.name, reason=str(error))
+                await context.clock.sleep(OFFER_AGAIN)
+
+    def _pass_over(self, reading: _Reading, uid: int, kind: str, why: str, sender: str = "") -> None:
+        self._passed_over[kind] += 1
+        log.info("mail not planned", channel=reading.context.name, uid=uid, kind=kind, reason=why, sender=sender)
+
+    # -- sending
+
+    async def send(self, message: Outgoing) -> str:
+        """Send a mail. Raises: PermanentError when no server will ever take it; TransientError."""
+        try:
+            mail = compose(self._own, message.address, message.text, message.reply, id=message.id, at=self._clock.now())
+        except ValueError as error:
+            raise PermanentError(str(error)) from error
+        await self._postman.send(mail, message.address, own=self._own.addr_spec, timeout=SEND_WITHIN)
+        return ""
+
+    async def edit(self, reference: str, message: Outgoing) -> None:
+        """Raises: PermanentError: a mail that was sent cannot be changed."""
+        raise PermanentError("a mail that was sent cannot be changed")
+
+    async def typing(self, address: str) -> None:
+        """Do nothing: nobody sees a mail being written."""
+        await asyncio.sleep(0)
+
+
+class _Reading(Struct, frozen=True):
+    """Parts with which a mailbox is read."""
+
+    context: ChannelContext
+    threads: Threads
+    box: Mailbox
+
+
+def _refused(incoming: Incoming, why: str) -> Incoming:
+    return Incoming(incoming.id, incoming.address, "(not read)", reply=incoming.reply, refusal=why)
+
+
+def _own(address: str, display: str) -> Address:
+    try:
+        own = Address(display_name=display, addr_spec=address)
+        if not own.username or not own.domain or not own.addr_spec.isascii():
+            raise ValueError("it has no name or no domain, or is not ASCII")
+    except Exception as error:  # the library raises anything over what is no address
+        raise ConfigError(
+            f"address = {address!r:.100}: must be like spar@example.org: {error}", path=("address",)
+        ) from None
+    return own

@@ -1,0 +1,130 @@
+"""Attachments: saved into the workspace within limits, or named as left out.
+
+The workspace is where tools write: no link in it is followed, and nothing that is there is overwritten but an earlier
+copy of the same attachment. Names are their sender's: of each the harmless characters are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from msgspec import Struct
+
+from spar.channels.mail.content.incoming import Attachment
+
+#: The folder in the workspace.
+FOLDER: Final = "mail"
+#: Characters of a file's name.
+LONGEST_NAME: Final = 100
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class AttachmentLimits(Struct, frozen=True):
+    """Limits: how many of one mail are saved, and bytes of each and of all of them."""
+
+    number: int = 20
+    each: int = 5 * 1024 * 1024
+    all: int = 10 * 1024 * 1024
+
+
+class Saved(Struct, frozen=True):
+    """Outcome for one attachment: its path in the workspace, or why it was left out."""
+
+    name: str
+    size: int
+    path: str = ""
+    left_out: str = ""
+
+    def line(self) -> str:
+        """Return a line that says so."""
+        said = f"saved as {self.path}" if self.path else f"left out: {self.left_out}"
+        return f"- {self.name} ({size_text(self.size)}), {said}"
+
+
+def save(attachments: Sequence[Attachment], workspace: str, mail: str, limits: AttachmentLimits) -> list[Saved]:
+    """Save what fits into `mail/<mail>/` of the workspace; blocks, so it belongs into a thread.
+
+    Args: mail: the key of the mail, a name that is harmless.
+    """
+    outcomes: list[Saved] = []
+    names: set[str] = set()
+    total = 0
+    for number, each in enumerate(attachments):
+        name, size = harmless(each.name, number), len(each.content)
+        while name in names:
+            name = f"{number}-{name}"
+        names.add(name)
+        if number >= limits.number:
+            outcomes.append(Saved(name, size, left_out=f"at most {limits.number} attachments of a mail are saved"))
+        elif size > limits.each:
+            outcomes.append(Saved(name, size, left_out=f"larger than {size_text(limits.each)}"))
+        elif total + size > limits.all:
+            outcomes.append(Saved(name, size, left_out=f"all together more than {size_text(limits.all)}"))
+        else:
+            total += size
+            outcomes.append(_saved(each, name, workspace, mail))
+    return outcomes
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for people: `12 kB`, `5.2 MB`."""
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+def harmless(name: str, number: int) -> str:
+    """Return a file's name that can neither leave its folder nor hide in it."""
+    base = name.replace("\\", "/").rpartition("/")[2]
+    kept = "".join(each if (each.isalnum() and each.isprintable()) or each in "._-" else "_" for each in base)
+    while len(kept.encode()) > LONGEST_NAME * 2 or len(kept) > LONGEST_NAME:
+        kept = kept[1:]
+    return kept.lstrip(".-") or f"attachment-{number + 1}"
+
+
+def _saved(attachment: Attachment, name: str, workspace: str, mail: str) -> Saved:
+    size = len(attachment.content)
+    try:
+        with _folder(workspace, (FOLDER, mail)) as folder:
+            _write(folder, name, attachment.content)
+    except OSError as error:
+        return Saved(name, size, left_out=f"it cannot be saved: {error.strerror}")
+    return Saved(name, size, path=f"{FOLDER}/{mail}/{name}")
+
+
+@contextmanager
+def _folder(workspace: str, names: Sequence[str]) -> Iterator[int]:
+    """Open a folder below the workspace, made if it is not there; no link on the way is followed."""
+    folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            try:
+                os.mkdir(name, 0o777, dir_fd=folder)
+            except FileExistsError:
+                pass
+            inner = os.open(name, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _write(folder: int, name: str, content: bytes) -> None:
+    """Put a file into a folder, whole or not at all."""
+    part = f".{name}.part"
+    try:
+        os.unlink(part, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(part, dir_fd=folder)
+        raise

@@ -1,0 +1,210 @@
+"""Mails as they come: raw bytes to the few values that are looked at; pure, bounded, and never a surprise.
+
+The library parses headers by the letter of RFC 5322, at a cost that grows with the square of their length and the depth
+of their nesting: both are bounded first. A mail that cannot be read by these rules is an `UnreadableError`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import email
+import re
+from collections.abc import Iterator
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import EmailPolicy
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+#: Characters of one header that are looked at; the rest of a longer one is not.
+LONGEST_HEADER: Final = 4096
+#: Parts within parts, and headers of all of them, that one mail may have.
+MOST_BOUNDARIES: Final = 60
+MOST_HEADERS: Final = 2000
+#: Ids of earlier mails that are looked at.
+MOST_REFERENCES: Final = 100
+#: Characters of a message's id and of a subject that are kept.
+LONGEST_ID, LONGEST_SUBJECT = 250, 300
+
+_ID = re.compile(r"<([^<>\s]{1,250})>")
+_BOUNDARY = re.compile(rb"boundary[ \t]{0,9}=", re.IGNORECASE)
+#: The texts that are decoded by their own name; others could be made to take any time, or are read as UTF-8.
+_CHARSETS: Final = (
+    "|ascii|utf-8|utf-8-sig|utf-16|utf-16-le|utf-16-be|koi8-r|koi8-u|gb2312|gbk|gb18030|big5|big5hkscs|shift_jis|cp932"
+    "|euc_jp|euc_kr|cp949|iso2022_jp|mac-roman|cp437|cp850|cp866|cp874|cp1250|cp1251|cp1252|cp1253|cp1254|cp1255|cp1256"
+    "|cp1257|cp1258|iso8859-1|iso8859-2|iso8859-3|iso8859-4|iso8859-5|iso8859-6|iso8859-7|iso8859-8|iso8859-9"
+    "|iso8859-10|iso8859-13|iso8859-14|iso8859-15|iso8859-16|"
+)
+
+
+class UnreadableError(ValueError):
+    """A mail that is not read: too deeply nested, too many headers, or beyond what the library can parse."""
+
+
+class Attachment(Struct, frozen=True):
+    """One attachment: the name that its sender gave it, and its bytes."""
+
+    name: str
+    content: bytes
+    kind: str = "application/octet-stream"
+
+
+class Mail(Struct, frozen=True):
+    """A mail as it was sent.
+
+    `sender` is the one address in From, "" where there is not exactly one that can be read. `key` is the same for each
+    delivery of one mail. `headers` are the raw ones, by their lower-case names, in order.
+    """
+
+    sender: str
+    sender_name: str
+    subject: str
+    message_id: str
+    references: tuple[str, ...]
+    text: str
+    html: str
+    headers: tuple[tuple[str, str], ...]
+    attachments: tuple[Attachment, ...] = ()
+    is_report: bool = False
+
+    def all(self, name: str) -> list[str]:
+        """Return the values of all headers of this name, the topmost first."""
+        return [value for known, value in self.headers if known == name]
+
+    def first(self, name: str) -> str:
+        """Return the value of the topmost header of this name, "" without one."""
+        return next((value for known, value in self.headers if known == name), "")
+
+    @property
+    def key(self) -> str:
+        """Return a name by which another delivery of the mail is known; another sender cannot make the same."""
+        whole = "\n".join(f"{name}:{value}" for name, value in self.headers if name in ("date", "subject"))
+        identity = self.message_id or f"{whole}\n{self.text}\n{self.html}"
+        return sha256(f"{self.sender}\n{identity}".encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class _Bounded(EmailPolicy):
+    """Policy of `email.policy.default` that looks at the beginning of a long header only."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name[:100], value[:LONGEST_HEADER]
+
+
+_POLICY: Final = _Bounded(utf8=True)
+
+
+def read_mail(raw: bytes) -> Mail:
+    """Return the mail that these bytes are. Raises: UnreadableError."""
+    boundaries = sum(1 for _ in _BOUNDARY.finditer(raw))
+    if boundaries > MOST_BOUNDARIES:
+        raise UnreadableError(f"its parts are nested {boundaries} times, at most {MOST_BOUNDARIES} are read")
+    try:
+        message = email.message_from_bytes(raw, policy=_POLICY)
+        assert isinstance(message, EmailMessage)
+        return _mail(message)
+    except UnreadableError:
+        raise
+    except Exception as error:  # the library raises anything from AttributeError to RecursionError over bad mails
+        raise UnreadableError(f"it cannot be parsed: {type(error).__name__}") from None
+
+
+def _mail(message: EmailMessage) -> Mail:
+    headers = tuple((name.lower(), _flat(str(value))) for name, value in message.raw_items())
+    if len(headers) > MOST_HEADERS:
+        raise UnreadableError(f"it has {len(headers)} headers, at most {MOST_HEADERS} are read")
+    parts = list(_leaves(message))
+    text_part, html_part = _bodies(parts)
+    address = _sender(message, headers)
+    return Mail(
+        sender="" if address is None else address.addr_spec,
+        sender_name="" if address is None else _flat(address.display_name)[:LONGEST_SUBJECT],
+        subject=_flat(_decoded_header(message, "subject"))[:LONGEST_SUBJECT],
+        message_id=next(iter(_ids(headers, "message-id")), ""),
+        references=tuple(dict.fromkeys([*_ids(headers, "references"), *_ids(headers, "in-reply-to")])),
+        text=_text(text_part) if text_part is not None else "",
+        html=_text(html_part) if html_part is not None else "",
+        headers=headers,
+        attachments=tuple(_attachment(part) for part in parts if part is not text_part and part is not html_part),
+        is_report=message.get_content_type() == "multipart/report" or any(
+            part.get_content_type() in ("message/delivery-status", "message/disposition-notification") for part in parts
+        ),
+    )  # fmt: skip
+
+
+def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
+    """Yield the parts that have content of their own; a mail inside of a mail is one of them."""
+    waiting: list[Any] = [part]
+    while waiting:
+        part = waiting.pop(0)
+        if part.is_multipart() and part.get_content_maintype() == "multipart":
+            waiting[:0] = list(part.iter_parts())
+        else:
+            yield part
+
+
+def _bodies(parts: list[EmailMessage]) -> tuple[EmailMessage | None, EmailMessage | None]:
+    """Return the part that is the plain text, and the one that is the text as HTML."""
+    texts = [part for part in parts if part.get_content_disposition() != "attachment" and part.get_filename() is None]
+    first: dict[str, EmailMessage] = {}
+    for part in texts:
+        first.setdefault(part.get_content_type(), part)
+    return first.get("text/plain"), first.get("text/html")
+
+
+def _text(part: EmailMessage) -> str:
+    payload = part.get_payload(decode=True)
+    charset = str(part.get_content_charset() or "utf-8")
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        name = ""
+    content = payload if isinstance(payload, bytes) else b""
+    text = content.decode(name if name and f"|{name}|" in _CHARSETS else "utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _attachment(part: EmailMessage) -> Attachment:
+    kind = part.get_content_type()
+    if kind == "message/rfc822" or part.is_multipart():
+        return Attachment(part.get_filename() or "mail.eml", b"".join(bytes(each) for each in part.iter_parts()), kind)
+    payload = part.get_payload(decode=True)
+    name = part.get_filename() or f"part.{kind.partition('/')[2]}"
+    return Attachment(_flat(name), payload if isinstance(payload, bytes) else b"", kind)
+
+
+def _sender(message: EmailMessage, headers: tuple[tuple[str, str], ...]) -> Address | None:
+    """Return the address in From; None unless there is one From with one address, without any defect."""
+    if sum(name == "from" for name, _ in headers) != 1:
+        return None
+    try:
+        value = message["from"]
+        addresses = value.addresses
+    except Exception:  # as above; who a mail is from must be plain
+        return None
+    if len(addresses) != 1 or value.defects or "@" not in addresses[0].addr_spec:
+        return None
+    address: Address = addresses[0]
+    return address if address.username and address.domain and '"' not in address.addr_spec else None
+
+
+def _decoded_header(message: EmailMessage, name: str) -> str:
+    try:
+        return str(message[name] or "")
+    except Exception:  # a header that cannot be read says nothing
+        return ""
+
+
+def _ids(headers: tuple[tuple[str, str], ...], name: str) -> list[str]:
+    """Return the ids in the topmost header of this name, in order; the first and the last ones of very many."""
+    value = next((value for known, value in headers if known == name), "")
+    ids = _ID.findall(value)
+    return ids if len(ids) <= MOST_REFERENCES else [ids[0], *ids[1 - MOST_REFERENCES :]]
+
+
+def _flat(text: str) -> str:
+    """Return a text on one line, without control characters and lone surrogates."""
+    whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return " ".join("".join(each if each.isprintable() or each.isspace() else " " for each in whole).split())

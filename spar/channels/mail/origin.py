@@ -1,0 +1,94 @@
+"""Origin of a mail: was it sent by the address in its From? The configured own server has checked, and says so.
+
+Its word is the header `Authentication-Results` (RFC 8601) under its own name. Anybody can write such a header into a
+mail, so only the topmost ones count, down to the first `Received` below them: what stands further down came with the
+mail. The server must take foreign headers of its own name out (RFC 8601 section 5), as all do. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from spar.channels.mail.content.incoming import Mail
+
+_COMMENT_ENDS: Final = {"(": 1, ")": -1}
+#: A result (`dmarc=pass`), or a property of one (`header.from=example.org`).
+_PAIR = re.compile(r"([a-z0-9.\-]{1,60})(?:/[0-9]{1,3})?[ ]?=[ ]?\"?([^\s;\"]{1,320})\"?", re.IGNORECASE)
+
+
+def failure_of(mail: Mail, trusted: str) -> str:
+    """Return why the From of a mail is not proven, "" if it is.
+
+    DMARC's own verdict counts where the server gives one. Else DKIM or SPF must have passed for the domain of the From,
+    or for one above it.
+
+    Args: trusted: the name that the own server writes into Authentication-Results.
+    """
+    domain = mail.sender.rpartition("@")[2].lower()
+    results = results_of(mail, trusted)
+    if not results:
+        return f"no Authentication-Results of {trusted}"
+    verdicts: dict[str, str] = {}
+    for method, value, properties in results:
+        verdicts.setdefault(method, value)
+        if method == "dmarc":
+            named = properties.get("header.from", domain).lower()
+            return "" if value == "pass" and named == domain else f"dmarc={value} for {named}"
+    for method, value, properties in results:
+        if value == "pass" and method == "dkim" and _covers(properties.get("header.d", ""), domain):
+            return ""
+        if value == "pass" and method == "spf" and _covers(_domain(properties.get("smtp.mailfrom", "")), domain):
+            return ""
+    said = ", ".join(f"{method}={value}" for method, value in verdicts.items()) or "nothing"
+    return f"no DMARC, DKIM or SPF that passed for {domain} ({said})"
+
+
+def results_of(mail: Mail, trusted: str) -> list[tuple[str, str, dict[str, str]]]:
+    """Return what the trusted server says: method, result and properties, the topmost first."""
+    found: list[tuple[str, str, dict[str, str]]] = []
+    has_begun = False
+    for name, value in mail.headers:
+        if name == "received" and has_begun:
+            break
+        if name != "authentication-results":
+            continue
+        server, _, rest = _without_comments(value).partition(";")
+        words = server.split()
+        if words and words[0].lower() == trusted.lower():
+            has_begun = True
+            found += [each for each in map(_result, rest.split(";")) if each is not None]
+    return found
+
+
+def _result(text: str) -> tuple[str, str, dict[str, str]] | None:
+    pairs = [(name.lower(), value) for name, value in _PAIR.findall(text)]
+    if not pairs or "." in pairs[0][0]:
+        return None
+    properties: dict[str, str] = {}
+    for name, value in pairs[1:]:
+        properties.setdefault(name, value)
+    return pairs[0][0], pairs[0][1].lower(), properties
+
+
+def _without_comments(text: str) -> str:
+    """Return a header without what stands in brackets; quoted text is no comment, and is left out of results."""
+    depth, is_quoted, kept = 0, False, []
+    for each in text:
+        if each == '"' and not depth:
+            is_quoted = not is_quoted
+        if not is_quoted and each in _COMMENT_ENDS:
+            depth = max(depth + _COMMENT_ENDS[each], 0)
+        elif not depth:
+            kept.append(" " if is_quoted and each in ";=" else each)
+    return "".join(kept)
+
+
+def _domain(address: str) -> str:
+    return address.rpartition("@")[2]
+
+
+def _covers(checked: str, domain: str) -> bool:
+    """Return whether what passed for one domain speaks for another: for itself, and for those below it."""
+    checked = checked.strip("<>. ").lower()
+    return "." in checked and (checked == domain or domain.endswith(f".{checked}"))

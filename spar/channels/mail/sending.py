@@ -1,0 +1,54 @@
+"""Mails on their way out, over SMTP: the one place that knows `aiosmtplib`."""
+
+from __future__ import annotations
+
+import ssl
+from email.message import EmailMessage
+
+import aiosmtplib
+
+from spar.channels.mail.servers import Server
+from spar.errors import PermanentError, TransientError
+
+
+class Postman:
+    """Way out to one SMTP server."""
+
+    def __init__(self, server: Server, context: ssl.SSLContext, user: str, password: str) -> None:
+        self._server, self._context, self._user, self._password = server, context, user, password
+
+    async def send(self, message: EmailMessage, to: str, *, own: str, timeout: float) -> None:
+        """Hand a mail to the server; when this returns, the server has taken it.
+
+        Raises: PermanentError when the server will never take it; TransientError.
+        """
+        server = self._server
+        is_secure = server.security != "none"
+        client = aiosmtplib.SMTP(
+            hostname=server.host, port=server.port, use_tls=server.security == "tls",
+            start_tls=server.security == "starttls", tls_context=self._context if is_secure else None, timeout=timeout,
+        )  # fmt: skip
+        try:
+            async with client:
+                if client.supports_extension("auth"):
+                    await client.login(self._user, self._password)
+                await client.send_message(message, sender=own, recipients=[to])
+        except aiosmtplib.SMTPAuthenticationError as error:
+            raise TransientError(f"{server.host} refused the name or the password: {_said(error)}") from error
+        except aiosmtplib.SMTPRecipientsRefused as error:
+            codes = [each.code for each in error.recipients]
+            raise _refusal(codes, server, error) from error
+        except aiosmtplib.SMTPResponseException as error:
+            raise _refusal([error.code], server, error) from error
+        except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
+            raise TransientError(f"{server.host}:{server.port} (SMTP): {_said(error)}") from error
+
+
+def _refusal(codes: list[int], server: Server, error: BaseException) -> PermanentError | TransientError:
+    """Return what an answer of the server means: from 500 on it will say the same again."""
+    kind = PermanentError if codes and all(code >= 500 for code in codes) else TransientError
+    return kind(f"{server.host} (SMTP): {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,84 @@
+"""Servers of a mailbox as the configuration names them, and the terms of connections to them.
+
+Nothing goes over a network in the clear: without TLS only this machine itself is spoken to.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from spar.errors import ConfigError
+
+Security = Literal["tls", "starttls", "none"]
+#: The schemes of each protocol: how the connection is secured, and the usual port.
+SCHEMES: Final[dict[str, dict[str, tuple[Security, int]]]] = {
+    "imap": {"imaps": ("tls", 993), "imap+starttls": ("starttls", 143), "imap": ("none", 143)},
+    "smtp": {"smtps": ("tls", 465), "smtp+starttls": ("starttls", 587), "smtp": ("none", 25)},
+}
+
+
+class Server(Struct, frozen=True):
+    """A server: host, port, and how the connection is secured."""
+
+    host: str
+    port: int
+    security: Security
+
+
+def read_server(option: str, text: str) -> Server:
+    """Return the server that an option names. Raises: ConfigError that says what is allowed."""
+    schemes = SCHEMES[option]
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ConfigError(f"{option} = {text!r:.100}: {error}", path=(option,)) from None
+    known = ", ".join(f"{scheme}://HOST[:PORT]" for scheme in schemes)
+    if parts.scheme not in schemes or not host or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError(f"{option} = {text!r:.100}: must be one of {known}", path=(option,))
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(f"{option}: the name and the password stand in `user` and `password_env`", path=(option,))
+    security, usual = schemes[parts.scheme]
+    if security == "none" and not is_loopback(host):
+        secure = " or ".join(f"{scheme}://{host}" for scheme, (how, _) in schemes.items() if how != "none")
+        raise ConfigError(
+            f"{option} = {text!r:.100}: would send mails and the password in the clear; use {secure}", path=(option,)
+        )
+    return Server(host, port or usual, security)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is this machine itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return the terms of TLS: certificates are checked, also against those of `ca_file`. Raises: ConfigError."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"ca_file = {ca_file!r}: cannot be read: {error}", path=("ca_file",)) from None
+    return context
+
+
+def read_password(given: str | None, variable: str) -> str:
+    """Return the password, given or in an environment variable. Raises: ConfigError when there is none."""
+    password = given or os.environ.get(variable, "")
+    if not password:
+        raise ConfigError(
+            f"the environment variable {variable!r}, which is to hold the password of the mailbox, is not set",
+            path=("password_env",),
+        )
+    return password
