@@ -6,4 +6,6 @@ note    writes one dated entry
 notify  notifies people through every configured way
 say     tells people something while a run goes on
 shell   runs one program with arguments, never a shell string
+
+skill_programs  finds programs of skills, and the variables that they alone are given
 """

@@ -24,6 +24,7 @@ from acting.sandbox.command_fingerprint import file_digest, operands, why_not_st
 from acting.sandbox.spec import SandboxSpec
 from acting.tooling.text import object_schema, text_of
 from acting.tooling.tool_context import ToolContext
+from acting.tools.skill_programs import SkillPrograms, without
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host
@@ -61,6 +62,9 @@ class ShellTool:
     writes in the workspace only, reads that, the system's programs and what is `readable` (paths that start in the
     configuration's folder), and has no network unless `network`. `memory` bounds each process's address space in
     bytes (0: not); programs that reserve much and use little, such as Java's, need none of that.
+
+    `skills` is a folder of skills beside the configuration: the programs in it may run as well, by their absolute path,
+    and are given the variables that their skill needs, whose values are taken out of what they say.
     """
 
     name = "shell"
@@ -80,6 +84,7 @@ class ShellTool:
         readable: Sequence[str] = (),
         network: bool = False,
         memory: Annotated[int, Ge(0)] = 0,
+        skills: str = "",
     ) -> None:
         self._home, self._programs, self._limit = home, tuple(programs), timeout
         self._max_output, self._env, self._ok_exits = max_output, tuple(env), frozenset(ok_exits)
@@ -87,6 +92,8 @@ class ShellTool:
         self._workspace = os.path.realpath(home.workspace)
         self._readable = tuple(os.path.realpath(os.path.join(home.config, each)) for each in readable)  # noqa: PTH118
         _refuse_own(home, self._workspace, self._readable)
+        self._skills = SkillPrograms(skills, home)
+        self._readable += (self._skills.folder,) if skills else ()
         self._grantable: Sequence[str] = GRANTABLE
         self._capability: SandboxCapability | None = None
         self._clock: Clock = SystemClock()
@@ -154,13 +161,14 @@ class ShellTool:
         given = None if stdin is None else _input(stdin)
         env = self._environment()
         path = self._find(words[0], env)
+        secrets = await Threads("skills", self._clock).run(self._variables, path) if self._skills.folder else {}
         os.makedirs(self._workspace, exist_ok=True)  # noqa: PTH103 - quick, and nearly always there
         spec = self._spec(await self._offered())
         program = Program(
             path,
             words,
             self._workspace,
-            env,
+            {**env, **secrets},
             processes=_PROCESSES,
             cpu=int(limit * (os.cpu_count() or 1)) + 1,
             memory=self._memory,
@@ -169,7 +177,7 @@ class ShellTool:
         )
         with self._clock.working():
             finished = await run(program, stdin=given, timeout=limit, max_output=self._max_output)
-        return self._judged(words[0], limit, finished, spec.level if spec else 0)
+        return self._judged(words[0], limit, finished, spec.level if spec else 0, secrets)
 
     def binds(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that decides, beside the parameters, what a call does: an approval holds for just this. Blocks.
@@ -181,6 +189,7 @@ class ShellTool:
         """
         words, env = _words(params.get("argv")), self._environment()
         path = os.path.realpath(self._find(words[0], env))
+        env |= self._variables(path)
         spec = self._spec(offered(self._bwrap(), self._home.state))
         return {
             "program": path,
@@ -209,6 +218,11 @@ class ShellTool:
     def _environment(self) -> dict[str, str]:
         return environment(self._env, workspace=self._workspace)
 
+    def _variables(self, path: str) -> dict[str, str]:
+        """Return what a skill's program is given besides. Raises: PermanentError."""
+        program = self._skills.program(path)
+        return self._skills.variables(program) if program else {}
+
     def _bwrap(self) -> str | None:
         found = find_program("bwrap", self._environment())
         return None if found is None or Path(os.path.realpath(found)).is_relative_to(self._workspace) else found
@@ -226,6 +240,8 @@ class ShellTool:
         return capability.spec(self._workspace, least=least, readable=self._readable, network=self._network)
 
     def _find(self, name: str, env: dict[str, str]) -> str:
+        if own := self._skills.program(name):
+            return own
         found = self._file(name, env)
         if "*" not in self._programs and name not in self._programs:
             # `/bin/ls` is as good as `ls` when that is the very file that `ls` means.
@@ -242,10 +258,14 @@ class ShellTool:
         return find_program(path, env)
 
     def _known(self) -> str:
-        return "any" if "*" in self._programs else ", ".join(self._programs) or "none"
+        named = [*self._programs, *(["programs of skills"] if self._skills.folder else [])]
+        return "any" if "*" in self._programs else ", ".join(named) or "none"
 
-    def _judged(self, name: str, limit: float, finished: Finished, level: int) -> dict[str, Any]:
-        out, err = (stream.decode("utf-8", "replace") for stream in (finished.stdout, finished.stderr))
+    def _judged(
+        self, name: str, limit: float, finished: Finished, level: int, secrets: Mapping[str, str]
+    ) -> dict[str, Any]:
+        streams = finished.stdout, finished.stderr
+        out, err = (without(stream.decode("utf-8", "replace"), secrets) for stream in streams)
         output = {
             "exit": finished.exit,
             "signal": finished.signal,
