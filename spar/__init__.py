@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from spar.events import CallProposed as CallProposed
     from spar.events import CallSkipped as CallSkipped
     from spar.events import CallStarted as CallStarted
+    from spar.events import ChannelQuarantined as ChannelQuarantined
+    from spar.events import ChannelRestored as ChannelRestored
     from spar.events import CompactionCompleted as CompactionCompleted
     from spar.events import CompactionStarted as CompactionStarted
     from spar.events import ConfigReloaded as ConfigReloaded
@@ -95,8 +97,10 @@ if TYPE_CHECKING:
     from spar.events import LoopPhaseCompleted as LoopPhaseCompleted
     from spar.events import LoopPhaseStarted as LoopPhaseStarted
     from spar.events import LoopStarted as LoopStarted
+    from spar.events import MessageDelivered as MessageDelivered
     from spar.events import MessageOutcome as MessageOutcome
     from spar.events import MessageSent as MessageSent
+    from spar.events import MessageUndeliverable as MessageUndeliverable
     from spar.events import ModelRequested as ModelRequested
     from spar.events import ModelStateChanged as ModelStateChanged
     from spar.events import PhaseCompleted as PhaseCompleted
@@ -165,12 +169,13 @@ _HOMES = {
     "spar.events": (
         "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded "
         "BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed "
-        "CallProposed CallSkipped CallStarted CompactionCompleted CompactionStarted ConfigReloaded "
+        "CallProposed CallSkipped CallStarted ChannelQuarantined ChannelRestored CompactionCompleted "
+        "CompactionStarted ConfigReloaded "
         "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExperienceStored Gap "
         "HealthAlert HealthRecovered LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted "
-        "MessageOutcome MessageSent ModelRequested ModelStateChanged PhaseCompleted PhaseStarted "
-        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SenderDecided SenderMet "
-        "SensorQuarantined SensorRestored "
+        "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelRequested ModelStateChanged "
+        "PhaseCompleted PhaseStarted Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted "
+        "SenderDecided SenderMet SensorQuarantined SensorRestored "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",

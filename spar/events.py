@@ -295,6 +295,43 @@ class SenderDecided(Event):
     by: str = ""
 
 
+class MessageDelivered(Event):
+    """A message was sent on a channel, after so many `attempts`."""
+
+    channel: str
+    message_id: str
+    address: str
+    run_id: str = ""
+    session: str = ""
+    attempts: int = 1
+
+
+class MessageUndeliverable(Event):
+    """A message could not be sent on a channel and was put aside, until somebody has it tried again or drops it."""
+
+    channel: str
+    message_id: str
+    address: str
+    reason: str
+    run_id: str = ""
+    session: str = ""
+
+
+class ChannelQuarantined(Event):
+    """A channel failed too often at its `part` (`receive` or `send`), which is left alone until it is tried again."""
+
+    channel: str
+    part: str
+    reason: str
+
+
+class ChannelRestored(Event):
+    """A part of a channel has left quarantine."""
+
+    channel: str
+    part: str
+
+
 class CompactionStarted(Event):
     """A transcript is being shortened by a summary; `reason` is `overflow` or `threshold`."""
 

@@ -341,10 +341,10 @@ def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registr
         reflect=parts.reflect(),
         memory=parts.memory(),
         settings=loaded.settings,
-        clock=clock,
-        home=parts.home,
-    )
+        clock=clock, home=parts.home,
+    )  # fmt: skip
     agent.lifespan.makers = makers(parts)
+    agent.channels.take(parts.channels())
     for register in parts.plugins():
         register(agent)
     return agent

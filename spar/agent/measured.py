@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Protocol
 
 from spar.budgets.budgets import Budgets
+from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.health.health import Health
 from spar.journal.recovery import Recovery
@@ -64,6 +65,8 @@ class Measured(Counted, Blockable, Protocol):
     def sessions(self) -> Sessions: ...
     @property
     def senders(self) -> Senders: ...
+    @property
+    def channels(self) -> Channels: ...
     @property
     def memory(self) -> Any: ...
     @property

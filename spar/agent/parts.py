@@ -20,6 +20,7 @@ from spar.agent.submission import Submission
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
+from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.clock import Clock
 from spar.health.error_reporting import Reports
@@ -56,10 +57,37 @@ if TYPE_CHECKING:
 class AgentParts:
     """The parts of one agent, its figures, and what its parts ask of it."""
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "core", "cycle_log", "health",
-                 "holding", "home", "lifecycle", "lifespan", "memory", "outbox", "recovery", "reports", "requests",
-                 "runs", "senders", "session_accounts", "session_hooks", "sessions", "setup", "stepper", "submission",
-                 "transcripts", "watched", "work")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_session_parts",
+        "account",
+        "agent_state",
+        "budgets",
+        "channels",
+        "core",
+        "cycle_log",
+        "health",
+        "holding",
+        "home",
+        "lifecycle",
+        "lifespan",
+        "memory",
+        "outbox",
+        "recovery",
+        "reports",
+        "requests",
+        "runs",
+        "senders",
+        "session_accounts",
+        "session_hooks",
+        "sessions",
+        "setup",
+        "stepper",
+        "submission",
+        "transcripts",
+        "watched",
+        "work",
+    )  # fmt: skip
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
@@ -96,6 +124,7 @@ class AgentParts:
         self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
         self.submission = Submission(parts, self.sessions, self.lifecycle)
         self.senders = Senders(core, memory)
+        self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
 
     # -- its figures
 
@@ -295,6 +324,7 @@ class AgentParts:
             await self.open()
             await self.recovery.begin()
             await self.ask_hooks("service_start")
+            await self.channels.open()
         except BaseException:
             self.recovery.end()
             await self.close_all()
@@ -319,6 +349,7 @@ class AgentParts:
 
     async def close_all(self) -> None:
         """Close what was opened."""
+        await self.channels.close()
         self.budgets.close()
         await self.lifespan.close()
 

@@ -1,6 +1,12 @@
-"""Channels on which people talk with the agent: who is who there.
+"""Channels on which people talk with the agent: who is who there, what they say, and what they are told.
 
-policy   the verdict on a sender: a person and a trust, or nobody; pure
-codes    pairing codes: made at random, kept as digests, compared in constant time
-senders  the table of senders: met, paired, allowed, denied, forgotten; durable rows
+conversations  the channels of one agent: what is received becomes runs, what people are told is sent
+supervisor     runs one channel: receiving and sending, each with back-off and quarantine
+deliveries     the messages of one channel that wait to be sent, on disk, in order for each address
+owed           the answers that people are owed, by run
+drafts         answers that people see grow, and the sign that the agent writes
+pieces         cuts a text that is longer than one message; pure
+policy         the verdict on a sender: a person and a trust, or nobody; pure
+codes          pairing codes: made at random, kept as digests, compared in constant time
+senders        the table of senders: met, paired, allowed, denied, forgotten; durable rows
 """

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _OF_PARTS = {
     "sense": "sense=", "sensors": "sense=", "perception": "sense=", "plan": "plan=", "rules": "plan=", "act": "act=",
     "tools": "tools=", "reflect": "reflect=", "plugins": "them the agent",
+    "channels": "them the agent",
 }  # fmt: skip
 #: Sections that the built-in executor takes.
 _OF_EXECUTOR = ("acting", "approval")

@@ -14,6 +14,7 @@ from spar.config.load import Loaded
 from spar.config.registry import Registry
 from spar.config.tables.parts import Part
 from spar.errors import ConfigError, ContractError
+from spar.ports.channel import ChannelSpec
 from spar.ports.optional import Named, Plugin, ToolSource, offers
 from spar.protocols import Home, JudgesCalls, SensorSpec, WritesCalls
 from spar.protocols.tools import terms_of
@@ -111,6 +112,19 @@ class Parts:
                 raise explain(ConfigError(sentence, path=("plugins", index, "use")), self.loaded)
             found.append(register)
         return found
+
+    def channels(self) -> list[ChannelSpec]:
+        """Return the channels on which people talk with the agent."""
+        specs = []
+        for index, part in enumerate(self.settings.channels):
+            channel = self._build("spar.channels", ("channels", index), part.use, part.options)
+            try:
+                specs.append(ChannelSpec(part.label, channel, part.timeout, part.max_failures, part.within,
+                                         part.probe_after, part.session or "", part.mode, part.stream,
+                                         part.give_up_after))  # fmt: skip
+            except ContractError as error:
+                raise explain(ConfigError(str(error), path=("channels", index, "use")), self.loaded) from None
+        return specs
 
     def reflect(self) -> Any:
         return self._module("reflect", "spar.reflectors", {})

@@ -59,6 +59,7 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     "approval": "live",
     "budgets": "live",
     "memory": "restart",
+    "channels": "restart",
     "plugins": "restart",
     "service": "restart",
     "service.drain": "live",

@@ -6,7 +6,7 @@ and may be written as `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. Everything is 
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from spar.config.tables.agent import (
     ActingSettings,
@@ -17,12 +17,13 @@ from spar.config.tables.agent import (
     SessionSettings,
 )
 from spar.config.tables.budgets import BudgetSettings
-from spar.config.tables.parts import ActPart, Part, PlanPart, ReflectPart, SensePart, SensorPart, ToolPart
+from spar.config.tables.parts import ActPart, ChannelPart, Part, PlanPart, ReflectPart, SensePart, SensorPart, ToolPart
 from spar.config.tables.section import Options, Section, refuse
 from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
 
-_SAME_NAME = "is the name of another sensor already; give this one a `name` of its own"
+Labelled = SensorPart | ChannelPart
+_SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 
 
 class Settings(Section):
@@ -54,6 +55,8 @@ class Settings(Section):
     """The rules; the rules planner checks them."""
     tools: tuple[ToolPart, ...] = ()
     """The tools that calls may use."""
+    channels: tuple[ChannelPart, ...] = ()
+    """The channels on which people talk with the agent, besides its own doors."""
     plugins: tuple[Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
     acting: ActingSettings = ActingSettings.model_construct()
@@ -71,12 +74,13 @@ class Settings(Section):
     log: LogSettings = LogSettings.model_construct()
     """The log: its level, its form, its file."""
 
-    @field_validator("sensors")
+    @field_validator("sensors", "channels")
     @classmethod
-    def _sensors_differ_in_name(cls, sensors: tuple[SensorPart, ...]) -> tuple[SensorPart, ...]:
+    def _differ_in_name(cls, parts: tuple[Labelled, ...], info: ValidationInfo) -> tuple[Labelled, ...]:
         seen: set[str] = set()
-        for index, sensor in enumerate(sensors):
-            if sensor.label in seen:
-                refuse((index, "name" if sensor.name else "use"), sensor.label, _SAME_NAME)
-            seen.add(sensor.label)
-        return sensors
+        for index, part in enumerate(parts):
+            if part.label in seen:
+                sentence = _SAME_NAME.format(str(info.field_name).removesuffix("s"))
+                refuse((index, "name" if part.name else "use"), part.label, sentence)
+            seen.add(part.label)
+        return parts

@@ -32,6 +32,7 @@ GROUPS = {
     "spar.reflectors": "reflector",
     "spar.stores": "store",
     "spar.notifiers": "notifier",
+    "spar.channels": "channel",
     "spar.plugins": "plug-in",
 }
 

@@ -25,6 +25,7 @@ CONFIGURED: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("ActPart", "spar.actors", frozenset({"tools", "settings", "approval_timeout"})),
     ("ToolPart", "spar.tools", frozenset()),
     ("ReflectPart", "spar.reflectors", frozenset()),
+    ("ChannelPart", "spar.channels", frozenset()),
 )
 
 

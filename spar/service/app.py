@@ -216,6 +216,7 @@ def describe(agent: Measured) -> dict[str, Any]:
         "health": agent.health.snapshot(),
         "hooks": agent.core.hooks.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.setup.modules.items()},
+        "channels": agent.channels.snapshot(),
         "memory": snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),

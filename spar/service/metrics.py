@@ -255,6 +255,18 @@ PER_AGENT: tuple[tuple[Callable[..., Metric], str, str, list[str], Callable[[Mea
     (counter, "spar_messages_unheard_total", "Messages on channels that were not taken, by channel and reason",
      ["agent", "channel", "reason"],
      lambda a: [([channel, reason], number) for (channel, reason), number in list(a.senders.refused.items())]),
+    (counter, "spar_channel_messages_total", "Messages on channels: accepted, known, refused, sent, failed",
+     ["agent", "channel", "outcome"],
+     lambda a: [([name, outcome], number) for name, each in list(a.channels.supervisors.items())
+                for outcome, number in list(each.counts.items())]),
+    (gauge, "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
+     lambda a: [([name], len(each.deliveries.items)) for name, each in list(a.channels.supervisors.items())]),
+    (gauge, "spar_channel_undelivered", "Messages that could not be sent and were put aside", ["agent", "channel"],
+     lambda a: [([name], len(each.deliveries.failed)) for name, each in list(a.channels.supervisors.items())]),
+    (gauge, "spar_channel_up", "1 while a channel receives, or sends, without failing", ["agent", "channel", "part"],
+     lambda a: [([name, part], float(trouble.state == "ok"))
+                for name, each in list(a.channels.supervisors.items())
+                for part, trouble in (("receive", each.receiving), ("send", each.sending))]),
     (gauge, "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
      lambda a: [([name, state], float(sensor.get("state") == state))
                 for name, sensor in sensors(a).items() for state in SENSOR_STATES]),

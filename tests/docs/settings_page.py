@@ -140,6 +140,7 @@ GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("spar.planners", "under `[plan]`", frozenset({"rules", "tools"})),
     ("spar.reflectors", "under `[reflect]`", frozenset()),
     ("spar.stores", "in `[memory]` itself", frozenset({"read_only"})),
+    ("spar.channels", "under `[[channels]]`", frozenset()),
     ("spar.notifiers", "in `via` of the tool `notify`", frozenset()),
 )
 

@@ -74,6 +74,33 @@ class SensorPart(Part):
         return self.name or self.use
 
 
+class ChannelPart(Part):
+    """One channel, with its limits."""
+
+    name: Name | None = None
+    """The name of the channel, unique among the channels, and of its senders; the same as `use` when left out."""
+    session: Name | None = None
+    """The conversation of all its messages; left out: one for each address, `NAME:ADDRESS`."""
+    mode: Literal["followup", "steer", "collect", "interrupt"] | None = None
+    """The place of a message while its conversation has a run; left out: `runs.queue_mode`."""
+    stream: bool = True
+    """Whether an answer is shown as it is written, where the channel can change what it has sent."""
+    timeout: Positive = 30.0
+    """Seconds for sending or changing one message."""
+    max_failures: Annotated[Whole, Ge(1)] = 5
+    """Failures within `within` seconds until receiving, or sending, is put in quarantine; the other goes on."""
+    within: Positive = 60.0
+    """Seconds over which its failures are counted."""
+    probe_after: Positive = 600.0
+    """Seconds in quarantine until it is tried again."""
+    give_up_after: Positive = 86_400.0
+    """Seconds for which a message is tried again until it is put aside; a day."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.use
+
+
 class ToolPart(Part):
     """One tool."""
 

@@ -1,0 +1,264 @@
+"""Supervises one channel: it receives and sends, each with its back-off and its quarantine.
+
+A channel is written by anybody: it may fail, hang or go on when it is cancelled, and none of that may reach another
+channel, a session or the loop. Receiving and sending fail apart: who cannot be read may well be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar
+
+from spar.backoff import Backoff, Intensity
+from spar.channels.deliveries import Deliveries, Delivery
+from spar.channels.pieces import pieces
+from spar.errors import PermanentError, TransientError
+from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
+from spar.loop.core import Core
+from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
+from spar.types import Fault, replace
+
+R = TypeVar("R")
+
+#: Seconds that a call has, once cancelled, before it is left behind.
+GRACE = 0.5
+#: Seconds between attempts at a message.
+ATTEMPTS = Backoff(1.0, 300.0)
+
+
+class Trouble:
+    """The trouble of one direction of a channel: failures in a row, back-off, quarantine."""
+
+    def __init__(self, spec: ChannelSpec, part: str, core: Core) -> None:
+        self.part, self._spec, self._core = part, spec, core
+        self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
+        self.failures, self.last_error = 0, ""
+        self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
+
+    def failed(self, error: Exception) -> float:
+        """Count a failure; return the seconds until it is tried again."""
+        self.failures += 1
+        fault = Fault.of(error, part=self._spec.name, phase=self.part)
+        self.last_error = fault.message
+        was_quarantined = self.state == "quarantined"
+        is_quarantined = was_quarantined or not self._intensity.allow(self._core.clock.monotonic())
+        policy = "quarantine" if is_quarantined else "retry"
+        events = self._core.events
+        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
+        if is_quarantined and not was_quarantined:
+            spec = self._spec
+            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self.last_error}"
+            events.publish(ChannelQuarantined(channel=spec.name, part=self.part, reason=reason))
+        self.state = "quarantined" if is_quarantined else "backing_off"
+        asked = asked_pause(error)
+        return self._spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), asked)
+
+    def went_well(self) -> None:
+        """Forget the failures before."""
+        if self.state == "quarantined":
+            self._intensity.reset()
+            self._core.events.publish(ChannelRestored(channel=self._spec.name, part=self.part))
+        self.state, self.failures = "ok", 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return its state, JSON-able."""
+        return {"state": self.state, "failures": self.failures, "last_error": self.last_error}
+
+
+def asked_pause(error: Exception) -> float:
+    """Return the seconds that the other side asked to be left alone."""
+    return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
+
+
+class ChannelSupervisor:
+    """One supervised channel. Nothing here raises an error of the channel; failures are published and counted.
+
+    Attributes: counts: how many messages were `sent`, `failed` for good, and by what became of those received.
+    """
+
+    def __init__(self, spec: ChannelSpec, core: Core, deliveries: Deliveries, context: ChannelContext) -> None:
+        self.spec, self._core, self._clock = spec, core, core.clock
+        self.deliveries = deliveries
+        self._context = replace(context, ready=self._is_ready)
+        self.receiving, self.sending = Trouble(spec, "receive", core), Trouble(spec, "send", core)
+        self.counts = dict.fromkeys(("accepted", "known", "refused", "sent", "failed"), 0)
+        self.left_behind = 0
+        #: Of answers that take the place of what is shown of them, what tells the reference of that.
+        self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()  # a channel is called for one thing at a time, but for receiving
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to receive and to send; call in the event loop."""
+        self._tasks = [
+            asyncio.create_task(work, name=f"channel {self.spec.name}: {name}")
+            for name, work in (("receive", self._receive()), ("send", self._send()))
+        ]
+
+    async def close(self) -> None:
+        """End everything; what was not sent waits for the next start."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = []
+
+    def wake(self) -> None:
+        """Look for messages that are to be sent."""
+        self._news.set()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return how the channel is doing, JSON-able."""
+        return {
+            "receiving": self.receiving.snapshot(),
+            "sending": self.sending.snapshot(),
+            "waiting": len(self.deliveries.items),
+            "undelivered": len(self.deliveries.failed),
+            "left_behind": self.left_behind,
+            **self.counts,
+        }
+
+    # -- receiving
+
+    def _is_ready(self) -> None:
+        self.receiving.went_well()
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                await self._call(self.spec.channel.receive(self._context), None)
+                raise TransientError(f"channel {self.spec.name!r} has stopped receiving")
+            except Exception as error:
+                pause = self.receiving.failed(error)
+            await self._clock.sleep(pause)
+
+    # -- sending
+
+    async def _send(self) -> None:
+        while True:
+            self._news.clear()
+            delivery, wait = self.deliveries.next(self._clock.monotonic())
+            if delivery is None:
+                await self._wait(wait)
+                continue
+            pause = await self._deliver(delivery)
+            await self._clock.sleep(max(pause, self.spec.channel.limits.every))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for news, at most so long."""
+        timer = self._clock.call_at(self._clock.monotonic() + seconds, self.wake) if seconds < float("inf") else None
+        try:
+            await self._news.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _deliver(self, delivery: Delivery) -> float:
+        """Send one message; return the seconds for which the whole channel is left alone."""
+        spec = self.spec
+        try:
+            await self._send_parts(delivery)
+        except PermanentError as error:
+            self._give_up(delivery, str(error))
+            return 0.0
+        except Exception as error:
+            pause = self.sending.failed(error)
+            delivery = self.deliveries.items.get(delivery.id, delivery)
+            age = (self._clock.now() - delivery.at).total_seconds()
+            if age >= spec.give_up_after:
+                self._give_up(delivery, f"tried for {age:.0f} s: {self.sending.last_error}")
+            else:
+                wait = max(ATTEMPTS.delay(delivery.attempts + 1), asked_pause(error))
+                self.deliveries.put_off(delivery, self.sending.last_error, self._clock.monotonic() + wait)
+            return pause if self.sending.state == "quarantined" else 0.0
+        self.sending.went_well()
+        self.counts["sent"] += 1
+        self.deliveries.sent(delivery)
+        self._core.events.publish(
+            MessageDelivered(channel=spec.name, message_id=delivery.id, address=delivery.address,
+                             run_id=delivery.run_id, session=delivery.session, attempts=delivery.attempts + 1)
+        )  # fmt: skip
+        return 0.0
+
+    def _give_up(self, delivery: Delivery, why: str) -> None:
+        failed = self.deliveries.put_aside(delivery, why)
+        self.counts["failed"] += 1
+        self._core.log.error("message not delivered", agent=self._core.name, channel=self.spec.name, id=failed.id,
+                             address=failed.address, reason=why)  # fmt: skip
+        self._core.events.publish(
+            MessageUndeliverable(channel=self.spec.name, message_id=failed.id, address=failed.address,
+                                 run_id=failed.run_id, session=failed.session, reason=why)
+        )  # fmt: skip
+
+    async def _send_parts(self, delivery: Delivery) -> None:
+        """Send the parts of a message that were not sent yet; the first takes the place of what was shown of it."""
+        texts = pieces(delivery.text, self.spec.channel.limits.text)
+        if (settled := self.shown.pop(delivery.id, None)) is not None:
+            delivery = replace(delivery, reference=await settled() or delivery.reference)
+            self.deliveries.went_on(delivery)
+        for number, text in enumerate(texts[delivery.sent :], delivery.sent + 1):
+            id = delivery.id if number == 1 else f"{delivery.id}/{number}"
+            message = Outgoing(id, delivery.address, text, delivery.kind, delivery.reply, delivery.session,
+                               delivery.run_id, number, len(texts))  # fmt: skip
+            if number > 1 or not delivery.reference or not await self._edited(delivery.reference, message):
+                await self.send(message)
+            if number < len(texts):
+                delivery = replace(delivery, sent=number)
+                self.deliveries.went_on(delivery)
+
+    async def _edited(self, reference: str, message: Outgoing) -> bool:
+        """Put the answer in the place of what was shown of it; False where that cannot be any more."""
+        try:
+            await self.edit(reference, message)
+        except PermanentError:
+            return False
+        return True
+
+    # -- calling
+
+    async def send(self, message: Outgoing) -> str:
+        """Send a message now. Raises: what the channel raises."""
+        async with self._turn:
+            return str(await self._call(self.spec.channel.send(message), self.spec.timeout) or "")
+
+    async def edit(self, reference: str, message: Outgoing) -> None:
+        """Change a message now. Raises: what the channel raises."""
+        async with self._turn:
+            await self._call(self.spec.channel.edit(reference, message), self.spec.timeout)
+
+    async def typing(self, address: str) -> None:
+        """Show that the agent is writing. Raises: what the channel raises."""
+        await self._call(self.spec.channel.typing(address), self.spec.timeout)
+
+    async def _call(self, work: Awaitable[R], timeout: float | None) -> R:
+        """Have the channel do something within its time; what ignores its cancellation is left behind.
+
+        Raises: what the channel raises; TransientError when it takes too long or cancels itself.
+        """
+        task = asyncio.ensure_future(work)
+        is_late = False
+        try:
+            await asyncio.wait([task], timeout=timeout)
+            is_late = not task.done()
+        finally:
+            if not task.done():
+                await self._cut(task)
+        if not task.done() or (is_late and task.cancelled()):
+            raise TransientError(f"channel {self.spec.name!r} took longer than {timeout or 0:g} s")
+        if task.cancelled():
+            raise TransientError(f"channel {self.spec.name!r} has cancelled itself")
+        return task.result()  # also of one that came to its end after all
+
+    async def _cut(self, task: asyncio.Future[Any]) -> None:
+        task.cancel()
+        await asyncio.wait([task], timeout=GRACE)
+        if not task.done():
+            self.left_behind += 1
+            task.add_done_callback(self._came_back)
+
+    def _came_back(self, task: asyncio.Future[Any]) -> None:
+        self.left_behind -= 1
+        if not task.cancelled():
+            task.exception()  # retrieved, so that nobody complains of it

@@ -1,0 +1,446 @@
+"""Channels of an agent: each message there becomes one run, and what people are told arrives once, over any death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import Memory
+from spar import Action, Agent, Decision, Perception
+from spar.channels.deliveries import MOST_WAITING
+from spar.errors import ConfigError, PermanentError, TransientError
+from spar.events import (
+    AssistantDelta,
+    ChannelQuarantined,
+    ChannelRestored,
+    Event,
+    MessageDelivered,
+    MessageSent,
+    MessageUndeliverable,
+)
+from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Outgoing
+from spar.testing import MemoryChannel, VirtualClock
+
+ALLOW = {"senders": {"allow": [{"senders": ["chat:alice", "chat:bob", "other:alice"]}]}}
+PLAIN = ChannelLimits(text=40)
+
+
+async def echo(perceptions: Sequence[Perception], context: Any) -> Action | None:
+    return Action(output=f"you said {context.run.goal}") if context.run else None
+
+
+def told(agent: Agent, kind: type[Event]) -> list[Any]:
+    found: list[Any] = []
+    agent.events.subscribe(kind, found.append)
+    return found
+
+
+def memory_at(folder: Path) -> Memory:
+    return Memory(f"sqlite:///{folder / 'memory.db'}")
+
+
+def made(clock: VirtualClock, *specs: ChannelSpec, plan: Any = echo, **more: Any) -> Agent:
+    agent = Agent(plan=plan, clock=clock, settings=more.pop("settings", ALLOW), **more)
+    agent.channels.take(specs)
+    return agent
+
+
+def plain(*fails: Exception | None, limits: ChannelLimits = PLAIN) -> MemoryChannel:
+    return MemoryChannel(limits, fails)
+
+
+async def until(clock: VirtualClock, is_so: Any) -> None:
+    for _ in range(2_000):
+        if is_so():
+            return
+        await clock.sleep(0.1)
+    raise AssertionError("it did not come to be so")
+
+
+async def test_a_message_is_answered_where_it_came_from(clock: VirtualClock) -> None:
+    channel, other = plain(), plain()
+    async with made(clock, ChannelSpec("chat", channel), ChannelSpec("other", other)) as agent:
+        delivered = told(agent, MessageDelivered)
+        channel.say("hello", "alice", reply={"subject": "hi"})
+        channel.say("good day", "bob")
+        other.say("hey", "alice")
+        await until(clock, lambda: len(delivered) == 3)
+        assert channel.texts("alice") == ["you said hello"]
+        assert channel.texts("bob") == ["you said good day"]
+        assert other.texts("alice") == ["you said hey"]
+        assert channel.sent[0].message.reply == {"subject": "hi"}
+        assert {each.session for each in delivered} == {"chat:alice", "chat:bob", "other:alice"}
+        assert agent.channels.snapshot()["chat"]["sent"] == 2
+
+
+async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp_path: Path) -> None:
+    channel = plain()
+    agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
+    async with agent:
+        channel.say("hello", id="m1")
+        await until(clock, lambda: channel.texts() == ["you said hello"])
+        channel.say("hello", id="m1")
+        await until(clock, lambda: len(channel.acknowledged) == 2)
+        await clock.sleep(5)
+        assert [each.status for each in channel.accepted] == ["accepted", "known"]
+    again = plain()
+    async with made(clock, ChannelSpec("chat", again), memory=memory_at(tmp_path)):
+        again.say("hello", id="m1")
+        await until(clock, lambda: len(again.acknowledged) == 1)
+        await clock.sleep(5)
+        assert [each.status for each in again.accepted] == ["known"]
+    assert (channel.texts(), again.texts()) == (["you said hello"], [])
+
+
+async def test_an_unknown_sender_is_not_heard_but_told_how_to_be(clock: VirtualClock) -> None:
+    channel, planned = plain(limits=ChannelLimits()), []
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        planned.extend(perceptions)
+        return None
+
+    async with made(clock, ChannelSpec("chat", channel), plan=plan, settings={}):
+        channel.say("let me in", "mallory")
+        await until(clock, lambda: channel.texts("mallory"))
+        assert "code" in channel.texts("mallory")[0]
+        assert [each.status for each in channel.accepted] == ["refused"]
+    assert planned == []
+
+
+async def test_a_long_answer_is_sent_in_parts_that_are_the_whole(clock: VirtualClock) -> None:
+    text = "One sentence. Another one, rather longer than the first.\nA line.\n\nA paragraph, and more of it."
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        return Action(output=text) if context.run else None
+
+    channel = plain()
+    async with made(clock, ChannelSpec("chat", channel), plan=plan):
+        channel.say("tell me")
+        await until(clock, lambda: sum(map(len, channel.texts())) >= len(text))
+    assert "".join(channel.texts()) == text
+    assert max(map(len, channel.texts())) <= 40
+    assert len({each.message.id for each in channel.sent}) == len(channel.sent)
+
+
+async def test_what_cannot_be_sent_now_is_tried_again_and_others_do_not_wait(clock: VirtualClock) -> None:
+    channel = plain(TransientError("busy"), None, TransientError("busy", retry_after=30.0))
+    async with made(clock, ChannelSpec("chat", channel)) as agent:
+        channel.say("one", "alice")
+        await until(clock, lambda: channel.attempts == 1)
+        channel.say("two", "bob")
+        await until(clock, lambda: channel.texts("bob"))
+        assert channel.texts("alice") == []
+        assert [each.attempts for each in agent.channels.undelivered()] == [1]
+        await until(clock, lambda: channel.texts("alice"))
+    assert channel.attempts == 4
+
+
+async def test_what_can_never_be_sent_is_put_aside_and_shown_until_it_is_tried_again(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    channel = plain(PermanentError("no such mailbox"))
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
+        failed = told(agent, MessageUndeliverable)
+        channel.say("one")
+        await until(clock, lambda: failed)
+        assert failed[0].reason == "no such mailbox"
+    again = plain()
+    async with made(clock, ChannelSpec("chat", again), memory=memory_at(tmp_path)) as agent:
+        (aside,) = agent.channels.undelivered()
+        assert (aside.state, aside.error) == ("failed", "no such mailbox")
+        with pytest.raises(LookupError, match="was put aside"):
+            agent.channels.retry("nothing")
+        agent.channels.retry(aside.id)
+        await until(clock, lambda: again.texts() == ["you said one"])
+        assert agent.channels.undelivered() == []
+
+
+async def test_what_was_tried_for_too_long_is_put_aside(clock: VirtualClock) -> None:
+    channel = plain(*[TransientError("down")] * 100)
+    async with made(clock, ChannelSpec("chat", channel, give_up_after=100.0, max_failures=1000)) as agent:
+        failed = told(agent, MessageUndeliverable)
+        channel.say("one")
+        await until(clock, lambda: failed)
+        assert "down" in failed[0].reason
+
+
+class Death(MemoryChannel):
+    """Fails to send while it is down; what it sends otherwise is known to the test."""
+
+    down = True
+
+    async def send(self, message: Outgoing) -> str:
+        if self.down:
+            raise TransientError("down")
+        return await super().send(message)
+
+
+async def test_an_answer_that_was_not_sent_before_a_stop_is_sent_after_it(clock: VirtualClock, tmp_path: Path) -> None:
+    channel = Death(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
+        sent = told(agent, MessageSent)
+        channel.say("hello")
+        await until(clock, lambda: sent)
+    channel.down = False
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
+        await until(clock, lambda: channel.texts() == ["you said hello"])
+        await clock.sleep(10)
+    assert channel.texts() == ["you said hello"]
+
+
+async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_start(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """As after a death between the end of a run and the writing of its delivery."""
+    channel = plain()
+    agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
+    async with agent:
+        for unsubscribe in agent.channels._subscriptions:
+            unsubscribe()
+        channel.say("hello")
+        await until(clock, lambda: channel.acknowledged and agent.runs.open == 0)
+    assert channel.texts() == []
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
+        await until(clock, lambda: channel.texts() == ["you said hello"])
+    async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)):
+        await clock.sleep(10)
+    assert channel.texts() == ["you said hello"]
+
+
+async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_it(clock: VirtualClock) -> None:
+    channel, goals = plain(), []
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        if not context.run:
+            return None
+        goals.append([context.run.goal, *(each.text for each in context.run.said)])
+        await asyncio.sleep(2)
+        return Action(output="done") if len(goals) > 1 else Action(deferred="not yet", next_look=0.1)
+
+    spec = ChannelSpec("chat", channel, session="room", mode="steer")
+    async with made(clock, spec, plan=plan):
+        channel.say("go", "alice")
+        await clock.sleep(1)
+        channel.say("faster", "alice")
+        channel.say("and mind the gap", "bob")
+        await until(clock, lambda: channel.texts("bob"))
+        await clock.sleep(5)
+    assert goals[1] == ["go", "faster", "and mind the gap"]
+    assert (channel.texts("alice"), channel.texts("bob")) == (["done"], ["done"])
+
+
+async def test_hooks_judge_what_is_sent(clock: VirtualClock) -> None:
+    channel = MemoryChannel()
+    agent = made(clock, ChannelSpec("chat", channel))
+
+    @agent.hook("message_sending")
+    async def judge(context: Any) -> Decision:
+        return Decision.rewrite(context.value.upper())
+
+    async with agent:
+        channel.say("hello")
+        await until(clock, lambda: channel.texts())
+    assert channel.texts() == ["YOU SAID HELLO"]
+
+
+async def test_a_silent_run_sends_nothing_and_owes_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        return Action(output="NO_REPLY") if context.run else None
+
+    channel = plain()
+    for _ in range(2):
+        async with made(clock, ChannelSpec("chat", channel), plan=plan, memory=memory_at(tmp_path)) as agent:
+            channel.say("psst", id="once")
+            await clock.sleep(10)
+            assert agent.runs.open == 0
+    assert channel.sent == []
+
+
+# -- trouble
+
+
+class Broken(MemoryChannel):
+    """Cannot receive; what it is asked to do is counted."""
+
+    works = False
+
+    async def receive(self, context: ChannelContext) -> None:
+        self.opened += 1
+        if not self.works:
+            raise TransientError("refused")
+        await super().receive(context)
+
+
+async def test_a_channel_that_fails_is_quarantined_and_touches_no_other(clock: VirtualClock) -> None:
+    broken, well = Broken(PLAIN), plain()
+    specs = ChannelSpec("chat", broken, probe_after=100.0), ChannelSpec("other", well)
+    async with made(clock, *specs) as agent:
+        quarantined, restored = told(agent, ChannelQuarantined), told(agent, ChannelRestored)
+        await until(clock, lambda: quarantined)
+        assert (quarantined[0].channel, quarantined[0].part) == ("chat", "receive")
+        assert agent.channels.snapshot()["chat"]["receiving"]["state"] == "quarantined"
+        well.say("hello")
+        await until(clock, lambda: well.texts() == ["you said hello"])
+        opened = broken.opened
+        await clock.sleep(99)
+        assert broken.opened <= opened + 1
+        broken.works = True
+        broken.say("back again")
+        await until(clock, lambda: broken.texts() == ["you said back again"])
+        assert [each.part for each in restored] == ["receive"]
+
+
+class Deathless(MemoryChannel):
+    """Goes on when it is cancelled, until it is released."""
+
+    is_released = False
+
+    async def send(self, message: Outgoing) -> str:
+        while not self.is_released:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+        return ""
+
+
+async def test_a_channel_that_hangs_is_left_behind_and_stops_nothing(clock: VirtualClock) -> None:
+    hanging, well = Deathless(PLAIN), plain()
+    specs = ChannelSpec("chat", hanging, timeout=1.0), ChannelSpec("other", well)
+    async with made(clock, *specs) as agent:
+        hanging.say("hello")
+        await until(clock, lambda: agent.channels.snapshot()["chat"]["left_behind"])
+        well.say("hello", "alice")
+        await until(clock, lambda: well.texts())
+    assert agent.state == "stopped"
+    hanging.is_released = True
+    await clock.sleep(2)
+
+
+class Wrong(MemoryChannel):
+    """Hands over what is no message."""
+
+    async def receive(self, context: ChannelContext) -> None:
+        context.ready()
+        no_message: Any = {"text": "hi"}
+        self.accepted.append(await context.accept(no_message))
+        await asyncio.Event().wait()
+
+
+async def test_what_is_no_message_is_refused_and_does_not_come_again(clock: VirtualClock) -> None:
+    channel, empty = Wrong(PLAIN), plain()
+    async with made(clock, ChannelSpec("chat", channel), ChannelSpec("other", empty)):
+        empty.say("   ")
+        empty.say("x", "")
+        await until(clock, lambda: len(empty.acknowledged) == 2 and channel.accepted)
+    assert {each.status for each in [*channel.accepted, *empty.accepted]} == {"refused"}
+    assert "must hand over an Incoming" in channel.accepted[0].reason
+
+
+async def test_a_channel_with_too_much_to_send_takes_nothing_in(clock: VirtualClock) -> None:
+    channel = Death(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel)) as agent:
+        await until(clock, lambda: channel.opened)
+        supervisor = agent.channels.supervisors["chat"]
+        for number in range(MOST_WAITING):
+            agent.channels._deliver(supervisor, "x", f"to{number}", "note")
+        channel.say("hello")
+        await clock.sleep(1)
+        assert channel.acknowledged == []
+        assert "too many messages to send" in agent.channels.snapshot()["chat"]["receiving"]["last_error"]
+
+
+def test_channels_differ_in_name(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+    with pytest.raises(ConfigError, match="'chat' twice"):
+        agent.channels.take([ChannelSpec("chat", plain()), ChannelSpec("chat", plain())])
+
+
+# -- growing answers
+
+
+def growing(clock: VirtualClock, pieces: Sequence[str], output: str | None = None) -> Any:
+    """A planner whose answer is written a piece a second."""
+    agents: list[Agent] = []
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        if not context.run:
+            return None
+        for piece in pieces:
+            agents[0].events.publish(AssistantDelta(run_id=context.run.id, text=piece))
+            await asyncio.sleep(1)
+        return Action(output="".join(pieces) if output is None else output)
+
+    return plan, agents
+
+
+@asynccontextmanager
+async def writing(clock: VirtualClock, channel: MemoryChannel, *pieces: str, **more: Any) -> AsyncIterator[Agent]:
+    plan, agents = growing(clock, pieces, more.pop("output", None))
+    agent = made(clock, ChannelSpec("chat", channel, **more), plan=plan)
+    agents.append(agent)
+    async with agent:
+        yield agent
+
+
+async def test_an_answer_grows_by_edits_and_is_one_message(clock: VirtualClock) -> None:
+    channel = MemoryChannel(ChannelLimits(can_edit=True, edit_every=1.5, typing_every=5.0))
+    seen: list[str] = []
+    async with writing(clock, channel, *(f"word{number} " for number in range(10))) as agent:
+        delivered = told(agent, MessageDelivered)
+        channel.say("write")
+        while not delivered:
+            await clock.sleep(0.2)
+            if channel.sent and (not seen or seen[-1] != channel.sent[0].text):
+                seen.append(channel.sent[0].text)
+        seen.append(channel.sent[0].text)
+    assert len(channel.sent) == 1
+    assert seen[0] == "word0  …"
+    assert seen[-1] == "".join(f"word{number} " for number in range(10)).strip() or seen[-1].startswith("word0")
+    assert not seen[-1].endswith("…")
+    assert 3 <= channel.edits <= 8  # ten pieces a second apart, an edit each 1.5 s at most
+    assert channel.typed == ["alice"]
+
+
+async def test_a_channel_that_cannot_edit_gets_the_answer_at_its_end(clock: VirtualClock) -> None:
+    channel = MemoryChannel(ChannelLimits(typing_every=2.0))
+    async with writing(clock, channel, *["word "] * 5):
+        channel.say("write")
+        await until(clock, lambda: channel.sent)
+    assert channel.texts() == ["word word word word word "]
+    assert channel.edits == 0
+    assert len(channel.typed) == 3
+
+
+async def test_nothing_is_shown_of_a_silent_answer_nor_where_hooks_judge(clock: VirtualClock) -> None:
+    channel = MemoryChannel(ChannelLimits(can_edit=True, edit_every=0.1))
+    async with writing(clock, channel, "NO", "_RE", "PLY") as agent:
+        channel.say("psst")
+        await until(clock, lambda: channel.acknowledged and agent.runs.open == 0)
+    assert channel.sent == []
+    async with writing(clock, channel, "secret", output="fine") as agent:
+        agent.hooks.add("message_sending", lambda context: None)
+        seen: list[str] = []
+        channel.say("tell")
+        while not channel.sent:
+            await clock.sleep(0.1)
+        seen += channel.texts()
+    assert seen == ["fine"]
+
+
+async def test_what_was_shown_of_a_run_that_is_called_off_stands(clock: VirtualClock) -> None:
+    channel = MemoryChannel(ChannelLimits(can_edit=True, edit_every=0.1))
+    async with writing(clock, channel, *["word "] * 50) as agent:
+        channel.say("write")
+        await until(clock, lambda: channel.sent)
+        await agent.abort(channel.accepted[0].run_id)
+        await clock.sleep(2)
+        text = channel.texts()[0]
+        assert text.startswith("word")
+        assert not text.endswith("…")
+    assert len(channel.sent) == 1
