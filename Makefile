@@ -9,11 +9,12 @@ PROCESSES = tests/process tests/faults tests/storage
 SLOW      = tests/memory tests/simulation tests/properties tests/benchmarks tests/attacks
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
-UNITS     = tests/agent tests/bus tests/cli tests/config tests/core tests/data tests/loop tests/review tests/server tests/service \
-            tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
-            tests/house $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
+# Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
+CORE      = $(addprefix tests/,agent bus cli config core data house loop review server service)
+PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
+            $(addprefix tests/acting/,approvals fs graph net sandbox tooling)
 
-.PHONY: run test check check-units test-processes test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
+.PHONY: run test check check-core check-phases test-processes test-slow test-quick static docs accept simulate soak endure servers bench bench-compare profile hops clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -23,9 +24,10 @@ test: static  ## set up and run the gate: format, lint, types, contracts, then t
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-processes test-slow test-quick
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target static check-units
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
 
-check-units: ; @$(BIN)/python -m pytest $(UNITS) $$($(BIN)/python -m tests.changed)
+check-core: ; @$(BIN)/python -m pytest $(CORE)
+check-phases: ; @$(BIN)/python -m pytest $(PHASES) $$($(BIN)/python -m tests.changed $(CORE))
 
 test-processes: ; @$(BIN)/python -m pytest $(PROCESSES)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)

@@ -1,4 +1,6 @@
-"""Print the tests of what has changed since the last commit: `python -m tests.changed`, for `make check`.
+"""Print the tests of what has changed since the last commit: `python -m tests.changed [FOLDER...]`, for `make check`.
+
+Folders that are named are run elsewhere: what stands in them is left out.
 
 A changed test is its own; for a changed module these are the tests of its folder, which stand in the same place below
 `tests` (`spar/loop/pacing.py` has `tests/loop`, `acting/run/run.py` has `tests/acting/run`).
@@ -25,10 +27,13 @@ def changed() -> list[str]:
     ]
 
 
-def select_tests(files: Iterable[str], root: Path = ROOT) -> list[str]:
-    """Return the test files and folders that concern these files, each once, in order."""
+def select_tests(files: Iterable[str], root: Path = ROOT, *, without: Iterable[str] = ()) -> list[str]:
+    """Return the test files and folders that concern these files, each once, in order; none that stands in one of
+    `without`."""
     found = {place for file in files if (place := _place(Path(file), root)) is not None}
-    return sorted(str(place) for place in found if not any(parent in found for parent in place.parents))
+    elsewhere = set(map(Path, without))
+    covered = found | elsewhere
+    return sorted(str(place) for place in found - elsewhere if covered.isdisjoint(place.parents))
 
 
 def _place(file: Path, root: Path) -> Path | None:
@@ -45,4 +50,4 @@ def _place(file: Path, root: Path) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(select_tests(changed())) + "\n")
+    sys.stdout.write("\n".join(select_tests(changed(), without=sys.argv[1:])) + "\n")

@@ -29,3 +29,13 @@ def test_what_changed_is_tested_by_what_stands_in_its_place(
         (tmp_path / "tests" / folder).mkdir(parents=True, exist_ok=True)
 
     assert select_tests(changed, tmp_path) == tests
+
+
+def test_folders_that_are_run_elsewhere_are_left_out(tmp_path: Path) -> None:
+    changed = ["spar/loop/loop.py", "acting/run/batch.py", "tests/loop/test_loop.py"]
+    for file in changed:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    (tmp_path / "tests/acting/run").mkdir(parents=True)
+
+    assert select_tests(changed, tmp_path, without=["tests/loop", "tests/core"]) == ["tests/acting/run"]
