@@ -11,8 +11,10 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from datetime import time as Time
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 import anyio
 
@@ -68,3 +70,24 @@ class SystemClock:
 
     def working(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+
+def time_of_day(text: str) -> Time | None:
+    """Return the time that a text like "04:00" names; None for another text."""
+    try:
+        return Time.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def zone_named(name: str) -> tzinfo | None:
+    """Return a time zone by its name, None for "local". Raises: ValueError saying which names are known."""
+    if name == "local":
+        return None
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        known = 'known: "local", "UTC", or a name like "Europe/Berlin"'
+        raise ValueError(f"no time zone is named {name!r:.100}; {known}") from None

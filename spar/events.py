@@ -340,6 +340,19 @@ class CompactionStarted(Event):
     reason: str = ""
 
 
+class SessionReset(Event):
+    """A conversation of a session has ended, and the next message begins a new one. `session_id` is that of the new
+    one (the session's key and the `ordinal` of the conversation); `reason` is "reset" (by somebody, `by`), "idle" or
+    "daily"; `runs` are those that were ended with it."""
+
+    session: str
+    session_id: str
+    ordinal: int
+    reason: str = "reset"
+    by: str = ""
+    runs: tuple[str, ...] = ()
+
+
 class CompactionCompleted(Event):
     """A summary has ended; `completed` is False if it failed; `will_retry`: the request is made again."""
 

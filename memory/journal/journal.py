@@ -26,7 +26,7 @@ from spar.clock import Clock
 from spar.errors import ConflictError, SparError, TooLargeError
 from spar.failpoints import crashpoint
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
-from spar.records.session import SessionReset, SessionUse
+from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Fault, Message, Perception, replace
 
@@ -305,15 +305,19 @@ class Journal(JournalQueries):
     def reset(
         self,
         agent: str,
-        reset: SessionReset,
-        run_id: str = "",
+        reset: Reset,
         entries: Sequence[Entry] = (),
         answers: Mapping[str, Any] | None = None,
+        cut: Unfinished | None = None,
     ) -> None:
         """Note that a conversation has ended, and with it the work that was accepted for it: all in one transaction."""
-        for ended_id, answer in (answers or {}).items():
-            self.run_ended(ended_id, answer)
-        for entry in transcripts.rows(agent, reset.session, run_id, entries):
+        for run_id, answer in (answers or {}).items():
+            self.run_ended(run_id, answer)
+        if cut is not None and cut.cycle_id in self._opening:
+            self._opening[cut.cycle_id] = agent, lambda: cut
+        elif cut is not None:
+            self._add(_open, (safe(cut.cycle_id), safe(agent), cut.attempts, self._body(cut)))
+        for entry in transcripts.rows(agent, reset.session, reset.run_id, entries):
             self._batch.size += entry[5]
             self._add(self._transcribe, entry)
         self._add(session_rows.reset, session_rows.reset_row(agent, reset))

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from memory import events, transcripts
 from memory.codec import decode, encode, safe, sealed, seconds
 from memory.journal import counts
 from memory.transcripts import TranscriptRow
 from spar.failpoints import crashpoint
-from spar.records.session import Origin, SessionRecord, SessionReset, SessionUse
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -58,7 +59,7 @@ class SessionBody(Struct):
 
     created_at: datetime
     title: str = ""
-    defaults: dict[str, Any] = field(default_factory=dict)
+    defaults: RunOptions = NO_OPTIONS
     origin: Origin = Origin()
 
 
@@ -71,10 +72,10 @@ def use(connection: Connection, agent: str, key: str, message: SessionUse) -> No
 
 
 #: A reset as it will be written: its agent, itself, and its entry.
-ResetRow = tuple[str, SessionReset, list[TranscriptRow]]
+ResetRow = tuple[str, Reset, list[TranscriptRow]]
 
 
-def reset_row(agent: str, given: SessionReset) -> ResetRow:
+def reset_row(agent: str, given: Reset) -> ResetRow:
     """A reset as it will be written; made where it is told, so that nothing can change it before."""
     return agent, given, transcripts.rows(agent, given.session, given.run_id, (given.entry,))
 
@@ -92,7 +93,7 @@ def put(connection: Connection, agent: str, record: SessionRecord) -> None:
     """Write what people have set of a session."""
     body = SessionBody(record.created_at, record.title, record.defaults, record.origin)
     row = (safe(agent), safe(record.key), record.ordinal, seconds(record.began_at), seconds(record.used_at),
-           bool(record.title or record.defaults), sealed(encode(body)))  # fmt: skip
+           bool(record.title or not record.defaults.is_empty), sealed(encode(body)))  # fmt: skip
     connection.execute(_PUT, row)
 
 

@@ -42,6 +42,7 @@ from spar.protocols import (
     SenseModule,
 )
 from spar.records.run_options import RunOptions
+from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
 from spar.types import Action, ActionResult, Call, Perception, Reflection
 
@@ -55,9 +56,9 @@ _CLOCK = SystemClock()
 #: What an agent is for whoever uses it.
 PUBLIC = (
     "abort", "accept", "approvals", "budgets", "clock", "events", "exchange", "from_config", "hook", "hooks",
-    "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "resume", "run",
-    "settings", "start", "state", "stats", "step_act", "step_plan", "step_reflect", "step_sense", "stop", "submit",
-    "wait", "wake",
+    "is_running", "loop_interval", "memory", "name", "on", "pause", "push", "recovery", "refused", "reset", "resume",
+    "run", "settings", "start", "state", "stats", "step_act", "step_plan", "step_reflect", "step_sense", "stop",
+    "submit", "wait", "wake",
 )  # fmt: skip
 
 
@@ -222,18 +223,20 @@ class Agent(AgentParts):
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
         options: RunOptions | Mapping[str, Any] | None = None,
+        origin: Origin | None = None,
     ) -> Receipt:
         """Accept a message as a run of its session; return its receipt, with the id of the run, at once.
 
         Args: mode: what becomes of it while the session has a run: `followup steer collect interrupt`; None: as
             `runs.queue_mode` says; output: the JSON schema that a model's answer has to fit; options: its `model
-            instructions thinking timeout verbose`, where they are not to be those of its session.
+            instructions thinking timeout verbose`, where they are not to be those of its session; origin: the door,
+            channel and sender that it came through, kept with a session that it begins.
         The same `idempotency_key` gives the same receipt again. A paused agent accepts and serves later.
         Raises: ValueError for an empty message, LifecycleError when stopped, InboxFullError when too much waits,
             PermissionError for instructions of an untrusted source, NotReadyError before the agent was started where
             its memory keeps a journal: accepted means on disk.
         """
-        return await self.submission.submit(message, session, mode, idempotency_key, output, options)
+        return await self.submission.submit(message, session, mode, idempotency_key, output, options, origin)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
         """Return what became of a run, or status `timeout` after so many seconds; waiting never stops the run. Raises:
@@ -247,6 +250,17 @@ class Agent(AgentParts):
             stopped where its memory keeps a journal: the next start would go on with the run.
         """
         await self.submission.abort(run_id)
+
+    async def reset(self, session: str, *, by: str = "") -> SessionRecord:
+        """Begin a session anew: its next message sees nothing of what was said before; return the session.
+
+        Its runs, under way and waiting, end `error`, reason `reset`. Its transcript is kept, and so are title, defaults
+        and what was learnt. One in which nothing was said since it began stays as it is.
+        Args: by: who wants it, for the transcript.
+        Returns when all of it is on disk and the run in hand has ended; inside a cycle or a handler it does not wait.
+        Raises: LookupError for a session that nothing was said in, LifecycleError when stopped, NotReadyError.
+        """
+        return await self.resets.reset(session, by)
 
     async def accept(self, perception: Perception) -> bool:
         """Take a perception in so that it is not lost any more: with a memory that keeps a journal it is on disk when

@@ -43,6 +43,9 @@ from spar.runs.outbox import Outbox
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
+from spar.session.control.resets import Resets
+from spar.session.control.run_stops import RunStops
+from spar.session.control.session_records import SessionRecords
 from spar.session.holding import Holding
 from spar.session.parts import SessionParts
 from spar.session.session import Session
@@ -57,37 +60,11 @@ if TYPE_CHECKING:
 class AgentParts:
     """The parts of one agent, its figures, and what its parts ask of it."""
 
-    __slots__ = (
-        "__weakref__",
-        "_session_parts",
-        "account",
-        "agent_state",
-        "budgets",
-        "channels",
-        "core",
-        "cycle_log",
-        "health",
-        "holding",
-        "home",
-        "lifecycle",
-        "lifespan",
-        "memory",
-        "outbox",
-        "recovery",
-        "reports",
-        "requests",
-        "runs",
-        "senders",
-        "session_accounts",
-        "session_hooks",
-        "sessions",
-        "setup",
-        "stepper",
-        "submission",
-        "transcripts",
-        "watched",
-        "work",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "core",
+                 "cycle_log", "health", "holding", "home", "lifecycle", "lifespan", "memory", "outbox",
+                 "recovery", "reports", "requests", "resets", "runs", "senders", "session_accounts",
+                 "session_hooks", "session_records", "sessions", "setup", "stepper", "stops", "submission",
+                 "transcripts", "watched", "work")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
@@ -103,7 +80,7 @@ class AgentParts:
         restraint = Enforcement(core, setup, health, self)
         self.budgets = Budgets(settings.budgets.limits, clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
-        self.transcripts = SessionTranscripts(name, requests, self.agent_state, setup)
+        self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
         self.runs = Runs(core.events, clock, self)
         core.events.runs = self.runs.logs
         self.outbox = Outbox(core, requests, reports, self.runs)
@@ -122,7 +99,12 @@ class AgentParts:
         self.lifespan = Lifespan(parts, deadline, memory, self)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, self.watched, self)
         self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
-        self.submission = Submission(parts, self.sessions, self.lifecycle)
+        self.stops = RunStops(parts, self.sessions)
+        self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
+        self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
+        self.submission = Submission(
+            parts, self.sessions, self.lifecycle, self.stops, self.session_records, self.resets
+        )
         self.senders = Senders(core, memory)
         self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
 
@@ -238,6 +220,11 @@ class AgentParts:
 
     # -- what its parts ask of it
 
+    def demand(self, what: str) -> None:
+        """Raises: LifecycleError, NotReadyError when this cannot be asked now."""
+        self.lifecycle.demand("submit", what)
+        self.recovery.demand_ready(what)
+
     def request_pause(self) -> None:
         """Ask for a pause at the end of the cycles in hand, without waiting."""
         self.lifecycle.request_pause()
@@ -287,7 +274,7 @@ class AgentParts:
 
     def run_is_late(self, run: Run, why: str) -> None:
         """End a run that takes too long."""
-        self.submission.late(run, why)
+        self.stops.late(run, why)
 
     def run_ended(self, run: Run, end: End) -> None:
         """Tell and keep the end of a run."""
@@ -334,6 +321,7 @@ class AgentParts:
         """Take over what was kept, and what of the budgets is used."""
         await self.agent_state.load()
         await self.senders.open()
+        self.session_records.begin()
         journal = self.agent_state.journal
         if journal is not None:
             self.runs.logs.count_process(journal.epoch)

@@ -13,6 +13,7 @@ from spar.health.error_reporting import Reports
 from spar.loop.tasks import Requests
 from spar.observe.stats import Snapshot
 from spar.records.run_options import RunOptions
+from spar.records.session import Origin, SessionRecord
 from spar.runs.run import Receipt, RunStatus
 from spar.types import Action, ActionResult, Perception, Reflection
 
@@ -47,9 +48,11 @@ class TakesRuns(Protocol):
         idempotency_key: str | None = None,
         output: Mapping[str, Any] | None = None,
         options: RunOptions | Mapping[str, Any] | None = None,
+        origin: Origin | None = None,
     ) -> Receipt: ...
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus: ...
     async def abort(self, run_id: str) -> None: ...
+    async def reset(self, session: str, *, by: str = "") -> SessionRecord: ...
 
 
 class Steppable(Protocol):

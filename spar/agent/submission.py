@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -13,12 +12,15 @@ from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
 from spar.ports.optional import Hears, TakesOptions, offers
 from spar.records.journal import Item
-from spar.records.run_options import RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.session import Origin
 from spar.runs.inbox import MODES, USUAL_CAP, Mode
 from spar.runs.run import OUTPUT, End, Receipt, Run
 from spar.runs.runs import PURSUED
+from spar.session.control.resets import Resets
+from spar.session.control.run_stops import RunStops
+from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
-from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Perception, replace
 
@@ -30,6 +32,8 @@ LONGEST_NAME = 256
 DEEPEST_SCHEMA = 64
 #: The options of a run that its planner goes by.
 _PLANNED = frozenset({"model", "instructions", "thinking"})
+#: The origin of a session of which nobody said where its first message came from: the program itself.
+_UNKNOWN = Origin("python")
 #: Sessions that may have something to do; a message for one more is refused.
 SESSIONS_LIMIT = 10_000
 
@@ -54,18 +58,21 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Submission:
     """The way of messages and perceptions into their sessions. `refused` counts those there was no room for."""
 
-    __slots__ = ("_core", "_health", "_lifecycle", "_recovery", "_reports", "_requests", "_runs", "_sessions", "_setup",
-                 "refused")  # fmt: skip
+    __slots__ = ("_core", "_health", "_lifecycle", "_records", "_recovery", "_reports", "_requests", "_resets",
+                 "_runs", "_sessions", "_setup", "_stops", "_transcripts", "refused")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle) -> None:
+    def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, stops: RunStops,
+                 records: SessionRecords, resets: Resets) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
-        self._sessions, self._lifecycle = sessions, lifecycle
+        self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
+        self._stops, self._records, self._resets = stops, records, resets
         self.refused = 0
 
     async def submit(self, message: str | Perception, session: str, mode: str | None, key: str | None,
                      output: Mapping[str, Any] | None = None,
-                     options: RunOptions | Mapping[str, Any] | None = None) -> Receipt:  # fmt: skip
+                     options: RunOptions | Mapping[str, Any] | None = None,
+                     origin: Origin | None = None) -> Receipt:  # fmt: skip
         text = message.text if isinstance(message, Perception) else message
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"a message must be text that is not empty, found {text!r}")
@@ -96,15 +103,25 @@ class Submission:
                 return receipt
         await self._check(options, perception)
         self._demand_room(perception.session)
+        session = perception.session
+        record, use = await self._records.use(session, origin or _UNKNOWN, is_busy=self._is_busy(session))
+        if (receipt := self._accepted(key)) is not None:  # time has passed
+            return receipt
         run = self._runs.made(perception, key)
-        run.options = options
+        run.options, run.defaults = options, NO_OPTIONS if record is None else record.defaults
         if self._recovery.work.journal is not None:
-            item = Item(run.id, perception, "run", perception.session, key, run.accepted_at,
-                        options=None if options.is_empty else options)  # fmt: skip
-            kept, is_new = await self._recovery.accept(item)
+            item = Item(run.id, perception, "run", session, key, run.accepted_at,
+                        options=None if options.is_empty else options,
+                        defaults=None if run.defaults.is_empty else run.defaults)  # fmt: skip
+            kept, is_new = await self._recovery.accept(item, use)
             if not is_new:
                 return Receipt(kept.id, kept.at)
+        elif use.reset is not None:
+            self._transcripts.keep(session, (use.reset.entry,))
+        reset = self._records.used(session, record, use)
         self._runs.accept(run, key)
+        if reset is not None:
+            await self._resets.renewed(reset)
         if self._core.state in (
             "stopping",
             "stopped",
@@ -127,6 +144,11 @@ class Submission:
             name = type(planner).__name__
             raise ValueError(f"option {next(iter(asked))} means nothing here: {name} plans, which asks no model")
         await planner.check_options(options)
+
+    def _is_busy(self, key: str) -> bool:
+        """Return whether a run goes on, or waits, in a session."""
+        session = self._sessions.by_key.get(key)
+        return session is not None and session.is_busy
 
     def _accepted(self, key: str | None) -> Receipt | None:
         """Return the receipt that was given for this key before. Raises: LifecycleError, NotReadyError."""
@@ -155,7 +177,7 @@ class Submission:
         place = session.queue(run, mode)
         if place == "front" and (before := session.run or session.interrupted.first_run()) is not None:
             self._runs.say(run, "interrupting")
-            self._requests.in_background(self._call_off(before, "interrupted by a newer message"), "ending of a run")
+            self._stops.in_background(before, "interrupted by a newer message")
         elif is_busy:
             self._runs.say(run, "queued")
         self._sessions.spawn(session)
@@ -239,14 +261,7 @@ class Submission:
         return None
 
     async def abort(self, run_id: str) -> None:
-        run = self._runs.get(run_id)
-        if run.status is None:
-            self._recovery.demand_ready("abort a run")
-            session = self._sessions.of(run.session)
-            await self._call_off(run, "aborted")
-            if run.status is None and not self._requests.is_inside:
-                self._recovery.demand_ready("abort a run")  # a stop came first
-            await session.phases.abandon(run_id)
+        await self._stops.abort(self._runs.get(run_id))
 
     async def pursue(self, perception: Perception) -> str:
         """Make a run of what was noticed, once; its id. Raises: as `submit`.
@@ -259,44 +274,3 @@ class Submission:
             said = {name: value for name, value in perception.attributes.items() if name != OUTPUT}
             perception = replace(perception, attributes=said)
         return (await self.submit(perception, perception.session, "followup", key)).run_id
-
-    def late(self, run: Run, why: str) -> None:
-        """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
-        if self._core.state in ("running", "pausing"):
-            self._requests.in_background(self._call_off(run, why), "ending of a run")
-
-    async def _call_off(self, run: Run, reason: str) -> None:
-        """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
-        session, end = self._sessions.of(run.session), End("error", reason)
-        if session.is_answering(run):  # it is over, and its answer stands
-            if not self._requests.is_inside:
-                await self._runs.wait(run.id, None)
-            return
-        is_waiting = session.inbox.drop(run)
-        if is_waiting and session.is_asking:  # a hook is asked about the cycle that was to begin it
-            session.cut(reason)
-        if not is_waiting and session.cycle is not None and session.is_pursuing(run):
-            if session.stop_reason:
-                session.stop_reason = reason  # cut already, for another reason
-            else:
-                session.cut(reason)
-            grace = self._setup.steps[session.cycle.phase].grace
-            if (await self._runs.wait(run.id, grace)).status == "timeout":
-                session.runner.abandon()
-                await self._runs.wait(run.id, grace)
-            if run.status is None and not self._recovery.is_ready:
-                return  # a stop came first, and its end could not be kept: it goes on at the next start
-        if run.into is not None:  # it has become a part of another one, which goes on
-            run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
-        session.leave(run)
-        ending = self._end(run, end, session)
-        if run.status is not None or self._recovery.work.journal is None:  # then there is nothing to wait for
-            await ending
-        else:  # no session ends it any more: it ends here, also when whoever called it off does not wait for that
-            await asyncio.shield(self._requests.in_background(ending, "ending of a run"))
-
-    async def _end(self, run: Run, end: End, session: Session) -> None:
-        """End a run that its session has left; people are told once it is on disk."""
-        await self._recovery.ends.keep(run, end)
-        self._runs.end(run, end)
-        self._sessions.left(session)

@@ -27,8 +27,10 @@ from spar.ports.small_rows import OwnRows, rows_of
 from spar.ports.store import (
     Journal,
     KeepsJournal,
+    KeepsSessions,
     KeepsState,
     KeepsTranscripts,
+    SessionStore,
     StatesReadOnly,
     TellsFaults,
     TranscriptStore,
@@ -127,6 +129,12 @@ class AgentState:
         """The memory's transcripts while its journal is open; None where it keeps none."""
         memory = self.memory
         return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
+
+    @property
+    def sessions(self) -> SessionStore | None:
+        """The memory's sessions while its journal is open; None where it keeps none."""
+        memory = self.memory
+        return memory.sessions if self.journal is not None and offers(memory, KeepsSessions) else None
 
     def rows_of(self, name: str) -> OwnRows | None:
         """The small rows of a module under a name of its choice; None without a memory."""

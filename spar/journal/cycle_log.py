@@ -140,7 +140,7 @@ class CycleLog:
         self._agent_state.stored_all(experiences, record)
 
     def _entries_of(self, run: Run, cycle: Cycle, end: End | None) -> tuple[Entry, ...]:
-        return entries_of(run, cycle, end, self._setup.tools())
+        return entries_of(run, cycle, end, self._setup.tools(), self._core.clock.now())
 
     async def kept(self, *, is_answered: bool) -> bool:
         """Wait until the cycle that has ended is on disk: always when that is to outlive a power cut, and before

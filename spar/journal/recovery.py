@@ -36,6 +36,7 @@ from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
 from spar.records.run_options import NO_OPTIONS
+from spar.records.session import SessionUse
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import End, Run, RunStatus
 from spar.runs.runs import Runs
@@ -388,9 +389,10 @@ class Recovery:
 
     # -- what comes in
 
-    async def accept(self, item: Item) -> tuple[Item, bool]:
-        """Keep new work durably; the item that counts, and whether it is new."""
-        kept, is_new = await self.journal.accept(self._core.name, item)
+    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Keep new work durably, and that it uses its session; the item that counts, and whether it is new."""
+        given = (item,) if use is None or self._agent_state.sessions is None else (item, use)
+        kept, is_new = await self.journal.accept(self._core.name, *given)
         if is_new:
             self._note(item)
         else:

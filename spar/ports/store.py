@@ -31,7 +31,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from spar.protocols import Records, Rows
 from spar.records.journal import CallJournal, Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
-from spar.records.session import SessionRecord, SessionReset, SessionUse
+from spar.records.session import Reset, SessionRecord, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Call, CycleRecord, Experience, Fault, Perception
 
@@ -295,12 +295,15 @@ class ItemJournal(Protocol):
         """Write another answer of a run that has ended."""
 
     def reset(
-        self, agent: str, reset: SessionReset, run_id: str = "", entries: Sequence[Entry] = (),
-        answers: Mapping[str, Any] | None = None,
+        self, agent: str, reset: Reset, entries: Sequence[Entry] = (),
+        answers: Mapping[str, Any] | None = None, cut: Unfinished | None = None,
     ) -> None:  # fmt: skip
-        """Write that a conversation has ended, all in one transaction: `answers` end these runs, `entries` are what its
-        last run `run_id` adds to the transcript, then comes the entry of the reset. What any run of before would still
-        add is refused from then on. A reset of a conversation that has ended already changes nothing of the session.
+        """Write that a conversation has ended, all in one transaction. What any run of before would still add to the
+        transcript is refused from then on. A reset of a conversation that has ended already changes nothing of the
+        session.
+
+        Args: entries: what its runs add before the entry of the reset; answers: those of the runs that end with it, by
+            their ids; cut: the cycle in hand, as it is to be found if the process dies.
         """
 
 

@@ -7,10 +7,11 @@ newest conversation; a reset ends that one, and the next message begins a new on
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.transcript import Entry
 
 
@@ -35,7 +36,7 @@ class SessionRecord(Struct, frozen=True):
     used_at: datetime
     ordinal: int = 1
     title: str = ""
-    defaults: dict[str, Any] = field(default_factory=dict)
+    defaults: RunOptions = NO_OPTIONS
     origin: Origin = Origin()
 
     @property
@@ -44,7 +45,7 @@ class SessionRecord(Struct, frozen=True):
         return id_of(self.key, self.ordinal)
 
 
-class SessionReset(Struct, frozen=True):
+class Reset(Struct, frozen=True):
     """End of one conversation, that of a session with this `ordinal`: it takes effect once.
 
     `reason` is "reset" (somebody asked for it, `by`), "idle" or "daily"; `id` names it among the runs that write in the
@@ -55,7 +56,7 @@ class SessionReset(Struct, frozen=True):
     session: str
     ordinal: int
     at: datetime
-    reason: str = "reset"
+    reason: Literal["reset", "idle", "daily"] = "reset"
     by: str = ""
 
     @property
@@ -76,7 +77,7 @@ class SessionUse(Struct, frozen=True):
 
     at: datetime
     origin: Origin = Origin()
-    reset: SessionReset | None = None
+    reset: Reset | None = None
 
 
 def id_of(key: str, ordinal: int) -> str:

@@ -10,4 +10,5 @@ outbox       sends each answer and each message of a tool once
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the stream of each run, to be read again from any number
 run_events   translates events of the bus into events of a run's stream
+commands     tells commands in messages from text
 """

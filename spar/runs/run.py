@@ -24,7 +24,7 @@ from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import ActionResult, Perception, RunUsage, Trust
 
 #: Errors of runs that people have ended themselves.
-CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message")
+CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")
 #: Under this attribute a message carries the schema that the answer to it has to fit.
 OUTPUT: Final = "output_schema"
 

@@ -151,6 +151,10 @@ class Runs:
         """The run with this id if it has not ended."""
         return self._open.get(run_id)
 
+    def open_in(self, session: str) -> list[Run]:
+        """Return the runs of a session that have not ended, those included that have become a part of another one."""
+        return [run for run in self._open.values() if run.session == session]
+
     def get(self, run_id: str) -> Run:
         """Raises: LookupError for a run that is not known."""
         try:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from spar.clock import Clock
 from spar.data.json_safe import shown, sized
 from spar.data.reply import Reply
 from spar.data.scrub import masked, may_hold
@@ -45,9 +47,14 @@ class _Kept(Struct):
     compaction: tuple[Entry, ...] = ()
     compaction_size: int = 0
     size: int = 0
+    last: Entry | None = None
 
     def add(self, entry: Entry, size: int) -> None:
-        if entry.kind == "compaction":  # what it sums up is read no more
+        self.last = entry
+        if entry.kind == "reset":  # what stands before it is read no more
+            self.drop(len(self.entries))
+            self.size, self.compaction, self.compaction_size = 0, (), 0
+        elif entry.kind == "compaction":  # what it sums up is read no more
             self.size += size - self.compaction_size
             self.compaction, self.compaction_size = (entry,), size
             self.drop(bisect_left(self.entries, int(entry.body.get("first_kept", 0)), key=attrgetter("seq")))
@@ -77,10 +84,10 @@ class SessionTranscripts:
     Args: state: has the memory's transcripts while its journal is open; setup: has what the actor can call now.
     """
 
-    __slots__ = ("_kept", "_name", "_requests", "_seq", "_setup", "_size", "_state")
+    __slots__ = ("_clock", "_kept", "_name", "_requests", "_seq", "_setup", "_size", "_state")
 
-    def __init__(self, name: str, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
-        self._name, self._requests, self._state, self._setup = name, requests, state, setup
+    def __init__(self, name: str, clock: Clock, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
+        self._name, self._clock, self._requests, self._state, self._setup = name, clock, requests, state, setup
         self._kept: OrderedDict[str, _Kept] | None = None  # made by the first entry
         self._seq = self._size = 0
 
@@ -92,10 +99,20 @@ class SessionTranscripts:
         return [] if kept is None else [*kept.compaction, *kept.entries]
 
     async def has(self, session: str) -> bool:
-        """Return whether anything is kept of a session."""
+        """Return whether anything is kept of the present conversation of a session."""
+        last = await self._last(session)
+        return last is not None and last.kind != "reset"
+
+    async def last_at(self, session: str) -> datetime | None:
+        """Return when the newest entry of a session was made; None where there is none."""
+        last = await self._last(session)
+        return None if last is None else last.at
+
+    async def _last(self, session: str) -> Entry | None:
         if (store := self._state.transcripts) is not None:
-            return bool(await store.tail(self._name, session, 1))
-        return self._kept is not None and session in self._kept
+            entries = await store.tail(self._name, session, 1)
+            return entries[-1] if entries else None
+        return self._kept[session].last if self._kept is not None and session in self._kept else None
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; kept when this returns. Raises: FencedError when the run is not its session's any more."""
@@ -114,12 +131,12 @@ class SessionTranscripts:
         """A run ended that no cycle ended."""
         if (store := self._state.transcripts) is None:
             self.add(run, None, end)
-        elif entries := entries_of(run, None, end, self._setup.tools()):
+        elif entries := entries_of(run, None, end, self._setup.tools(), self._clock.now()):
             await store.append(self._name, run.session, run.id, entries)
 
     def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
         """Keep what a run's cycle adds, or its end without one, where no store does."""
-        if entries := entries_of(run, cycle, end, self._setup.tools()):
+        if entries := entries_of(run, cycle, end, self._setup.tools(), self._clock.now()):
             self.keep(run.session, entries)
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
@@ -146,8 +163,13 @@ class SessionTranscripts:
             self._size -= kept.drop(1)
 
 
-def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """Return what a run's cycle adds, or its end without one; what was said in it is written with the first of them."""
+def entries_of(
+    run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any], now: datetime
+) -> tuple[Entry, ...]:
+    """Return what a run's cycle adds, or its end without one; what was said in it is written with the first of them.
+    Nothing is added to a run of which the transcript knows that it has ended."""
+    if run.is_transcribed:
+        return ()
     entries: list[Entry] = []
     action = cycle.written_action if cycle is not None else None
     result = cycle.result if cycle is not None else None
@@ -157,14 +179,14 @@ def entries_of(run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[st
         run.unwritten = ()
     if has_turn:
         assert action is not None
-        entries.append(Entry("turn", _turn(action, result, tools), run.id))
+        entries.append(Entry("turn", _turn(action, result, tools), run.id, at=now))
     if end is not None:
         reply, run.is_transcribed = run.reply_to(end), True
         is_fallback = end.reply == Reply() and reply.text is not None  # it stands for an answer that there is not
         entries.append(Entry("end", {"status": end.status, "error": end.error, "reply": reply.text,
                                      "silent": reply.is_silent, "fallback": is_fallback,
                                      "usage": asdict(run.usage)},
-                             run.id))  # fmt: skip
+                             run.id, at=now))  # fmt: skip
     return tuple(entries)
 
 

@@ -8,4 +8,5 @@ parts          the parts of an agent that its sessions share
 holding        holds sessions between two cycles while modules are exchanged
 phases         calls the four modules in a session, with their contexts and hooks
 session_hooks  calls the hooks at the beginning and the end of sessions
+control/       what people do with sessions: find, set, begin anew, stop
 """

@@ -1,8 +1,8 @@
 """The hooks at the beginning and the end of sessions, which outlast cycles and processes.
 
-A session begins with the first run of which its transcript is going to tell, and ends when its transcript is gone, when
-nothing was said in it for `sessions.idle` seconds, or when the agent stops. One that an earlier process began does not
-begin again. Nothing of this is done where no hook listens.
+A session begins with the first run of which its transcript is going to tell. It ends when its transcript is gone, when
+nothing was said in it for `sessions.idle` seconds, when it begins anew, or when the agent stops. One that an earlier
+process began does not begin again. Nothing of this is done where no hook listens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spar.runs.transcripts import SessionTranscripts
 #: Sessions that are remembered to have begun; of more the one that was quiet for longest ends as idle.
 MOST = 10_000
 
-Reason = Literal["stop", "idle", "forgotten"]
+Reason = Literal["stop", "idle", "forgotten", "reset", "daily"]
 
 
 class HookedSession(Protocol):
@@ -66,6 +66,16 @@ class SessionHooks:
         """Something was said in a session."""
         if session in self._begun:
             self._touch(session)
+
+    async def was_reset(self, session: str, reason: Reason) -> None:
+        """Ask the hooks at `session_end`: a conversation is over, and the next run begins a new one.
+
+        One that was over by itself may have been told already, when it was idle or when an earlier process stopped.
+        """
+        is_known = session in self._begun
+        self._drop(session)
+        if is_known or reason == "reset":
+            await self._tell_end(session, reason)
 
     async def see_off(self) -> None:
         """Ask the hooks at `session_end` about all sessions that go on: the agent stops."""

@@ -13,18 +13,19 @@ from memory.retention import RetentionLimits, trim_transcripts
 from memory.sqlite import database
 from spar.errors import FencedError
 from spar.records.journal import Closing, Item
-from spar.records.session import Origin, SessionRecord, SessionReset, SessionUse
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Perception, replace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def said(text: str) -> Entry:
-    return Entry("user", {"text": text}, at=NOW)
+def said(text: str, run_id: str = "") -> Entry:
+    return Entry("user", {"text": text}, run_id, at=NOW)
 
 
-async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: SessionReset | None = None) -> None:
+async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: Reset | None = None) -> None:
     """A message as an agent accepts it, and what it leaves in the transcript."""
     at = NOW + timedelta(seconds=after)
     use = SessionUse(at, Origin("http", "", key), reset)
@@ -70,7 +71,7 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_p
         )
         assert await read(memory, "alice") == ["compaction", "r1"]
 
-        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW, by="tom"), "r1", [said("last words")])
+        memory.journal.reset("main", Reset("x", "alice", 1, NOW, by="tom"), [said("last words", "r1")])
         assert await read(memory, "alice") == []
         await say(memory, "alice", "r2")
         assert await read(memory, "alice") == ["r2"]
@@ -84,7 +85,7 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_p
 async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW))
+        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
         await say(memory, "alice", "r2")
         await memory.transcripts.append("main", "alice", "r2", [Entry("compaction", {"summary": "s", "first_kept": 1})])
 
@@ -94,7 +95,7 @@ async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path
 async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW))
+        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
 
         with pytest.raises(FencedError):
             await memory.transcripts.append("main", "alice", "r1", [said("too late")])
@@ -105,8 +106,8 @@ async def test_a_reset_takes_effect_once(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
         for name in ("x", "y"):
-            memory.journal.reset("main", SessionReset(name, "alice", 1, NOW + timedelta(hours=1)))
-        await say(memory, "alice", "r2", after=7200, reset=SessionReset("z", "alice", 1, NOW))
+            memory.journal.reset("main", Reset(name, "alice", 1, NOW + timedelta(hours=1)))
+        await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
 
         record = await memory.sessions.get("main", "alice")
         assert record is not None
@@ -118,7 +119,7 @@ async def test_a_reset_takes_effect_once(tmp_path: Path) -> None:
 async def test_a_message_and_the_reset_before_it_are_one(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        await say(memory, "alice", "r2", after=9, reset=SessionReset("z", "alice", 1, NOW, "idle"))
+        await say(memory, "alice", "r2", after=9, reset=Reset("z", "alice", 1, NOW, "idle"))
 
         record = await memory.sessions.get("main", "alice")
         assert record is not None
@@ -130,7 +131,7 @@ async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         item = Item("r1", Perception("hello"), "run", "alice")
         await memory.journal.accept("main", item, SessionUse(NOW))
-        memory.journal.reset("main", SessionReset("x", "alice", 1, NOW), answers={"r1": {"status": "error"}})
+        memory.journal.reset("main", Reset("x", "alice", 1, NOW), answers={"r1": {"status": "error"}})
         memory.journal.keep("main", replace(item, attempts=1))
         memory.journal.run_ended("r1", {"status": "ok"})
 
@@ -157,12 +158,12 @@ async def test_what_people_set_stays_over_messages_and_resets(tmp_path: Path) ->
         await say(memory, "alice", "r1")
         record = await memory.sessions.get("main", "alice")
         assert record is not None
-        await memory.sessions.put("main", replace(record, title="Holidays", defaults={"thinking": "high"}))
-        await say(memory, "alice", "r2", after=5, reset=SessionReset("x", "alice", 1, NOW))
+        await memory.sessions.put("main", replace(record, title="Holidays", defaults=RunOptions(thinking="high")))
+        await say(memory, "alice", "r2", after=5, reset=Reset("x", "alice", 1, NOW))
 
         found = await memory.sessions.get("main", "alice")
         assert found is not None
-        assert (found.title, found.defaults, found.ordinal) == ("Holidays", {"thinking": "high"}, 2)
+        assert (found.title, found.defaults, found.ordinal) == ("Holidays", RunOptions(thinking="high"), 2)
 
 
 async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_stays_true(tmp_path: Path) -> None:
@@ -223,6 +224,6 @@ async def test_the_sessions_of_a_file_of_an_earlier_format_are_listed(tmp_path: 
         found = {record.key: record for record in await memory.sessions.page("main")}
         assert set(found) == {"talk", "chat"}
         assert found["chat"].created_at == found["chat"].began_at == datetime(2026, 11, 20, 8, tzinfo=UTC)
-        memory.journal.reset("main", SessionReset("x", "talk", 1, NOW))
+        memory.journal.reset("main", Reset("x", "talk", 1, NOW))
         assert await memory.transcripts.read("main", "talk") == []
     assert verify(str(path)).is_whole

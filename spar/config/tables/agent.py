@@ -8,6 +8,7 @@ from annotated_types import Ge, Le
 from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from spar.clock import time_of_day, zone_named
 from spar.config.fields import AutoSeconds, Interval, Limit, Positive, Seconds, Whole
 from spar.config.tables.budgets import Cap, Count, Money
 from spar.config.tables.section import Name, Options, Section, Text, refuse
@@ -183,7 +184,31 @@ class SessionSettings(Section):
     """Sessions, and when one ends."""
 
     idle: Limit = 0.0
-    """Seconds without a run after which a session ends, which hooks at `session_end` are told; 0 or "off": never."""
+    """Seconds without a run after which a conversation is over: hooks at `session_end` are told, and the next message
+    begins a new one. 0 or "off": never."""
+    reset_at: Text = "off"
+    """The time of day ("04:00") at which conversations are over: the next message begins a new one. "off": never."""
+    timezone: Text = "local"
+    """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
+    commands: bool = False
+    """Whether trusted senders may say `/new`, `/reset`, `/stop`, `/status` and `/model`, and what hooks at `command`
+    add; else these are text like any other."""
+
+    @field_validator("reset_at")
+    @classmethod
+    def _is_time_of_day(cls, value: str) -> str:
+        if value != "off" and not (len(value) == 5 and time_of_day(value) is not None):
+            raise PydanticCustomError("allowed", "must be a time of day like '04:00', or 'off'")
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            zone_named(value)
+        except ValueError as error:
+            raise PydanticCustomError("allowed", "{sentence}", {"sentence": f"must be a time zone: {error}"}) from None
+        return value
 
 
 class ActingSettings(Section):

@@ -1,0 +1,7 @@
+"""Sessions as people deal with them: found, set, begun anew, stopped.
+
+session_records  the rows of the sessions: those used last in memory, all of them in the store
+reset_times      says when a conversation is over by itself; pure
+resets           begins a session anew: ends its work, and has its transcript be read from here on
+run_stops        calls runs off, wherever they are
+"""

@@ -1,0 +1,88 @@
+"""Stops of runs: each is called off where it is, in the queue, in a phase, or between two cycles."""
+
+from __future__ import annotations
+
+import asyncio
+
+from spar.runs.run import End, Run
+from spar.session.parts import SessionParts
+from spar.session.session import Session
+from spar.session.sessions import Sessions
+
+
+class RunStops:
+    """Stops of the runs of one agent."""
+
+    __slots__ = ("_parts", "_sessions", "_setup")
+
+    def __init__(self, parts: SessionParts, sessions: Sessions) -> None:
+        self._parts, self._sessions, self._setup = parts, sessions, parts.setup
+
+    async def abort(self, run: Run) -> None:
+        """End a run that somebody wants no more, and have the actor forget what is still to come of it."""
+        parts = self._parts
+        if run.status is not None:
+            return
+        parts.recovery.demand_ready("abort a run")
+        session = self._sessions.of(run.session)
+        await self.call_off(run, "aborted")
+        if run.status is None and not parts.requests.is_inside:
+            parts.recovery.demand_ready("abort a run")  # a stop came first
+        await session.phases.abandon(run.id)
+
+    def late(self, run: Run, why: str) -> None:
+        """A run has taken as long as it may; one that does not go on now is judged after its next cycle."""
+        if self._parts.core.state in ("running", "pausing"):
+            self.in_background(run, why)
+
+    def in_background(self, run: Run, reason: str) -> None:
+        """End a run without waiting for that."""
+        self._parts.requests.in_background(self.call_off(run, reason), "ending of a run")
+
+    async def call_off(self, run: Run, reason: str) -> None:
+        """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
+        session = self._sessions.of(run.session)
+        if session.is_answering(run):  # it is over, and its answer stands
+            if not self._parts.requests.is_inside:
+                await self._parts.runs.wait(run.id, None)
+            return
+        await self.settle(run, reason, is_cut=self.take_out(run, reason))
+
+    def take_out(self, run: Run, reason: str) -> bool:
+        """Have a run begin no more, and cut the phase that works for it; return whether there is one."""
+        session = self._sessions.of(run.session)
+        is_waiting = session.inbox.drop(run)
+        if is_waiting and session.is_asking:  # a hook is asked about the cycle that was to begin it
+            session.cut(reason)
+        if is_waiting or session.cycle is None or not session.is_pursuing(run):
+            return False
+        if session.stop_reason:
+            session.stop_reason = reason  # cut already, for another reason
+        else:
+            session.cut(reason)
+        return True
+
+    async def settle(self, run: Run, reason: str, *, is_cut: bool) -> None:
+        """See a run end that was taken out. Args: is_cut: a phase that worked for it was cut."""
+        parts, session, end = self._parts, self._sessions.of(run.session), End("error", reason)
+        if is_cut and session.cycle is not None:
+            grace = self._setup.steps[session.cycle.phase].grace
+            if (await parts.runs.wait(run.id, grace)).status == "timeout":
+                session.runner.abandon()
+                await parts.runs.wait(run.id, grace)
+            if run.status is None and not parts.recovery.is_ready:
+                return  # a stop came first, and its end could not be kept: it goes on at the next start
+        if run.into is not None:  # it has become a part of another one, which goes on
+            run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
+        session.leave(run)
+        ending = self._end(run, end, session)
+        if run.status is not None or parts.recovery.work.journal is None:  # then there is nothing to wait for
+            await ending
+        else:  # no session ends it any more: it ends here, also when whoever called it off does not wait for that
+            await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
+
+    async def _end(self, run: Run, end: End, session: Session) -> None:
+        """End a run that its session has left; people are told once it is on disk."""
+        await self._parts.recovery.ends.keep(run, end)
+        self._parts.runs.end(run, end)
+        self._sessions.left(session)

@@ -1,0 +1,171 @@
+"""Records of the sessions of one agent: who they are, and how a message finds and uses its own.
+
+With a memory that keeps sessions they are its affair; those used last are known here, so that a message need not read.
+An agent without one keeps those that were used last in memory. A session that rests costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol
+
+from spar.clock import time_of_day, zone_named
+from spar.data.bounded import BoundedDict
+from spar.loop.core import Core
+from spar.ports.store import SessionStore
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse
+from spar.runs.transcripts import SessionTranscripts
+from spar.session.control.reset_times import is_idle, is_over
+from spar.types import replace
+
+#: Sessions that are known without being read.
+KNOWN: Final = 10_000
+#: Characters of a title.
+LONGEST_TITLE: Final = 200
+
+
+class HasSessions(Protocol):
+    """The state of an agent, as far as it has sessions of a store; None while that is not open."""
+
+    @property
+    def sessions(self) -> SessionStore | None: ...
+
+
+class SessionRecords:
+    """The records of the sessions of one agent.
+
+    Args: state: has the memory's sessions while its journal is open.
+    """
+
+    __slots__ = ("_core", "_known", "_state", "_store", "_transcripts")
+
+    def __init__(self, core: Core, state: HasSessions, transcripts: SessionTranscripts) -> None:
+        self._core, self._state, self._transcripts = core, state, transcripts
+        self._known: BoundedDict[str, SessionRecord] | None = None
+        self._store: SessionStore | None = None  # of which what is known was read
+
+    def begin(self) -> None:
+        """Know nothing: the store was opened, and others may have used it before."""
+        self._known = None
+
+    # -- finding
+
+    async def find(self, key: str) -> SessionRecord | None:
+        """Return a session; None for one that nothing was said in. Raises: TransientError."""
+        known, store = self._current()
+        record = known.get(key)
+        if record is None and store is not None:
+            record = await store.get(self._core.name, key)
+            if record is not None and key not in known:  # nobody has used it meanwhile
+                known[key] = record
+            record = known.get(key, record)
+        return record
+
+    async def get(self, key: str) -> SessionRecord:
+        """Return a session. Raises: LookupError for one that nothing was said in; TransientError."""
+        if (record := await self.find(key)) is None:
+            raise LookupError(f"no session {key!r:.300}; a session begins with its first message")
+        return record
+
+    async def page(self, limit: int, before: tuple[datetime, str] | None) -> Sequence[SessionRecord]:
+        """Return sessions, the one that was used last first. Args: before: time of use and key of one that was seen."""
+        known, store = self._current()
+        if store is not None:
+            return await store.page(self._core.name, limit, before)
+        found = sorted(known.values(), key=_by_use, reverse=True)
+        return [record for record in found if before is None or _by_use(record) < before][:limit]
+
+    # -- using
+
+    async def use(self, key: str, origin: Origin, *, is_busy: bool) -> tuple[SessionRecord | None, SessionUse]:
+        """Return the session that a message is about to use, None for a new one, and the terms of that use: a reset
+        comes before it where the conversation is over by itself. Args: is_busy: a run goes on, or waits, in it.
+
+        Raises: TransientError when the session cannot be read now.
+        """
+        record, now = await self.find(key), self._core.clock.now()
+        reset = None
+        if record is not None and not is_busy and (reason := await self._why_over(record, now)):
+            reset = Reset(self._core.clock.new_id(), key, record.ordinal, now, reason)
+        return record, SessionUse(now, origin, reset)
+
+    async def _why_over(self, record: SessionRecord, now: datetime) -> Literal["", "idle", "daily"]:
+        """Why a conversation is over by itself; "" while it goes on."""
+        settings = self._core.settings.sessions
+        if settings.reset_at != "off":
+            hour, zone = time_of_day(settings.reset_at), zone_named(settings.timezone)
+            if is_over(record.began_at, now, hour, zone):
+                return "daily"
+        if is_idle(record.used_at, now, settings.idle):
+            last = await self._transcripts.last_at(record.key)  # a run may have gone on for long
+            return "idle" if last is None or is_idle(last, now, settings.idle) else ""
+        return ""
+
+    def used(self, key: str, record: SessionRecord | None, use: SessionUse) -> Reset | None:
+        """Note that a message has used its session; return the reset that has come before it, if one has.
+
+        Args: record: the session as `use` has found it.
+        """
+        known, _ = self._current()
+        record = known.get(key, record)
+        if record is None:
+            known[key] = SessionRecord(key, use.at, use.at, use.at, origin=use.origin)
+            return None
+        reset = use.reset if use.reset is not None and use.reset.ordinal == record.ordinal else None
+        if reset is not None:  # of two messages that came at once the first one has done it
+            record = self.begin_anew(record, reset)
+        known[key] = replace(record, used_at=max(record.used_at, use.at))
+        return reset
+
+    # -- changing
+
+    def begin_anew(self, record: SessionRecord, reset: Reset) -> SessionRecord:
+        """Note that a conversation has ended; return the session as it is then."""
+        known, _ = self._current()
+        known[record.key] = record = replace(record, ordinal=reset.ordinal + 1, began_at=reset.at)
+        return record
+
+    async def change(self, key: str, *, title: str | None = None, defaults: RunOptions | None = None) -> SessionRecord:
+        """Set what people say of a session; None: it stays. One that nothing was said in yet is made.
+
+        Raises: ValueError for a title that cannot be used; TransientError.
+        """
+        now = self._core.clock.now()
+        record = await self.find(key) or SessionRecord(key, now, now, now)
+        changes: dict[str, Any] = {} if title is None else {"title": checked_title(title)}
+        if defaults is not None:
+            changes["defaults"] = defaults
+        known, store = self._current()
+        record = replace(known.get(key, record), **changes)
+        if store is not None:
+            await store.put(self._core.name, record)
+        record = known[key] = replace(known.get(key, record), **changes)
+        return record
+
+    def forget(self, key: str) -> None:
+        """Know nothing of a session any more."""
+        known, _ = self._current()
+        known.pop(key, None)
+
+    def _current(self) -> tuple[BoundedDict[str, SessionRecord], SessionStore | None]:
+        """Return what is known of the store that is open now, and that store."""
+        store = self._state.sessions
+        if self._known is None or store is not self._store:
+            self._known, self._store = BoundedDict(KNOWN), store
+        return self._known, store
+
+
+def checked_title(title: object) -> str:
+    """Return a title in one line. Raises: ValueError."""
+    if not isinstance(title, str):
+        raise ValueError(f"a title is text, found {type(title).__name__}")
+    line = " ".join(title.split())
+    if len(line) > LONGEST_TITLE:
+        raise ValueError(f"a title has at most {LONGEST_TITLE} characters, found {len(line)}")
+    return line
+
+
+def _by_use(record: SessionRecord) -> tuple[datetime, str]:
+    return record.used_at, record.key
